@@ -1,0 +1,433 @@
+"""Turn a problem file into exactly the rows that one OpenRLHF run needs.
+
+    python3 prepare_rows.py RUN_FOLDER        (in the folder that the data paths are relative to)
+
+Reads RUN_FOLDER/request.json, checks every input, and writes into RUN_FOLDER:
+
+* train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order,
+  the last one cut short.
+* validation_rows.jsonl: the validation problems in file order.
+* reward_config.json: where the reward function is and where its records go.
+* run.json: the accepted request with the digests of all inputs and outputs. A later start in the same
+  folder has to match it, because a resumed run continues inside the same rows.
+* attempts.jsonl: one line per start.
+
+A row is {"input": prompt, "label": text, "datasource": split}; the label is the JSON text of
+{"id", "split", "answer"}, which the reward wrapper decodes. Bad input ends with exit status 2 and one
+message that names the file, the line and what is accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PROMPT_KEYS = ("prompt", "input", "question", "problem")
+ANSWER_KEYS = ("answer", "label", "solution", "target")
+ID_KEY = "id"
+ROW_FILES = {"train": "train_rows.jsonl", "validation": "validation_rows.jsonl"}
+# OpenRLHF splits a data path at commas and "@"; Hugging Face datasets reads the rest as a glob or a URL.
+MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
+
+
+class InputError(Exception):
+    """Something the user gave cannot be used; the message says what and where."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One line of a problem file."""
+
+    id: str
+    prompt: Any  # text, or a list of {"role", "content"}
+    answer: Any
+
+
+def main(argv: list[str]) -> int:
+    """Prepare the run folder named on the command line; 0 on success, 2 on bad input."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
+        return 2
+    try:
+        prepare(Path(argv[0]), Path.cwd())
+    except InputError as error:
+        sys.stderr.write(f"prepare_rows: {error}\n")
+        return 2
+    return 0
+
+
+def prepare(run_folder: Path, data_folder: Path) -> None:
+    """Check the request in `run_folder` and write rows, reward configuration and manifest.
+
+    Raises:
+        InputError: an input is missing, malformed or ambiguous, or the folder holds another run.
+    """
+    request = json.loads((run_folder / "request.json").read_text(encoding="utf-8"))
+    check_framework(request["framework_version"])
+    check_run_folder(run_folder)
+    data = request["data"]
+    train_file = existing_file(data_folder, data["train"], "training data")
+    validation_file = existing_file(data_folder, data["validation"], "validation data")
+    reward_file, reward_function = reward_target(data_folder, data["reward"])
+    inputs = {
+        "train": digest_of(train_file),
+        "validation": digest_of(validation_file),
+        "reward": digest_of(reward_file),
+    }
+    manifest = accepted_manifest(run_folder, request, inputs)
+    if manifest is None:
+        train = read_problems(train_file, "train", data["prompt_key"], data["answer_key"])
+        validation = read_problems(validation_file, "validation", data["prompt_key"], data["answer_key"])
+        validation = limited(validation, request["validation_problems"])
+        report(request, train, validation)
+        outputs = write_rows(run_folder, request, train, validation)
+        manifest = {"request": request, "inputs": inputs, "outputs": outputs}
+        write_text(run_folder / "run.json", [json.dumps(manifest, indent=1), "\n"])
+    attempt = next_attempt(run_folder)
+    config = {
+        "file": str(reward_file),
+        "function": reward_function,
+        "samples_folder": str(run_folder),
+        "attempt": attempt,
+        "several_hosts": request["nodes"] > 1,
+    }
+    write_text(run_folder / "reward_config.json", [json.dumps(config, indent=1), "\n"])
+
+
+# Checks before anything is read
+
+
+def check_framework(expected: str) -> None:
+    """Refuse an installed OpenRLHF of another version: its flags and their meaning differ."""
+    try:
+        found = metadata.version("openrlhf")
+    except metadata.PackageNotFoundError:
+        warn(f"this interpreter ({sys.executable}) has no record of an installed openrlhf package")
+        return
+    if found != expected:
+        raise InputError(
+            f"OpenRLHF {found} is installed in {sys.executable}; this script is written for {expected}. "
+            f"Install openrlhf=={expected}, or set PYTHON to an interpreter that has it."
+        )
+
+
+def check_run_folder(folder: Path) -> None:
+    """Refuse a run folder whose absolute path OpenRLHF or its data loader would misread."""
+    if not folder.is_absolute():
+        raise InputError(f"the run folder is {str(folder)!r}; accepted: an absolute path")
+    bad = [mark for mark in MISREAD_IN_PATHS if mark in str(folder)]
+    if bad:
+        raise InputError(
+            f"the run folder is {str(folder)!r}, which holds {', '.join(map(repr, bad))}: OpenRLHF would split "
+            "the path there or read it as a pattern. Run the script from another folder, or change output_dir."
+        )
+
+
+def existing_file(folder: Path, name: str, what: str) -> Path:
+    """Absolute path of an existing regular file."""
+    path = folder / name
+    if not path.is_file():
+        raise InputError(f"{what}: there is no file {name!r} in {str(folder)!r}")
+    return path
+
+
+def reward_target(folder: Path, target: str) -> tuple[Path, str | None]:
+    """Split `file.py` or `file.py:function` into an existing file and a function name (None: not given)."""
+    path, separator, function = target.rpartition(":")
+    if separator and function.isidentifier() and not (folder / target).is_file():
+        return existing_file(folder, path, "reward file"), function
+    return existing_file(folder, target, "reward file"), None
+
+
+# Reading problems
+
+
+def read_problems(path: Path, split: str, prompt_key: str | None, answer_key: str | None) -> list[Problem]:
+    """All problems of a JSONL file, in file order.
+
+    Raises:
+        InputError: a line is no JSON object, a key is missing or ambiguous, a prompt is not usable, an id
+            occurs twice, or the file is empty.
+    """
+    rows = list(json_lines(path))
+    if not rows:
+        raise InputError(f"{path.name}: holds no problems; accepted: one JSON object per line")
+    prompt_key = chosen_key(path, rows, prompt_key, PROMPT_KEYS, "prompt")
+    answer_key = chosen_key(path, rows, answer_key, ANSWER_KEYS, "answer")
+    problems: list[Problem] = []
+    line_of: dict[str, int] = {}
+    for number, row in rows:
+        where = f"{path.name}:{number}"
+        for key, what in ((prompt_key, "prompt"), (answer_key, "answer")):
+            if key not in row:
+                raise InputError(f"{where}: has no {what} key {key!r}; its keys are {key_list(row)}")
+        check_prompt(where, row[prompt_key])
+        name = problem_id(where, row, f"{split}-{len(problems)}")
+        if name in line_of:
+            raise InputError(f"{where}: the id {name!r} was used in line {line_of[name]} already; ids are unique")
+        line_of[name] = number
+        problems.append(Problem(name, row[prompt_key], row[answer_key]))
+    return uniform_prompts(problems)
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and objects of a JSONL file; blank lines are skipped."""
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                row = parsed(path, number, line)
+                if not isinstance(row, dict):
+                    raise InputError(
+                        f"{path.name}:{number}: holds a JSON {type(row).__name__}; accepted: one JSON object "
+                        'per line, such as {"prompt": "...", "answer": "..."}'
+                    )
+                yield number, row
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name}: is not UTF-8 text ({error}); accepted: JSONL") from error
+
+
+def parsed(path: Path, number: int, line: str) -> Any:
+    """One JSON value; text that cannot be written as UTF-8 again is refused here."""
+    try:
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path.name}:{number}: is not valid JSON ({error.msg} at column {error.colno}); accepted: one JSON "
+            "object per line. The file may have been cut off."
+        ) from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path.name}:{number}: holds half of a surrogate pair, which is no text") from error
+    return value
+
+
+def chosen_key(
+    path: Path, rows: list[tuple[int, dict[str, Any]]], given: str | None, candidates: tuple[str, ...], what: str
+) -> str:
+    """The key named by the user, or the only candidate that occurs in the file."""
+    if given is not None:
+        return given
+    present = [key for key in candidates if any(key in row for _, row in rows)]
+    if len(present) == 1:
+        return present[0]
+    problem = f"several {what} keys ({', '.join(present)})" if present else f"no {what} key"
+    raise InputError(
+        f"{path.name}: has {problem}; its keys are {key_list(rows[0][1])}. Exactly one of "
+        f"{', '.join(candidates)} is recognised; otherwise set {what}_key in the data section."
+    )
+
+
+def check_prompt(where: str, prompt: Any) -> None:
+    """Accept non-empty text or a non-empty list of {"role", "content"} messages."""
+    if isinstance(prompt, str):
+        texts = [prompt]
+    elif isinstance(prompt, list) and prompt and all(is_message(message) for message in prompt):
+        texts = [message["content"] for message in prompt]
+    else:
+        raise InputError(
+            f'{where}: the prompt is {shortened(prompt)}; accepted: text, or a list of {{"role": text, "content": '
+            "text}} without other keys"
+        )
+    if not any(text.strip() for text in texts):
+        raise InputError(f"{where}: the prompt is empty")
+    if any("<image>" in text for text in texts):
+        raise InputError(f"{where}: the prompt holds '<image>', which OpenRLHF would replace by a picture")
+
+
+def is_message(value: Any) -> bool:
+    """Whether `value` is a chat message of plain text."""
+    return (
+        isinstance(value, dict)
+        and set(value) == {"role", "content"}
+        and all(isinstance(part, str) for part in value.values())
+    )
+
+
+def problem_id(where: str, row: dict[str, Any], default: str) -> str:
+    """The row's own id as text, else a name made from its position."""
+    value = row.get(ID_KEY)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InputError(f"{where}: the id is {shortened(value)}; accepted: text or a whole number")
+    return str(value)
+
+
+def uniform_prompts(problems: list[Problem]) -> list[Problem]:
+    """Make all prompts message lists where one is: a column of mixed types cannot be loaded."""
+    if all(isinstance(problem.prompt, str) for problem in problems):
+        return problems
+    return [
+        Problem(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer)
+        if isinstance(problem.prompt, str)
+        else problem
+        for problem in problems
+    ]
+
+
+def limited(problems: list[Problem], limit: int | None) -> list[Problem]:
+    """The first `limit` problems: the same ones in every run of a sweep, whatever its seed."""
+    return problems if limit is None else problems[:limit]
+
+
+# Writing rows
+
+
+def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:
+    """Indices of `rows` rows: every epoch holds each problem once, in an order of its own."""
+    for epoch in range(-(-rows // problems)):
+        order = list(range(problems))
+        random.Random(f"{seed}:{epoch}").shuffle(order)
+        yield from order[: rows - epoch * problems]
+
+
+def write_rows(
+    folder: Path, request: dict[str, Any], train: list[Problem], validation: list[Problem]
+) -> dict[str, str]:
+    """Write both row files; returns their digests."""
+    if not request["chat_template"]:
+        for problem in (*train, *validation):
+            if not isinstance(problem.prompt, str):
+                raise InputError(
+                    f"problem {problem.id!r} is a list of messages, but the option chat_template is off; "
+                    "accepted then: prompts that are text"
+                )
+    rows = request["problems_per_batch"] * request["update_steps"]
+    order = epoch_orders(len(train), rows, request["seed"])
+    return {
+        ROW_FILES["train"]: write_text(
+            folder / ROW_FILES["train"], (row_line(train[index], "train") for index in order)
+        ),
+        ROW_FILES["validation"]: write_text(
+            folder / ROW_FILES["validation"], (row_line(problem, "validation") for problem in validation)
+        ),
+    }
+
+
+def row_line(problem: Problem, split: str) -> str:
+    """One line of a row file."""
+    label = json.dumps({"id": problem.id, "split": split, "answer": problem.answer})
+    return json.dumps({"input": problem.prompt, "label": label, "datasource": split}) + "\n"
+
+
+def report(request: dict[str, Any], train: list[Problem], validation: list[Problem]) -> None:
+    """Say on stderr what is legal but may not be meant."""
+    batch = request["problems_per_batch"]
+    if len(train) < batch:
+        warn(f"{len(train)} training problems for batches of {batch}: every batch repeats problems")
+    stated = request["data"]["n_problems"]
+    if stated is not None and stated != len(train):
+        warn(f"the run was planned for {stated} training problems; the file holds {len(train)}")
+    wanted = request["validation_problems"]
+    if wanted is not None and len(validation) < wanted:
+        warn(f"the validation file holds {len(validation)} problems; {wanted} were asked for")
+    known = {json.dumps(problem.prompt) for problem in train}
+    shared = sum(json.dumps(problem.prompt) in known for problem in validation)
+    if shared:
+        warn(f"{shared} of {len(validation)} validation prompts are also training prompts")
+
+
+# One folder, one run
+
+
+def accepted_manifest(
+    folder: Path, request: dict[str, Any], inputs: dict[str, str]
+) -> dict[str, Any] | None:
+    """The manifest of an earlier start in this folder if it is the same run; None on a first start.
+
+    Raises:
+        InputError: the folder holds a run with other settings or inputs, or its rows were changed.
+    """
+    path = folder / "run.json"
+    if not path.exists():
+        return None
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    changed = sorted(
+        [*differences(manifest["request"], request), *differences(manifest["inputs"], inputs, "content of ")]
+    )
+    if changed:
+        raise InputError(
+            f"{str(folder)!r} holds a run that differs in: {'; '.join(changed)}. A resumed run has to be the same "
+            "run: restore what changed, or give this one another run_id or output_dir."
+        )
+    for name, digest in manifest["outputs"].items():
+        if not (folder / name).is_file() or digest_of(folder / name) != digest:
+            raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
+    return manifest
+
+
+def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
+    """Dotted names of the leaves in which two JSON values differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        found: list[str] = []
+        for key in {**old, **new}:
+            found += differences(old.get(key), new.get(key), f"{prefix}{key}.")
+        return found
+    return [] if old == new else [f"{prefix.rstrip('.')} ({shortened(old)} before, {shortened(new)} now)"]
+
+
+def next_attempt(folder: Path) -> int:
+    """Number this start (from 1) and note its time."""
+    path = folder / "attempts.jsonl"
+    number = len(path.read_text(encoding="utf-8").splitlines()) + 1 if path.exists() else 1
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"attempt": number, "time": time.time()}) + "\n")
+    return number
+
+
+# Small helpers
+
+
+def write_text(path: Path, parts: Iterable[str]) -> str:
+    """Replace a file in one step; returns the SHA-256 of what was written."""
+    temporary = path.with_name(path.name + ".tmp")
+    digest = hashlib.sha256()
+    with temporary.open("wb") as file:
+        for part in parts:
+            data = part.encode("utf-8")
+            digest.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def key_list(row: dict[str, Any]) -> str:
+    """The keys of a row for a message."""
+    return ", ".join(map(repr, row)) or "none"
+
+
+def shortened(value: Any) -> str:
+    """A value for a message, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def warn(message: str) -> None:
+    """One line on stderr; the run goes on."""
+    sys.stderr.write(f"prepare_rows: warning: {message}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,96 @@
+"""isocompute: how to spend a rollout budget on RL post-training of language models.
+
+    import isocompute_sdk as iso
+
+    fits = iso.fit(iso.RunSet.read("runs.csv"))
+    plan = iso.Planner(fits).allocate("3M")
+    print(plan.launch_script(train_data="train.jsonl", eval_data="validation.jsonl", reward="reward.py"))
+
+Names load on first use, so that importing the package stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
+    from isocompute_sdk.difficulty import DifficultySplit, split_by_difficulty
+    from isocompute_sdk.errors import (
+        BackendError,
+        FitError,
+        IsoComputeError,
+        PlanError,
+        RecordError,
+        SpecError,
+    )
+    from isocompute_sdk.fitting.allocation import AllocationLaw
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
+    from isocompute_sdk.fitting.status import FitStatus
+    from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+    from isocompute_sdk.notes import Note
+    from isocompute_sdk.planner import Alternative, Plan, Planner
+    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.specs import (
+        Allocation,
+        Budget,
+        Data,
+        Evaluation,
+        Hardware,
+        Recipe,
+        RunSpec,
+        Study,
+        Sweep,
+        Throughput,
+        load_study,
+    )
+
+_HOMES = {
+    "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
+    "isocompute_sdk.difficulty": ("DifficultySplit", "split_by_difficulty"),
+    "isocompute_sdk.errors": (
+        "BackendError",
+        "FitError",
+        "IsoComputeError",
+        "PlanError",
+        "RecordError",
+        "SpecError",
+    ),
+    "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
+    "isocompute_sdk.fitting.fits": ("Fits", "FitsSet"),
+    "isocompute_sdk.fitting.status": ("FitStatus",),
+    "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
+    "isocompute_sdk.notes": ("Note",),
+    "isocompute_sdk.planner": ("Alternative", "Plan", "Planner"),
+    "isocompute_sdk.records": ("RunSet",),
+    "isocompute_sdk.specs": (
+        "Allocation",
+        "Budget",
+        "Data",
+        "Evaluation",
+        "Hardware",
+        "Recipe",
+        "RunSpec",
+        "Study",
+        "Sweep",
+        "Throughput",
+        "load_study",
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = [*_HOME_OF]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'isocompute_sdk' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

@@ -1,0 +1,332 @@
+"""The public functions: the only module that composes the layers for a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.fitting.paper import PaperOptions, Run, fit_paper
+from isocompute_sdk.laws import find_published, hedged_prior, published_names
+from isocompute_sdk.notes import Note, unique
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.records import RunSeries, RunSet
+    from isocompute_sdk.specs import RunSpec
+
+DEFAULT_SEED = 0
+"""Seed of the bootstrap where no generator is given: the same input gives the same bits."""
+
+
+@overload
+def fit(
+    runs: RunSet,
+    metric: str = ...,
+    eval_set: str | None = ...,
+    method: Literal["paper"] = ...,
+    rng: np.random.Generator | int | None = ...,
+    draws: int = ...,
+    bounds: tuple[float, float] = ...,
+    pool: Sequence[str] = ...,
+    **options: Any,
+) -> Fits: ...
+@overload
+def fit(
+    runs: RunSet,
+    metric: Sequence[str],
+    eval_set: str | None = ...,
+    method: Literal["paper"] = ...,
+    rng: np.random.Generator | int | None = ...,
+    draws: int = ...,
+    bounds: tuple[float, float] = ...,
+    pool: Sequence[str] = ...,
+    **options: Any,
+) -> FitsSet: ...
+def fit(
+    runs: RunSet,
+    metric: str | Sequence[str] = "avg@4",
+    eval_set: str | None = None,
+    method: Literal["paper"] = "paper",
+    rng: np.random.Generator | int | None = None,
+    draws: int = 200,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    pool: Sequence[str] = (),
+    **options: Any,
+) -> Fits | FitsSet:
+    """Fit reward curves, frontier and allocation laws to runs.
+
+    Args:
+        runs: evaluations of at least two group sizes.
+        metric: metric to fit, or several for a `FitsSet` (the first decides where a planner takes it).
+        eval_set: evaluation set; None where the metric has only one.
+        method: `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
+        rng: generator or seed of the bootstrap; None for a fixed one.
+        draws: bootstrap replicates; 0 for no intervals.
+        bounds: range of the metric; a value outside is an error.
+        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`.
+        **options: of the method: `points` ("records" or "all"), `bin_width`, `curve`, `compute`
+            ("rollouts" or "tokens"), `max_rollouts_per_batch`, `rollouts_per_batch`.
+
+    Raises:
+        FitError: runs of different context, a value outside `bounds`, too few group sizes or evaluations,
+            unknown options.
+        RecordError: a metric or evaluation set that the runs do not have.
+    """
+    if method != "paper":
+        raise FitError(f"method = {method!r}; accepted: 'paper'")
+    low, high = _bounds(bounds)
+    settings = _options(options)
+    _refuse_mixed_contexts(runs, pool)
+    generator = (
+        rng if isinstance(rng, np.random.Generator) else np.random.default_rng(DEFAULT_SEED if rng is None else rng)
+    )
+    if isinstance(draws, bool) or draws < 0:
+        raise FitError(f"draws = {draws!r}; accepted: 0 or more bootstrap replicates")
+    # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
+    asked = {"eval_set": eval_set, "draws": draws, "bounds": [low, high], "pool": list(pool), **options}
+    asked |= {"rng": rng} if isinstance(rng, int) else {}
+    table = runs.to_dict()
+
+    def one(name: str) -> Fits:
+        series = runs.series(name, eval_set)
+        _check_bounds(series, name, (low, high))
+        found = fit_paper([_run(s, settings.compute) for s in series], name, (low, high), settings, draws, generator)
+        context = _common_context(series)
+        return replace(
+            found,
+            notes=unique([*found.notes, *_confounded(series, pool)]),
+            eval_set=eval_set,
+            model=context.get("model"),
+            n_problems=context.get("n_problems"),
+            options=asked,
+            runs=table,
+        )
+
+    if isinstance(metric, str):
+        return one(metric)
+    if not metric:
+        raise FitError("metric is an empty list; accepted: a metric name or a list of them")
+    return FitsSet({name: one(name) for name in metric})
+
+
+def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
+    """Fit again on the runs behind `fits` and `more_runs` together, with the same options unless changed.
+
+    Raises:
+        FitError: fits without runs (published laws, or the fits inside a plan).
+    """
+    from isocompute_sdk.records import RunSet
+
+    if fits.runs is None:
+        raise FitError(
+            f"these fits ({fits.source or fits.method}) hold no runs to add to",
+            "Fit your own runs with fit(runs); published laws and fits inside a plan cannot be refitted.",
+        )
+    options = dict(fits.options)
+    options["bounds"] = tuple(options["bounds"])
+    return fit(RunSet.from_dict(fits.runs).concat(more_runs), fits.metric, **{**options, **changes})
+
+
+def published(name: str) -> Fits:
+    """Laws of the paper by name, e.g. `qwen2.5-7b-instruct/guru-math-easy`; see `list_published()`.
+
+    Constants of one model on one data set: every plan from them says so unless it is for that model.
+
+    Raises:
+        FitError: unknown name.
+    """
+    return find_published(name)
+
+
+def list_published() -> tuple[str, ...]:
+    """Names that `published` accepts."""
+    return published_names()
+
+
+def published_prior() -> Fits:
+    """The hedged prior over all five published model-and-set pairs: what to use without data."""
+    return hedged_prior()
+
+
+def launch_script(
+    plan: Plan,
+    backend: str = "openrlhf",
+    *,
+    model: str | None = None,
+    train_data: str = "train.jsonl",
+    eval_data: str = "validation.jsonl",
+    reward: str = "reward.py",
+    output_dir: str = "runs/plan",
+    **options: Any,
+) -> str:
+    """A bash script that trains the plan when started in a folder that holds the named files.
+
+    Args:
+        plan: the plan.
+        backend: a name that `registry.available()` lists.
+        model: hub name or local folder; by default the one the plan was made for.
+        train_data: training problems, JSONL.
+        eval_data: validation problems, JSONL.
+        reward: Python file with the reward function, `file.py` or `file.py:function`.
+        output_dir: folder for everything the run writes.
+        **options: `seed`, `prompt_key`, `answer_key`, `evaluation`, and options of the backend.
+
+    Raises:
+        PlanError: no model is known.
+        BackendError: unknown backend, or one that cannot do what the recipe asks.
+    """
+    from isocompute_sdk import registry
+
+    run = run_spec(
+        plan,
+        backend,
+        model=model,
+        train_data=train_data,
+        eval_data=eval_data,
+        reward=reward,
+        output_dir=output_dir,
+        **options,
+    )
+    return registry.load(backend).script(run)
+
+
+def run_spec(
+    plan: Plan,
+    backend: str = "openrlhf",
+    *,
+    model: str | None = None,
+    train_data: str = "train.jsonl",
+    eval_data: str = "validation.jsonl",
+    reward: str = "reward.py",
+    output_dir: str = "runs/plan",
+    **options: Any,
+) -> RunSpec:
+    """The run that a plan stands for; arguments as in `launch_script`."""
+    from isocompute_sdk.specs import Data, Evaluation, RunSpec
+
+    chosen = model if model is not None else plan.model
+    if chosen is None:
+        raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.")
+    evaluation = options.pop("evaluation", None)
+    return RunSpec(
+        run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
+        model=chosen,
+        data=Data(
+            train=train_data,
+            validation=eval_data,
+            reward=reward,
+            prompt_key=options.pop("prompt_key", None),
+            answer_key=options.pop("answer_key", None),
+            n_problems=plan.n_problems,
+        ),
+        recipe=plan.recipe,
+        group_size=plan.group_size,
+        problems_per_batch=plan.problems_per_batch,
+        update_steps=plan.update_steps,
+        seed=options.pop("seed", 0),
+        evaluation=Evaluation() if evaluation is None else evaluation,
+        hardware=plan.hardware,
+        backend=backend,
+        options=options,
+        output_dir=output_dir,
+    )
+
+
+def _bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = (float(b) for b in bounds)
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise FitError(f"bounds = {bounds}; accepted: (lowest, highest) value of the metric, finite and increasing")
+    return low, high
+
+
+def _options(options: dict[str, Any]) -> PaperOptions:
+    known = {f.name for f in fields(PaperOptions)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise FitError(f"unknown option(s) {', '.join(unknown)}; accepted: {', '.join(sorted(known))}")
+    changed = {name: value for name, value in options.items() if value is not None}
+    if "compute" in changed:
+        axes = {"rollouts": "log10_rollouts", "tokens": "log10_tokens"}
+        if changed["compute"] not in axes:
+            raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(axes)}")
+        changed["compute"] = axes[changed["compute"]]
+    return PaperOptions(**changed)
+
+
+def _run(series: RunSeries, compute: str) -> Run:
+    axis = series.rollouts_T
+    if compute == "log10_tokens":
+        if series.tokens_T is None:
+            raise FitError(
+                f"run {series.run_id!r} has no tokens, and compute='tokens' was asked for",
+                "Add a tokens column (cumulative sampled tokens), or fit on rollouts.",
+            )
+        axis = series.tokens_T
+    return Run(series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T)
+
+
+def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
+    for one in series:
+        outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
+        if outside.size:
+            first = int(outside[0])
+            raise FitError(
+                f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.6g}: {metric} = {one.value_T[first]:g} lies "
+                f"outside bounds = {bounds} ({outside.size} value(s) do)",
+                "Pass bounds=(lowest, highest) of this metric, or repair the values.",
+            )
+
+
+def _refuse_mixed_contexts(runs: RunSet, pool: Sequence[str]) -> None:
+    from isocompute_sdk.records import CONTEXT_FIELDS
+
+    unknown = sorted(set(pool) - set(CONTEXT_FIELDS))
+    if unknown:
+        raise FitError(f"pool names {', '.join(unknown)}; accepted: {', '.join(CONTEXT_FIELDS)}")
+    groups = runs.context_groups(ignore=tuple(pool))
+    if len(groups) < 2:
+        return
+    differing = [f for f in CONTEXT_FIELDS if f not in pool and len({repr(c.get(f)) for c, _ in groups}) > 1]
+    shown = "; ".join(f"{f}: " + ", ".join(sorted({repr(c.get(f)) for c, _ in groups})[:5]) for f in differing)
+    raise FitError(
+        f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
+        f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={tuple(differing)!r}."
+        + (
+            " Learning rates that follow one rule in the batch size may be pooled."
+            if differing == ["learning_rate"]
+            else ""
+        ),
+    )
+
+
+def _common_context(series: Sequence[RunSeries]) -> dict[str, Any]:
+    first = dict(series[0].context)
+    return {k: v for k, v in first.items() if all(s.context.get(k) == v for s in series)}
+
+
+def _confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
+    """Pooled fields whose value goes together with n: what looks like n may be that field."""
+    notes: list[Note] = []
+    for name in pool:
+        values: dict[int, set[str]] = {}
+        for one in series:
+            values.setdefault(one.group_size, set()).add(repr(one.context.get(name)))
+        all_values = set().union(*values.values())
+        # Together: one value per n, and not the same one everywhere.
+        if len(all_values) > 1 and all(len(v) == 1 for v in values.values()):
+            pairs = ", ".join(f"n = {n}: {next(iter(v))}" for n, v in sorted(values.items()))
+            notes.append(
+                Note(
+                    "group-size-confounded",
+                    "warning",
+                    f"{name} changes together with the group size ({pairs}): what looks like an effect of n may be "
+                    f"one of {name}. Runs with one n at two values would tell them apart.",
+                    {"field": name, "values": {str(n): sorted(v) for n, v in values.items()}},
+                )
+            )
+    return notes

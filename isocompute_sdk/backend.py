@@ -1,0 +1,118 @@
+"""What a backend is: a translator from a `RunSpec` to one script that starts training somewhere else.
+
+A backend imports no training framework. Training is another process, often with another interpreter,
+because frameworks pin their own torch and vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import RunSpec
+
+
+@dataclass(frozen=True)
+class BackendOption:
+    """One entry of `RunSpec.options` that a backend reads."""
+
+    name: str
+    """Key in `options`."""
+    type: str
+    """What is accepted, e.g. `int` or `bool`."""
+    default: str | int | float | bool | None
+    """Value used where the key is absent; None means that it is derived from the run."""
+    description: str
+    """Meaning and unit."""
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What a backend drives, which versions it was written for and what it needs."""
+
+    name: str
+    """Name it is loaded by."""
+    framework: str
+    """Training framework, as its own documentation spells it."""
+    version: str
+    """Exact framework version whose flags and behaviour the backend was checked against."""
+    summary: str
+    """One sentence."""
+    needs: tuple[str, ...]
+    """What has to be installed or present where the script runs."""
+    algorithms: tuple[str, ...]
+    """Values of `Recipe.algorithm` that it can run."""
+    options: tuple[BackendOption, ...]
+    """Everything that `RunSpec.options` may hold."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A prepared run: files on disk and the command that starts it."""
+
+    folder: Path
+    """Folder the files were written to."""
+    files: tuple[Path, ...]
+    """Everything written, the script first."""
+    argv: tuple[str, ...]
+    """Command; run it in the folder that the data paths of the run are relative to."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables to add."""
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """The contract every backend meets; tests/backends/test_contract.py checks it."""
+
+    @property
+    def name(self) -> str:
+        """Name the backend is registered under."""
+        ...
+
+    def describe(self) -> BackendInfo:
+        """What it drives and needs. Reads nothing from disk or network."""
+        ...
+
+    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
+        """Everything worth knowing before the run starts; a note of severity `refuse` blocks it."""
+        ...
+
+    def script(self, run: RunSpec) -> str:
+        """The whole bash script. Pure: the same run gives the same text, and nothing is written.
+
+        Raises:
+            BackendError: preflight refuses the run.
+        """
+        ...
+
+    def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Write `launch.sh` into `folder` in one step and say how to start it.
+
+        Raises:
+            BackendError: preflight refuses the run; nothing is written then.
+        """
+        ...
+
+
+def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
+    """Turn refusing notes into one error that names each of them.
+
+    Raises:
+        BackendError: at least one note has the severity `refuse`.
+    """
+    refused = [note for note in notes if note.severity == "refuse"]
+    if not refused:
+        return
+    reasons = "\n".join(f"  [{note.code}] {note.message}" for note in refused)
+    raise BackendError(
+        f"backend {backend!r} cannot run {run_id!r} as it is specified:\n{reasons}",
+        "Change what is named above, or choose another backend (`isocompute backends` lists them).",
+    )

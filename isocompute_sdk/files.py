@@ -1,0 +1,77 @@
+"""Writing files so that a kill at any moment leaves the old one or the new one, never half of either."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.errors import IsoComputeError
+
+
+def write_text(path: str | Path, text: str, *, executable: bool = False) -> Path:
+    """Replace the file at `path` by `text` (UTF-8) in one step; parent folders are created."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    return write_with(path, write, executable=executable)
+
+
+def write_with(path: str | Path, write: Callable[[Path], None], *, executable: bool = False) -> Path:
+    """Let `write` fill a temporary file beside `path`, then move it into place in one step."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix is kept: writers such as matplotlib choose the format by it.
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod((0o777 if executable else 0o666) & ~umask)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def write_json(path: str | Path, payload: Mapping[str, Any]) -> Path:
+    """Write one JSON document. Floats keep every bit; NaN and infinities are refused."""
+    return write_text(path, json.dumps(payload, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, Any]:
+    """Read a document written by `write_json` and check that it is a `kind` of a version known here.
+
+    Raises:
+        IsoComputeError: the file is missing, is not JSON, holds something else, or has another version.
+    """
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise IsoComputeError(f"no such file: {path}", f"Give the path of a saved {kind} (JSON).") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise IsoComputeError(f"{path} cannot be read: {error}", f"Give the path of a saved {kind} (JSON).") from error
+    except json.JSONDecodeError as error:
+        raise IsoComputeError(
+            f"{path} is not valid JSON (line {error.lineno}: {error.msg})",
+            f"It may have been cut off while copying; save the {kind} again.",
+        ) from error
+    found = raw.get("kind") if isinstance(raw, dict) else type(raw).__name__
+    if found != kind:
+        raise IsoComputeError(f"{path} holds {found!r}, not a saved {kind}", f"Give a file that a {kind} was saved to.")
+    version = raw.get("schema_version")
+    if version != schema_version:
+        raise IsoComputeError(
+            f"{path} has schema_version {version!r}; this release reads {schema_version}",
+            "Write it again with this release, or read it with the release that wrote it.",
+        )
+    return raw

@@ -1,0 +1,1 @@
+"""Reward curves, frontier and allocation laws: numerics only, float64 arrays and frozen dataclasses."""

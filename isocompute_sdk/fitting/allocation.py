@@ -1,0 +1,265 @@
+"""log2 n* = L / (1 + exp(-k (x - midpoint))) + b, with x = log10 C or M (paper, sections 4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.status import FitStatus
+
+LawVariable = Literal["log10_rollouts", "log10_tokens", "update_steps"]
+"""What the law's x is: the decimal logarithm of compute, or the number of update steps M itself."""
+
+STEEPEST = 50.0
+"""Upper bound of k per decade of compute (the paper's own bound, fig. 21 right); for laws in M it is the
+bound over the fitted range of M."""
+STEP_TOLERANCE = 1.05
+"""Steep sigmoids overfit: between the points on both sides of a jump every k fits alike. A minimum inside the
+bounds is preferred to one on the bound of k unless its rms residual is more than this factor larger."""
+L_MAX, B_MAX = 12.0, 12.0
+
+
+@dataclass(frozen=True)
+class AllocationLaw:
+    """The sigmoid law of the best group size (or of the best problems per batch, which falls)."""
+
+    L: float
+    """Height of the sigmoid in octaves, at least 0."""
+    k: float
+    """Steepness per unit of x; negative where the law falls."""
+    midpoint: float
+    """x at the half-way point: log10 C, or M."""
+    b: float
+    """Lower plateau in octaves: log2 of the smallest value."""
+    x: LawVariable = "log10_rollouts"
+    status: FitStatus = FitStatus.CONVERGED
+    at_bound: tuple[str, ...] = ()
+    """Parameters on a bound. `k` there means: a step at `midpoint`, k at least this large."""
+    stderr: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    """Standard error of L, k, midpoint, b; None where a bound or too few points forbid one. The points of a
+    frontier are not independent, so these are lower limits."""
+    rms: float | None = None
+    """Root mean square residual in octaves; None for a published law."""
+    x_range: tuple[float, float] | None = None
+    """Smallest and largest x the law was fitted to."""
+
+    @property
+    def rising(self) -> bool:
+        """Whether the law rises with x."""
+        return self.k >= 0
+
+    @property
+    def upper_plateau(self) -> float:
+        """The larger plateau, 2^(L + b)."""
+        return float(2.0 ** (self.L + self.b))
+
+    @property
+    def lower_plateau(self) -> float:
+        """The smaller plateau, 2^b."""
+        return float(2.0**self.b)
+
+    @property
+    def saturation(self) -> float:
+        """Value that the law tends to for large x: the upper plateau where it rises, else the lower one."""
+        return self.upper_plateau if self.rising else self.lower_plateau
+
+    def predict(self, value: npt.ArrayLike) -> Array:
+        """Real-valued group size (or problems per batch) at raw compute C, or at M for the laws in steps.
+
+        Raises:
+            FitError: compute that is not positive.
+        """
+        return 2.0 ** self.log2(value)
+
+    def log2(self, value: npt.ArrayLike) -> Array:
+        """As `predict`, in octaves."""
+        return sigmoid(self.to_x(value), self.L, self.k, self.midpoint, self.b)
+
+    def to_x(self, value: npt.ArrayLike) -> Array:
+        """The law's x for raw compute or steps."""
+        return to_x(value, self.x)
+
+    @classmethod
+    def fit(
+        cls, x_values: npt.ArrayLike, group_sizes: npt.ArrayLike, x: LawVariable = "log10_rollouts"
+    ) -> AllocationLaw:
+        """Least squares in log2 n from several start values, parameters within stated bounds.
+
+        Args:
+            x_values: shape (T,); raw compute C in rollouts or tokens, or update steps M: never its logarithm.
+            group_sizes: shape (T,); best group size (or best problems per batch) at each, positive.
+            x: the variable of the law.
+
+        Returns:
+            The law; look at `status` before quoting a parameter.
+
+        Raises:
+            FitError: fewer than two points or x values, values that are not positive or not finite.
+        """
+        raw, sizes = np.asarray(x_values, dtype=float).ravel(), np.asarray(group_sizes, dtype=float).ravel()
+        if raw.shape != sizes.shape:
+            raise FitError(f"{raw.size} x values and {sizes.size} group sizes; they must be as many")
+        if not np.all(np.isfinite(sizes) & (sizes > 0)):
+            raise FitError(f"group sizes must be positive and finite; received {sizes[~(sizes > 0)][:3].tolist()}")
+        at, octaves = to_x(raw, x), np.log2(sizes)
+        if len(np.unique(at)) < 2:
+            raise FitError(
+                f"{len(at)} point(s) at {len(np.unique(at))} value(s) of {x}; a law needs at least two",
+                "Give best group sizes at several budgets.",
+            )
+        return _fit(at, octaves, x)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form that keeps every bit."""
+        return {
+            "L": self.L,
+            "k": self.k,
+            "midpoint": self.midpoint,
+            "b": self.b,
+            "x": self.x,
+            "status": self.status.value,
+            "at_bound": list(self.at_bound),
+            "stderr": dict(self.stderr),
+            "rms": self.rms,
+            "x_range": None if self.x_range is None else list(self.x_range),
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> AllocationLaw:
+        """Inverse of `to_dict`."""
+        values = dict(raw)
+        values["status"] = FitStatus(values["status"])
+        values["at_bound"] = tuple(values["at_bound"])
+        values["x_range"] = None if values["x_range"] is None else tuple(values["x_range"])
+        return cls(**values)
+
+
+def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
+    """log10 of raw compute, or M as it is.
+
+    Raises:
+        FitError: an unknown variable, compute that is not positive and finite, steps that are negative.
+    """
+    raw = np.asarray(value, dtype=float)
+    if x == "update_steps":
+        if not np.all(np.isfinite(raw) & (raw >= 0)):
+            raise FitError(f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}")
+        return raw
+    if x not in ("log10_rollouts", "log10_tokens"):
+        raise FitError(f"unknown law variable {x!r}; accepted: log10_rollouts, log10_tokens, update_steps")
+    if not np.all(np.isfinite(raw) & (raw > 0)):
+        bad = raw.ravel()[~(np.isfinite(raw) & (raw > 0)).ravel()][:3].tolist()
+        raise FitError(f"compute must be positive and finite; received {bad}", "Give raw C, not its logarithm.")
+    return np.log10(raw)
+
+
+def sigmoid(x: npt.ArrayLike, L: npt.ArrayLike, k: npt.ArrayLike, midpoint: npt.ArrayLike, b: npt.ArrayLike) -> Array:
+    """L / (1 + exp(-k (x - midpoint))) + b, broadcast; no overflow for any finite input."""
+    z = np.asarray(k, dtype=float) * (np.asarray(x, dtype=float) - midpoint)
+    return np.asarray(L / (1.0 + np.exp(-np.clip(z, -500.0, 500.0))) + b, dtype=float)
+
+
+def steepest(x: LawVariable, low: float, high: float) -> float:
+    """Upper bound of |k| for data between `low` and `high` in x."""
+    return STEEPEST / (high - low) if x == "update_steps" else STEEPEST
+
+
+def _fit(at: Array, octaves: Array, x: LawVariable) -> AllocationLaw:
+    low, high = float(at.min()), float(at.max())
+    if np.ptp(octaves) == 0:
+        return _constant(float(octaves[0]), (low, high), x)
+    solutions = [_minimise(at, octaves, start, x) for start in _starts(at, octaves)]
+    best = min(solutions, key=_rms)
+    inside = [law for law in solutions if law.status is FitStatus.CONVERGED]
+    if "k" in best.at_bound and inside:
+        smooth = min(inside, key=_rms)
+        best = smooth if _rms(smooth) <= STEP_TOLERANCE * _rms(best) else best
+    return best
+
+
+def _rms(law: AllocationLaw) -> float:
+    return float("inf") if law.rms is None else law.rms
+
+
+def _starts(at: Array, octaves: Array) -> list[tuple[float, float, float, float]]:
+    """Start values from the data: plateaus from its range, slopes and midpoints spread over its width."""
+    height, base = float(np.ptp(octaves)), float(octaves.min())
+    low, high = float(at.min()), float(at.max())
+    order = np.argsort(at)
+    half = len(at) // 2
+    rising = float(np.mean(octaves[order[half:]])) >= float(np.mean(octaves[order[: max(half, 1)]]))
+    sign = 1.0 if rising else -1.0
+    return [
+        (height, sign * slope / (high - low), middle, base)
+        for slope in (5.0, 12.0, 30.0)
+        for middle in (low + fraction * (high - low) for fraction in (0.15, 0.35, 0.5, 0.65, 0.85))
+    ]
+
+
+def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float], x: LawVariable) -> AllocationLaw:
+    import lmfit
+
+    low, high = float(at.min()), float(at.max())
+    limit = steepest(x, low, high)
+    sign = np.sign(start[1])
+    parameters = lmfit.Parameters()
+    parameters.add("L", value=start[0], min=0.0, max=L_MAX)
+    parameters.add("k", value=min(abs(start[1]), 0.9 * limit), min=0.2 / (high - low), max=limit)
+    parameters.add("midpoint", value=start[2], min=low - (high - low), max=high + (high - low))
+    parameters.add("b", value=start[3], min=0.0, max=B_MAX)
+
+    def residual(p: Any) -> Array:
+        return sigmoid(at, p["L"].value, sign * p["k"].value, p["midpoint"].value, p["b"].value) - octaves
+
+    result = lmfit.minimize(residual, parameters, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    found = {name: float(p.value) for name, p in result.params.items()}
+    at_bound = tuple(
+        name
+        for name, p in result.params.items()
+        if min(found[name] - p.min, p.max - found[name]) < 2e-3 * (p.max - p.min)
+    )
+    if len(at) <= 4:
+        status = FitStatus.TOO_FEW_POINTS
+    elif at_bound:
+        status = FitStatus.AT_BOUND
+    else:
+        status = FitStatus.CONVERGED if result.success else FitStatus.NOT_CONVERGED
+    trusted = status is FitStatus.CONVERGED
+    return AllocationLaw(
+        L=found["L"],
+        k=float(sign) * found["k"],
+        midpoint=found["midpoint"],
+        b=found["b"],
+        x=x,
+        status=status,
+        at_bound=at_bound,
+        stderr={name: _stderr(p.stderr, trusted) for name, p in result.params.items()},
+        rms=float(np.sqrt(np.mean(np.asarray(result.residual) ** 2))),
+        x_range=(low, high),
+    )
+
+
+def _stderr(value: float | None, trusted: bool) -> float | None:
+    return float(value) if trusted and value is not None and np.isfinite(value) else None
+
+
+def _constant(octaves: float, x_range: tuple[float, float], x: LawVariable) -> AllocationLaw:
+    """One best size at every budget: no sigmoid is identified, the law is flat."""
+    return AllocationLaw(
+        L=0.0,
+        k=0.0,
+        midpoint=sum(x_range) / 2,
+        b=octaves,
+        x=x,
+        status=FitStatus.AT_BOUND,
+        at_bound=("L",),
+        stderr=dict.fromkeys(("L", "k", "midpoint", "b")),
+        rms=0.0,
+        x_range=x_range,
+    )

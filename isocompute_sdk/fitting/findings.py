@@ -1,0 +1,176 @@
+"""What fits by the paper's method rest on, as coded notes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isocompute_sdk.fitting.bootstrap import MEASURED_COVERAGE
+from isocompute_sdk.fitting.curves import PLATEAU_SEEN, RewardCurve
+from isocompute_sdk.fitting.fits import Configuration, Fits
+from isocompute_sdk.fitting.frontier import frontier, span
+from isocompute_sdk.fitting.status import FitStatus
+from isocompute_sdk.notes import Note
+
+
+def uncalibrated() -> Note:
+    """The bootstrap's intervals are too narrow."""
+    low, high = MEASURED_COVERAGE
+    return Note(
+        "interval-uncalibrated",
+        "warning",
+        f"Intervals come from a bootstrap over evaluations. In simulation such 80 % intervals held the best n in "
+        f"{low:.0%} to {high:.0%} of cases: read them as a lower limit of the uncertainty.",
+        {"measured_coverage": list(MEASURED_COVERAGE), "nominal": 0.8},
+    )
+
+
+def configuration_dropped(key: Configuration, evaluations: int, points: str) -> Note:
+    """A configuration without two usable evaluations has no curve."""
+    return Note(
+        "configuration-without-curve",
+        "warning",
+        f"n = {key[0]}, B_p = {_bp(key[1])}: {evaluations} usable evaluation(s) (points='{points}') give no curve; "
+        "it takes no part in the frontier. Evaluate during training, or try points='all'.",
+        {"group_size": key[0], "problems_per_batch": key[1], "evaluations": evaluations},
+    )
+
+
+def not_monotone(batch: int) -> Note:
+    """The fixed-batch law does not hold (the paper saw this on its Hard set)."""
+    return Note(
+        "not-monotone",
+        "warning",
+        f"At fixed B = {batch} the best n goes up and down with the number of steps; no law in M is fitted. "
+        "The paper saw the same on its Hard set.",
+        {"rollouts_per_batch": batch},
+    )
+
+
+def about_curves(fits: Fits) -> list[Note]:
+    """Plateaus that were not seen, parameters on bounds, levels that the frontier never uses."""
+    notes: list[Note] = []
+    if any(bp is None for _, bp in fits.curves):
+        notes.append(
+            Note(
+                "problems-per-batch-unknown",
+                "info",
+                "The runs do not say their problems per batch: B_p of a plan comes from the recipe.",
+            )
+        )
+    unseen = [c for c in fits.curves.values() if not c.plateau_identified]
+    if unseen:
+        notes.append(
+            Note(
+                "plateau-unidentified",
+                "warning",
+                "The plateau of these curves is an extrapolation (data below "
+                f"{PLATEAU_SEEN:g} x their half-way compute, or a parameter on its bound): {_names(unseen)}. "
+                "Longer runs at these n would show it.",
+                {"configurations": [[c.group_size, c.problems_per_batch] for c in unseen]},
+            )
+        )
+    bound = [c for c in fits.curves.values() if c.status is FitStatus.AT_BOUND]
+    if bound:
+        notes.append(
+            Note(
+                "curve-at-bound",
+                "warning",
+                "Curve parameters stopped on a bound and are limits, not estimates: "
+                + "; ".join(f"{_name(c)}: {', '.join(c.at_bound)}" for c in bound),
+                {"configurations": [[c.group_size, c.problems_per_batch, list(c.at_bound)] for c in bound]},
+            )
+        )
+    few = [c for c in fits.curves.values() if c.status is FitStatus.TOO_FEW_POINTS]
+    if few:
+        notes.append(
+            Note(
+                "curve-too-few-points",
+                "warning",
+                f"As many parameters as evaluations, or more: {_names(few)}. Their curves prove nothing.",
+                {"configurations": [[c.group_size, c.problems_per_batch] for c in few]},
+            )
+        )
+    if len(fits.group_sizes) == 2:
+        notes.append(
+            Note(
+                "two-group-sizes",
+                "warning",
+                f"Only two group sizes were run ({fits.group_sizes[0]} and {fits.group_sizes[1]}): the law is a step "
+                "between them and says nothing about other n. Four levels, 4x apart, are a good pilot.",
+                {"group_sizes": list(fits.group_sizes)},
+            )
+        )
+    return notes
+
+
+def about_laws(fits: Fits) -> list[Note]:
+    """Laws on a bound, and a saturation that may be the grid's or the batch limit's."""
+    notes = [_law_at_bound(name, fits) for name, law in fits.laws.items() if law.status is FitStatus.AT_BOUND]
+    if "group_size" not in fits.laws:
+        return notes
+    curves = fits.select()
+    top = frontier(curves, span(curves)[1])
+    best, bp = int(top.group_size[0]), top.problems_per_batch[0]
+    largest = fits.group_sizes[-1]
+    if best == largest:
+        notes.append(
+            Note(
+                "best-group-size-at-grid-edge",
+                "warning",
+                f"At the largest compute the best n is the largest that was run ({largest}): where n* saturates "
+                "cannot be seen, the fitted plateau is set by the grid.",
+                {"group_size": best},
+            )
+        )
+    limit = fits.max_rollouts_per_batch or _shared_limit(fits)
+    if limit is not None and np.isfinite(bp) and 2 * best * bp > limit:
+        notes.append(
+            Note(
+                "plateau-censored-by-batch-limit",
+                "warning",
+                f"n* = {best} at B_p = {bp:g} lies within one octave of the batch limit B_max / B_p = {limit / bp:g}: "
+                "the limit, not the reward, may end its growth (the paper leaves this open, appendix B).",
+                {"group_size": best, "problems_per_batch": float(bp), "max_rollouts_per_batch": int(limit)},
+            )
+        )
+    return notes
+
+
+def _law_at_bound(name: str, fits: Fits) -> Note:
+    law = fits.laws[name]
+    if law.at_bound == ("L",) and law.L == 0:
+        text = f"{name}: the best value is {law.lower_plateau:g} at every budget seen; no rise is identified."
+    elif "k" in law.at_bound:
+        text = (
+            f"{name}: k = {law.k:.3g} is a lower limit, the law is a step at {_position(law.midpoint, law.x)}; "
+            "more levels of n or budgets near the step would show how steep it is."
+        )
+    else:
+        text = f"{name}: {', '.join(law.at_bound)} stopped on a bound; quote as limits."
+    return Note("law-at-bound", "warning", text, {"law": name, "at_bound": list(law.at_bound)})
+
+
+def _position(midpoint: float, x: str) -> str:
+    return f"M = {midpoint:.3g}" if x == "update_steps" else f"C = {10**midpoint:.3g}"
+
+
+def _shared_limit(fits: Fits) -> int | None:
+    """The largest n * B_p, where at least two B_p end their grid on it: then it is a limit, not a choice."""
+    largest: dict[int, int] = {}
+    for n, bp in fits.curves:
+        if bp is not None:
+            largest[bp] = max(largest.get(bp, 0), n * bp)
+    tops = list(largest.values())
+    return max(tops) if tops and tops.count(max(tops)) > 1 else None
+
+
+def _bp(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _name(curve: RewardCurve) -> str:
+    return f"n = {curve.group_size}, B_p = {_bp(curve.problems_per_batch)}"
+
+
+def _names(curves: list[RewardCurve]) -> str:
+    return "; ".join(_name(c) for c in curves)

@@ -1,0 +1,348 @@
+"""`Fits`: reward curves, frontier, laws and notes of one metric, ready to be asked, saved and refitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable, sigmoid
+from isocompute_sdk.fitting.bootstrap import reward_draws
+from isocompute_sdk.fitting.curves import RewardCurve
+from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
+
+SCHEMA_VERSION = 1
+
+Configuration = tuple[int, int | None]
+"""(group size, problems per batch or None where the runs do not say)."""
+
+Method = Literal["paper", "published", "prior"]
+"""`paper`: fitted to runs; `published`: one law of the paper; `prior`: hedged over all of them."""
+
+
+class Prediction(NamedTuple):
+    """Predicted reward with an interval; `low` and `high` are NaN where no interval can be given."""
+
+    mean: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Everything fitted for one metric. Frozen: `refit` returns another one."""
+
+    metric: str
+    """Metric fitted, e.g. `avg@4`."""
+    method: Method
+    curves: Mapping[Configuration, RewardCurve] = field(default_factory=dict[Configuration, RewardCurve])
+    """Reward curve per (group size, problems per batch)."""
+    laws: Mapping[str, AllocationLaw] = field(default_factory=dict[str, AllocationLaw])
+    """Allocation laws by name; ask with `law(name)`, which explains a missing one."""
+    unsupported: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Why a law could not be fitted, by its name."""
+    notes: tuple[Note, ...] = ()
+    compute: LawVariable = "log10_rollouts"
+    """Unit of the compute axis of curves and law: rollouts or tokens."""
+    eval_set: str | None = None
+    model: str | None = None
+    """Model whose runs these are; None where the runs do not say."""
+    n_problems: int | None = None
+    """Distinct training problems, where the runs agree on them."""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """Range of the metric."""
+    source: str | None = None
+    """Name of the published law, for `method="published"`."""
+    rollouts_per_batch: int | None = None
+    """Fixed batch B to which the laws in steps belong."""
+    max_rollouts_per_batch: int | None = None
+    """Largest batch B_max of the sweep, where known."""
+    grid: tuple[int, int] | None = None
+    """Smallest and largest n that were run, where the curves do not show it (published laws)."""
+    curve_draws: Mapping[Configuration, Array] = field(default_factory=dict[Configuration, Array], repr=False)
+    """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
+    law_draws: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+    """Replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """Arguments of `fit`, so that `refit` repeats them."""
+    runs: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The runs behind the fit in `RunSet.to_dict` form; None where there are none."""
+
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """Levels of n that have a curve, increasing."""
+        return tuple(sorted({n for n, _ in self.curves}))
+
+    @property
+    def problems_per_batch(self) -> tuple[int, ...]:
+        """Known levels of B_p that have a curve, increasing."""
+        return tuple(sorted({bp for _, bp in self.curves if bp is not None}))
+
+    @property
+    def group_size_range(self) -> tuple[int, int]:
+        """Smallest and largest n that were run."""
+        return self.grid if self.grid is not None else (self.group_sizes[0], self.group_sizes[-1])
+
+    @property
+    def largest_compute(self) -> float | None:
+        """Largest compute at which anything was observed; None where a published law does not say."""
+        seen = [c.last_compute for c in self.curves.values()]
+        law = self.laws.get("group_size")
+        if law is not None and law.x_range is not None:
+            seen.append(float(10.0 ** law.x_range[1]))
+        return max(seen, default=None)
+
+    def law(self, name: str = "group_size") -> AllocationLaw:
+        """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.
+
+        Raises:
+            FitError: unknown name, or a law that these runs do not support, with the reason.
+        """
+        if name in self.laws:
+            return self.laws[name]
+        known = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
+        if name not in known:
+            raise FitError(f"unknown law {name!r}; accepted: {', '.join(known)}")
+        reason = self.unsupported.get(name, "it is not part of these fits")
+        have = ", ".join(self.laws) or "none"
+        raise FitError(f"there is no law {name!r} here: {reason}", f"Laws at hand: {have}.")
+
+    def law_interval(
+        self, value: npt.ArrayLike, level: float = 0.8, name: str = "group_size"
+    ) -> tuple[Array, Array] | None:
+        """Interval of the law's real-valued size at raw compute or M; None without draws."""
+        draws = self.law_draws.get(name)
+        if draws is None:
+            return None
+        x = np.atleast_1d(self.law(name).to_x(value))
+        octaves = sigmoid(x[None, :], *(draws[:, i, None] for i in range(4)))
+        low, high = np.quantile(octaves, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return 2.0**low, 2.0**high
+
+    def select(self, problems_per_batch: int | None = None) -> list[RewardCurve]:
+        """Curves, those at one B_p only where it is given.
+
+        Raises:
+            FitError: no curve at all, or none at that B_p.
+        """
+        if not self.curves:
+            raise FitError(
+                f"these fits ({self.source or self.method}) hold no reward curve, only a law",
+                "Fit your own runs to predict rewards.",
+            )
+        chosen = [c for (_, bp), c in self.curves.items() if problems_per_batch in (None, bp)]
+        if not chosen:
+            raise FitError(
+                f"no curve at problems_per_batch = {problems_per_batch}; "
+                f"fitted: {list(self.problems_per_batch) or 'unknown'}"
+            )
+        return sorted(chosen, key=lambda c: (c.group_size, c.problems_per_batch or 0))
+
+    def frontier(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Frontier:
+        """Best reward, group size and problems per batch at each compute (upper envelope of the curves).
+
+        Args:
+            compute: rollouts (or tokens, for fits on a token axis), any shape; positive.
+            problems_per_batch: keep to the curves at this B_p.
+
+        Raises:
+            FitError: compute that is not positive, or no curves.
+        """
+        at = np.atleast_1d(_positive(compute))
+        return frontier(self.select(problems_per_batch), at)
+
+    def handovers(self, problems_per_batch: int | None = None) -> tuple[Handover, ...]:
+        """Budgets within the data at which the best configuration changes."""
+        return handovers(self.select(problems_per_batch))
+
+    def predict(
+        self,
+        rollouts: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: int | None = None,
+        level: float = 0.8,
+        kind: Literal["mean", "run"] = "mean",
+    ) -> Prediction:
+        """Reward at (C, n): the fitted curves, interpolated in log n between the levels that were run.
+
+        Args:
+            rollouts: compute, positive (tokens for fits on a token axis); broadcast with `group_size`.
+            group_size: within the levels that were run.
+            problems_per_batch: the nearest level that was run (in octaves) answers; None for the smallest.
+            level: coverage asked for; intervals of this method are not calibrated.
+            kind: `mean`, the noise-free reward of the best checkpoint up to C; `run`, one new measurement.
+
+        Raises:
+            FitError: no curves, compute not positive, or a group size outside the levels that were run.
+        """
+        if kind not in ("mean", "run"):
+            raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'")
+        if not 0 < level < 1:
+            raise FitError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
+        at, sizes = np.broadcast_arrays(_positive(rollouts), _positive(group_size))
+        curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
+        levels = np.array([c.group_size for c in curves], dtype=float)
+        if sizes.size and (sizes.min() < levels[0] or sizes.max() > levels[-1]):
+            raise FitError(
+                f"group_size {sizes.min():g} to {sizes.max():g} lies outside the levels that were run, "
+                f"{levels[0]:g} to {levels[-1]:g}",
+                "Run a level there, or ask within the grid.",
+            )
+        mean, low, high = self._interpolate(curves, at.ravel(), sizes.ravel(), level, kind)
+        return Prediction(mean.reshape(at.shape), low.reshape(at.shape), high.reshape(at.shape))
+
+    def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
+        """The level of B_p that was run and lies nearest in octaves; the smallest for None."""
+        levels = self.problems_per_batch
+        if not levels:
+            return None
+        return levels[0] if wanted is None else min(levels, key=lambda level: abs(np.log2(level / wanted)))
+
+    def _interpolate(
+        self, curves: list[RewardCurve], at: Array, sizes: Array, level: float, kind: str
+    ) -> tuple[Array, Array, Array]:
+        levels = np.log2([c.group_size for c in curves])
+        upper = np.clip(np.searchsorted(levels, np.log2(sizes)), 1, max(len(levels) - 1, 1))
+        lower = upper - 1 if len(levels) > 1 else upper * 0
+        upper = np.minimum(upper, len(levels) - 1)
+        width = levels[upper] - levels[lower]
+        share = np.divide(np.log2(sizes) - levels[lower], width, out=np.zeros(len(sizes)), where=width > 0)
+        columns = np.arange(len(at))
+
+        def blend(values_CT: Array) -> Array:
+            return (1 - share) * values_CT[..., lower, columns] + share * values_CT[..., upper, columns]
+
+        mean = np.clip(blend(np.stack([c.predict(at) for c in curves])), *self.bounds)
+        keys = [(c.group_size, c.problems_per_batch) for c in curves]
+        if any(key not in self.curve_draws for key in keys):
+            return mean, np.full(at.shape, np.nan), np.full(at.shape, np.nan)
+        drawn_DCT = np.stack(
+            [reward_draws(c, self.curve_draws[key], at) for c, key in zip(curves, keys, strict=True)], axis=1
+        )
+        low, high = np.quantile(blend(drawn_DCT), [(1 - level) / 2, (1 + level) / 2], axis=0)
+        below, above = np.maximum(mean - low, 0.0), np.maximum(high - mean, 0.0)
+        if kind == "run":
+            rms = np.array([c.rms for c in curves])
+            noise = NormalDist().inv_cdf((1 + level) / 2) * ((1 - share) * rms[lower] + share * rms[upper])
+            below, above = np.hypot(below, noise), np.hypot(above, noise)
+        return mean, np.clip(mean - below, *self.bounds), np.clip(mean + above, *self.bounds)
+
+    def summary(self) -> str:
+        """The fit as text: laws, hand-overs, curves and notes."""
+        from isocompute_sdk.fitting.report import summarise
+
+        return summarise(self)
+
+    def refit(self, more_runs: RunSet, **changes: Any) -> Fits:
+        """Fit again on the runs behind these fits and `more_runs` together; equals a fit on all of them."""
+        from isocompute_sdk.api import refit
+
+        return refit(self, more_runs, **changes)
+
+    def save(self, path: str | Path) -> Path:
+        """Write as JSON, keeping every bit; a kill leaves the old file or the new one."""
+        return files.write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Fits:
+        """Read what `save` wrote, bit for bit.
+
+        Raises:
+            IsoComputeError: missing file, other content, another schema version.
+        """
+        return cls.from_dict(files.read_json(path, kind="fits", schema_version=SCHEMA_VERSION))
+
+    def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
+        """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
+        return {
+            "kind": "fits",
+            "schema_version": SCHEMA_VERSION,
+            "metric": self.metric,
+            "method": self.method,
+            "compute": self.compute,
+            "eval_set": self.eval_set,
+            "model": self.model,
+            "n_problems": self.n_problems,
+            "bounds": list(self.bounds),
+            "source": self.source,
+            "rollouts_per_batch": self.rollouts_per_batch,
+            "max_rollouts_per_batch": self.max_rollouts_per_batch,
+            "grid": None if self.grid is None else list(self.grid),
+            "laws": {name: law.to_dict() for name, law in self.laws.items()},
+            "unsupported": dict(self.unsupported),
+            "curves": [c.to_dict() for c in self.curves.values()],
+            "notes": [note.to_dict() for note in self.notes],
+            "curve_draws": [[*key, drawn.tolist()] for key, drawn in self.curve_draws.items()],
+            "law_draws": {name: drawn.tolist() for name, drawn in self.law_draws.items()},
+            "options": dict(self.options),
+            "runs": self.runs if with_runs else None,
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
+        """Inverse of `to_dict`."""
+        curves = [RewardCurve.from_dict(c) for c in raw["curves"]]
+        return cls(
+            metric=raw["metric"],
+            method=raw["method"],
+            curves={(c.group_size, c.problems_per_batch): c for c in curves},
+            laws={name: AllocationLaw.from_dict(law) for name, law in raw["laws"].items()},
+            unsupported=raw["unsupported"],
+            notes=tuple(Note.from_dict(note) for note in raw["notes"]),
+            compute=raw["compute"],
+            eval_set=raw["eval_set"],
+            model=raw["model"],
+            n_problems=raw["n_problems"],
+            bounds=(raw["bounds"][0], raw["bounds"][1]),
+            source=raw["source"],
+            rollouts_per_batch=raw["rollouts_per_batch"],
+            max_rollouts_per_batch=raw["max_rollouts_per_batch"],
+            grid=None if raw["grid"] is None else (raw["grid"][0], raw["grid"][1]),
+            curve_draws={(n, bp): np.array(drawn, dtype=float) for n, bp, drawn in raw["curve_draws"]},
+            law_draws={name: np.array(drawn, dtype=float) for name, drawn in raw["law_draws"].items()},
+            options=raw["options"],
+            runs=raw["runs"],
+        )
+
+
+class FitsSet(Mapping[str, Fits]):
+    """Fits of several metrics on the same runs; the first one decides where a planner takes the set."""
+
+    def __init__(self, fits: Mapping[str, Fits]) -> None:
+        if not fits:
+            raise FitError("a FitsSet needs at least one metric; received none")
+        self._fits = dict(fits)
+
+    def __getitem__(self, metric: str) -> Fits:
+        return self._fits[metric]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fits)
+
+    def __len__(self) -> int:
+        return len(self._fits)
+
+    @property
+    def first(self) -> Fits:
+        """Fits of the metric that decides."""
+        return next(iter(self._fits.values()))
+
+
+def _positive(value: npt.ArrayLike) -> Array:
+    at = np.asarray(value, dtype=float)
+    if not np.all(np.isfinite(at) & (at > 0)):
+        bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
+        raise FitError(f"compute and group sizes must be positive and finite; received {bad}")
+    return at

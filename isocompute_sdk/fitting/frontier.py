@@ -1,0 +1,104 @@
+"""The compute-optimal frontier: upper envelope of the reward curves (paper, section 4, fig. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.curves import RewardCurve
+from isocompute_sdk.fitting.shapes import Array
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The best configuration at each compute. Unpacks as `reward, group_size = frontier`."""
+
+    compute: Array
+    """Compute asked for (rollouts or tokens)."""
+    reward: Array
+    """Reward of the best curve there."""
+    group_size: npt.NDArray[np.int64]
+    """Group size n of the best curve."""
+    problems_per_batch: npt.NDArray[np.float64]
+    """Problems per batch B_p of the best curve; NaN where the runs do not say."""
+    extrapolated: npt.NDArray[np.bool_]
+    """True where the best curve was not observed at that compute (before its first or after its last point)."""
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.float64] | npt.NDArray[np.int64]]:
+        return iter((self.reward, self.group_size))
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A budget at which the frontier passes from one configuration to another."""
+
+    compute: float
+    from_group_size: int
+    to_group_size: int
+    from_problems_per_batch: int | None
+    to_problems_per_batch: int | None
+
+
+def frontier(curves: Sequence[RewardCurve], compute: npt.ArrayLike) -> Frontier:
+    """Evaluate the upper envelope at `compute`.
+
+    A curve takes part from its first evaluation on. Where none has begun, all take part, and the point is
+    marked as extrapolated.
+    """
+    at = np.atleast_1d(np.asarray(compute, dtype=float))
+    rewards_CT = np.stack([curve.predict(at) for curve in curves])
+    best = _winners(curves, rewards_CT, at)
+    first = np.array([c.first_compute for c in curves])[best]
+    last = np.array([c.last_compute for c in curves])[best]
+    sizes = np.array([c.group_size for c in curves], dtype=np.int64)
+    problems = np.array([np.nan if c.problems_per_batch is None else c.problems_per_batch for c in curves], dtype=float)
+    return Frontier(
+        compute=at,
+        reward=rewards_CT[best, np.arange(len(at))],
+        group_size=sizes[best],
+        problems_per_batch=problems[best],
+        extrapolated=(at < first * (1 - 1e-9)) | (at > last * (1 + 1e-9)),
+    )
+
+
+def handovers(curves: Sequence[RewardCurve], points_per_decade: int = 400) -> tuple[Handover, ...]:
+    """Budgets within the data at which the best configuration changes, each located to 1e-6 relative."""
+    low, high = span(curves)
+    grid = log_grid(low, high, points_per_decade)
+    best = _winner_at(curves, grid)
+    found: list[Handover] = []
+    for i in np.flatnonzero(best[1:] != best[:-1]):
+        left, right = float(grid[i]), float(grid[i + 1])
+        while right / left > 1 + 1e-6:
+            middle = float(np.sqrt(left * right))
+            if _winner_at(curves, np.array([middle]))[0] == best[i]:
+                left = middle
+            else:
+                right = middle
+        a, b = curves[int(best[i])], curves[int(best[i + 1])]
+        found.append(Handover(right, a.group_size, b.group_size, a.problems_per_batch, b.problems_per_batch))
+    return tuple(found)
+
+
+def span(curves: Sequence[RewardCurve]) -> tuple[float, float]:
+    """(First, last) compute at which any curve was observed."""
+    return min(c.first_compute for c in curves), max(c.last_compute for c in curves)
+
+
+def log_grid(low: float, high: float, points_per_decade: int) -> Array:
+    """Log-spaced compute from `low` to `high`, both included."""
+    count = max(int(np.ceil(np.log10(high / low) * points_per_decade)), 1) + 1
+    return np.geomspace(low, high, count)
+
+
+def _winner_at(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.int64]:
+    return _winners(curves, np.stack([c.predict(at) for c in curves]), at)
+
+
+def _winners(curves: Sequence[RewardCurve], rewards_CT: Array, at: Array) -> npt.NDArray[np.int64]:
+    begun_CT = at[None, :] >= np.array([c.first_compute for c in curves])[:, None] * (1 - 1e-9)
+    allowed_CT = begun_CT | ~begun_CT.any(axis=0)
+    return np.argmax(np.where(allowed_CT, rewards_CT, -np.inf), axis=0)

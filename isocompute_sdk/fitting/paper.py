@@ -1,0 +1,210 @@
+"""`method="paper"`: record-breaking points, a monotone curve per configuration, envelope, sigmoid of n*."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting import findings
+from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
+from isocompute_sdk.fitting.bootstrap import best_draws, curve_draws, law_draws
+from isocompute_sdk.fitting.curves import Points, RewardCurve, fit_curve
+from isocompute_sdk.fitting.fits import Configuration, Fits
+from isocompute_sdk.fitting.frontier import frontier, log_grid, span
+from isocompute_sdk.fitting.record_breaking import record_breaking
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.notes import Note, unique
+
+LAW_POINTS_PER_DECADE = 60
+"""Density at which the frontier is sampled to fit n*(C)."""
+MONOTONE_SHARE = 0.5
+"""A law in steps is refused where the best monotone step function explains less of log2 n* than this."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's evaluations on one metric."""
+
+    run_id: str
+    group_size: int
+    problems_per_batch: int | None
+    compute_T: Array
+    """Rollouts or tokens used so far, increasing; 0 for the base model."""
+    reward_T: Array
+
+
+@dataclass(frozen=True)
+class PaperOptions:
+    """How the paper's data analysis is carried out."""
+
+    points: Literal["records", "all"] = "records"
+    """`records`: the paper's record-breaking points; `all`: every evaluation, which is less biased."""
+    bin_width: float = 0.005
+    """Width of a reward bin for `records`, as a share of the metric's range."""
+    curve: str = "auto"
+    """Curve shape, a key of `SHAPES`, or `auto`."""
+    compute: LawVariable = "log10_rollouts"
+    max_rollouts_per_batch: int | None = None
+    """B_max of the sweep, to see where the batch limit, not the reward, ends the growth of n*."""
+    rollouts_per_batch: int | None = None
+    """Fixed batch B for the laws in steps; None for the one with most configurations."""
+
+    def __post_init__(self) -> None:
+        if self.points not in ("records", "all"):
+            raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'")
+        if not 0 < self.bin_width <= 1:
+            raise FitError(f"bin_width = {self.bin_width}; accepted: a share of the metric's range, 0 < width <= 1")
+
+
+def fit_paper(
+    runs: Sequence[Run],
+    metric: str,
+    bounds: tuple[float, float],
+    options: PaperOptions,
+    draws: int,
+    rng: np.random.Generator,
+) -> Fits:
+    """Fit curves, frontier and laws to the runs of one context.
+
+    Args:
+        runs: at least two group sizes with two evaluations each.
+        metric: its name, for messages.
+        bounds: range of the metric.
+        options: details of the method.
+        draws: bootstrap replicates; 0 for none.
+        rng: randomness of the bootstrap.
+
+    Raises:
+        FitError: fewer than two group sizes with a curve.
+    """
+    points, dropped = _pool(runs, options, bounds)
+    curves = {key: fit_curve(p, options.curve, bounds) for key, p in points.items()}
+    if len({n for n, _ in curves}) < 2:
+        levels = sorted({run.group_size for run in runs})
+        raise FitError(
+            f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r} "
+            f"(group sizes in the runs: {levels}); the best n cannot be seen in fewer than two",
+            "Run at least two group sizes, better four, at the same problems_per_batch.",
+        )
+    drawn = {key: curve_draws(curves[key], points[key], draws, bounds, rng) for key in curves} if draws else {}
+    fits = Fits(
+        metric=metric,
+        method="paper",
+        curves=curves,
+        compute=options.compute,
+        bounds=bounds,
+        max_rollouts_per_batch=options.max_rollouts_per_batch,
+        curve_draws=drawn,
+    )
+    fits = _with_group_size_law(fits)
+    fits = _with_step_laws(fits, options)
+    notes: list[Note] = [*dropped, *findings.about_curves(fits), *findings.about_laws(fits)]
+    if draws:
+        notes.append(findings.uncalibrated())
+    return replace(fits, notes=unique(notes))
+
+
+def _pool(
+    runs: Sequence[Run], options: PaperOptions, bounds: tuple[float, float]
+) -> tuple[dict[Configuration, Points], list[Note]]:
+    """Evaluations of all runs of a configuration in one set of points, each run reduced on its own first."""
+    kept: dict[Configuration, list[tuple[Array, Array]]] = defaultdict(list)
+    base: dict[Configuration, list[float]] = defaultdict(list)
+    for run in runs:
+        key = (run.group_size, run.problems_per_batch)
+        order = np.argsort(run.compute_T, kind="stable")
+        compute, reward = run.compute_T[order], run.reward_T[order]
+        base[key].extend(reward[compute == 0].tolist())
+        if options.points == "records":
+            index = record_breaking(reward, options.bin_width * (bounds[1] - bounds[0]), bounds[0])
+            compute, reward = compute[index], reward[index]
+        kept[key].append((compute, reward))
+    pooled: dict[Configuration, Points] = {}
+    notes: list[Note] = []
+    for key in sorted(kept, key=lambda k: (k[0], k[1] or 0)):
+        compute = np.concatenate([c for c, _ in kept[key]])
+        reward = np.concatenate([r for _, r in kept[key]])
+        order = np.argsort(compute, kind="stable")
+        if len(np.unique(compute)) < 2 or compute.max() <= 0:
+            notes.append(findings.configuration_dropped(key, len(compute), options.points))
+            continue
+        base_reward = float(np.mean(base[key])) if base[key] else None
+        pooled[key] = Points(*key, compute_T=compute[order], reward_T=reward[order], base_reward=base_reward)
+    return pooled, notes
+
+
+def _with_group_size_law(fits: Fits) -> Fits:
+    curves = fits.select()
+    grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
+    best = frontier(curves, grid)
+    seen = ~best.extrapolated
+    if len(np.unique(grid[seen])) < 2:
+        return replace(fits, unsupported={"group_size": "no budget at which the best curve was observed"})
+    law = AllocationLaw.fit(grid[seen], best.group_size[seen], fits.compute)
+    draws = dict(fits.law_draws)
+    if fits.curve_draws:
+        octaves = _best_octaves(fits, curves, grid[seen])[0]
+        draws["group_size"] = law_draws(grid[seen], octaves, fits.compute)
+    return replace(fits, laws={**fits.laws, "group_size": law}, law_draws=draws)
+
+
+def _best_octaves(fits: Fits, curves: list[RewardCurve], grid: Array) -> tuple[Array, Array]:
+    """log2 of the best n and of the best B_p, each of shape (draws, T)."""
+    keys = [(c.group_size, c.problems_per_batch) for c in curves]
+    winners = best_draws(curves, [fits.curve_draws[key] for key in keys], grid)
+    sizes = np.log2([c.group_size for c in curves])
+    problems = np.log2([c.problems_per_batch or np.nan for c in curves])
+    return sizes[winners], problems[winners]
+
+
+def _with_step_laws(fits: Fits, options: PaperOptions) -> Fits:
+    """n*(M) and B_p*(M) at one fixed batch B = n B_p."""
+    names = ("group_size_vs_steps", "problems_per_batch_vs_steps")
+    by_batch: dict[int, list[RewardCurve]] = defaultdict(list)
+    for curve in fits.select():
+        if curve.problems_per_batch is not None:
+            by_batch[curve.group_size * curve.problems_per_batch].append(curve)
+    shared = {batch: curves for batch, curves in by_batch.items() if len(curves) > 1}
+    if fits.compute != "log10_rollouts" or not shared:
+        reason = "no two configurations share one rollouts_per_batch = n * B_p"
+        return replace(fits, unsupported={**fits.unsupported, **dict.fromkeys(names, reason)})
+    batch = options.rollouts_per_batch or max(shared, key=lambda b: (len(shared[b]), b))
+    if batch not in shared:
+        raise FitError(
+            f"rollouts_per_batch = {batch}: fewer than two configurations have it; "
+            f"shared by two or more: {sorted(shared)}"
+        )
+    curves = shared[batch]
+    grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
+    best = frontier(curves, grid)
+    seen = ~best.extrapolated
+    steps = grid[seen] / batch
+    if not _monotone(steps, np.log2(best.group_size[seen])):
+        reason = f"at B = {batch} the best n goes up and down with M: it is not monotone, so no sigmoid describes it"
+        notes = (*fits.notes, findings.not_monotone(batch))
+        return replace(fits, unsupported={**fits.unsupported, **dict.fromkeys(names, reason)}, notes=notes)
+    laws, draws = dict(fits.laws), dict(fits.law_draws)
+    values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
+    drawn = _best_octaves(fits, curves, grid[seen]) if fits.curve_draws else None
+    for index, name in enumerate(names):
+        laws[name] = AllocationLaw.fit(steps, values[index], "update_steps")
+        if drawn is not None:
+            draws[name] = law_draws(steps, drawn[index], "update_steps")
+    return replace(fits, laws=laws, law_draws=draws, rollouts_per_batch=batch)
+
+
+def _monotone(x: Array, octaves: Array) -> bool:
+    from scipy.optimize import isotonic_regression
+
+    total = float(np.sum((octaves - octaves.mean()) ** 2))
+    if total == 0:
+        return True
+    ordered = octaves[np.argsort(x)]
+    fitted = [np.asarray(isotonic_regression(ordered, increasing=up).x, dtype=float) for up in (True, False)]
+    left = min(float(np.sum((ordered - values) ** 2)) for values in fitted)
+    return 1 - left / total >= MONOTONE_SHARE

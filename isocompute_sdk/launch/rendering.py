@@ -1,0 +1,44 @@
+"""Templates to text: an undefined variable is an error, and a value meets the shell through `| sh` only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, TemplateError
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.launch.quoting import comment, heredoc, sh
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """Fill `template` (Jinja2) with `context`.
+
+    Filters: `sh` for one quoted word, `comment` for comment lines, `heredoc("MARK")` for the body of a
+    quoted heredoc.
+
+    Raises:
+        BackendError: a variable is undefined, the template is malformed, or a filter refuses a value.
+    """
+    environment = Environment(
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - the output is a shell script; HTML escapes would corrupt it
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(sh=sh, comment=comment, heredoc=heredoc)
+    try:
+        return environment.from_string(template).render(dict(context))
+    except TemplateError as error:
+        raise BackendError(
+            f"the launch template cannot be rendered: {error}",
+            "Every variable of a template has to be given; this is a defect of the backend.",
+        ) from error
+
+
+def render_resource(package: str, name: str, context: Mapping[str, Any]) -> str:
+    """Fill the template file `name` that ships inside `package` (dotted; the file may lie in a folder)."""
+    template = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return render(template, context)

@@ -1,0 +1,66 @@
+"""What else was close, and what stopped the plan from doing better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from isocompute_sdk.planner.candidates import Candidate, Rejection
+from isocompute_sdk.planner.plan import Alternative
+from isocompute_sdk.planner.question import TIE, Question
+
+
+def alternatives(question: Question, chosen: Candidate, candidates: Sequence[Candidate]) -> tuple[Alternative, ...]:
+    """Near-ties, what the curves alone would say, the on-grid and the conservative answer."""
+    found: list[Alternative] = []
+    rest = [c for c in candidates if c.group_size != chosen.group_size]
+    reward = question.reward(chosen)
+    if question.fits.method == "prior":
+        base = question.preference.distance(chosen.group_size, chosen)
+        for c in rest:
+            loss = question.preference.distance(c.group_size, chosen) - base
+            found.append(_alternative("near-tie" if loss <= TIE else "other", c, None, loss))
+        return tuple(found)
+    rewards = [(c, question.reward(c)) for c in rest]
+    if reward is not None:
+        known = [(c, r) for c, r in rewards if r is not None]
+        found += [
+            _alternative("near-tie", c, r, reward - r) for c, r in known if abs(r - reward) <= TIE * question.span
+        ]
+        best = max(known, key=lambda pair: pair[1], default=None)
+        if best is not None and best[1] > reward + TIE * question.span:
+            found.append(_alternative("best-by-curves", best[0], best[1], reward - best[1]))
+    else:
+        found += _law_neighbour(question, chosen, rest)
+    on_grid = [c for c in candidates if question.smallest <= c.group_size <= question.largest]
+    if chosen.group_size > question.largest and on_grid:
+        best_on_grid = question.preference.best(on_grid)
+        found.append(_alternative("on-grid", best_on_grid, question.reward(best_on_grid), None))
+    careful = replace(question.preference, mode="conservative").best(candidates)
+    if careful.group_size != chosen.group_size:
+        r = question.reward(careful)
+        found.append(_alternative("conservative", careful, r, None if r is None or reward is None else reward - r))
+    return tuple(found)
+
+
+def _law_neighbour(question: Question, chosen: Candidate, rest: Sequence[Candidate]) -> list[Alternative]:
+    """Without rewards: the neighbouring size, where rounding the law's n to a power of two was a close call."""
+    distance = question.preference.distance
+    close = [c for c in rest if distance(c.group_size, chosen) <= 0.75]
+    return [_alternative("next-power-of-two", c, None, None) for c in close]
+
+
+def _alternative(kind: str, c: Candidate, reward: float | None, loss: float | None) -> Alternative:
+    return Alternative(kind, c.group_size, c.problems_per_batch, c.update_steps, reward, loss)
+
+
+def binding(question: Question, chosen: Candidate, rejections: Sequence[Rejection]) -> tuple[str, ...]:
+    """Constraints that kept a better n out, then what ends M."""
+    distance = question.preference.distance
+    better = [r for r in rejections if distance(r.group_size, chosen) < distance(chosen.group_size, chosen) - 1e-9]
+    found = [min(better, key=lambda r: distance(r.group_size, chosen)).constraint] if better else []
+    if question.fits.method != "prior":
+        wanted = float(question.fits.law(question.preference.law).predict(question.preference.value(chosen)))
+        if wanted > question.largest * 2**0.5:
+            found.append("group_size_grid")
+    return (*found, chosen.ends_by)

@@ -1,0 +1,177 @@
+"""Every executable (n, B_p, M) for a budget: one candidate, or one reason against it, per group size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isocompute_sdk.planner.pricing import Pricing
+from isocompute_sdk.specs import Hardware
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What the caller fixed; None is free (the paper's settings: B_p; B and M; none)."""
+
+    problems_per_batch: int | None = None
+    update_steps: int | None = None
+    rollouts_per_batch: int | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Everything that bounds a candidate."""
+
+    pricing: Pricing
+    hardware: Hardware
+    fixed: Fixed
+    floor: int
+    """Smallest B_p that the recipe trusts to train stably."""
+    min_update_steps: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One executable allocation."""
+
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    ends_by: str
+    """What ends M: `budget`, `deadline` or `update_steps` (fixed)."""
+
+    @property
+    def rollouts_per_batch(self) -> int:
+        """B = n B_p."""
+        return self.group_size * self.problems_per_batch
+
+    @property
+    def rollouts(self) -> int:
+        """C = n B_p M."""
+        return self.rollouts_per_batch * self.update_steps
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why a group size has no executable allocation."""
+
+    group_size: int
+    constraint: str
+    """Name of the constraint: `min_update_steps`, `max_rollouts_per_batch`, `divisible_by`,
+    `rollouts_per_batch`, `problems_per_batch`, `budget`."""
+    reason: str
+    smallest_budget: float | None = None
+    """Least amount in the budget's unit with which it would have one; None where money does not help."""
+
+
+def enumerate_candidates(group_sizes: Sequence[int], limits: Limits) -> tuple[list[Candidate], list[Rejection]]:
+    """Split the group sizes into executable allocations and reasons why not."""
+    found = [candidate(n, limits) for n in group_sizes]
+    return (
+        [c for c in found if isinstance(c, Candidate)],
+        [r for r in found if isinstance(r, Rejection)],
+    )
+
+
+def candidate(n: int, limits: Limits) -> Candidate | Rejection:
+    """The allocation for one group size: the smallest B_p allowed, then as many steps as the budget buys.
+
+    Where M is fixed and B free, B_p takes what the budget leaves instead.
+    """
+    problems = _problems_per_batch(n, limits)
+    if isinstance(problems, Rejection):
+        return problems
+    batch = n * problems
+    refusal = limits.hardware.refusal(batch)
+    if refusal is not None:
+        over = limits.hardware.max_rollouts_per_batch is not None and batch > limits.hardware.max_rollouts_per_batch
+        return Rejection(n, "max_rollouts_per_batch" if over else "divisible_by", refusal)
+    return _steps(n, problems, limits)
+
+
+def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
+    fixed = limits.fixed
+    if fixed.rollouts_per_batch is not None:
+        return _from_fixed_batch(n, fixed.rollouts_per_batch, limits)
+    if fixed.problems_per_batch is not None:
+        return fixed.problems_per_batch
+    unit = _unit_problems(n, limits.hardware)
+    smallest = math.ceil(limits.floor / unit) * unit
+    if fixed.update_steps is None:
+        return smallest
+    affordable = _largest_problems(n, fixed.update_steps, limits)
+    if affordable < smallest:
+        batch = n * smallest
+        return Rejection(
+            n,
+            "budget",
+            f"{fixed.update_steps} steps of n * B_p = {n} * {smallest} = {batch} rollouts cost "
+            f"{limits.pricing.cost(batch, fixed.update_steps):,.6g} {limits.pricing.budget.unit}",
+            limits.pricing.cost(batch, fixed.update_steps),
+        )
+    return affordable // unit * unit
+
+
+def _from_fixed_batch(n: int, batch: int, limits: Limits) -> int | Rejection:
+    problems, rest = divmod(batch, n)
+    wanted = limits.fixed.problems_per_batch
+    if rest or problems < 1:
+        return Rejection(n, "rollouts_per_batch", f"n = {n} does not divide rollouts_per_batch = {batch}")
+    if wanted is not None and wanted != problems:
+        return Rejection(n, "rollouts_per_batch", f"n = {n} gives B_p = {batch} / {n} = {problems}, not {wanted}")
+    if wanted is None and problems < limits.floor:
+        return Rejection(
+            n,
+            "problems_per_batch",
+            f"n = {n} leaves B_p = {batch} / {n} = {problems}, below the recipe's floor of {limits.floor}",
+        )
+    return problems
+
+
+def _unit_problems(n: int, hardware: Hardware) -> int:
+    """Smallest B_p for which n * B_p is a multiple of the hardware's divisor."""
+    return hardware.divisor // math.gcd(n, hardware.divisor)
+
+
+def _largest_problems(n: int, steps: int, limits: Limits) -> int:
+    """Largest B_p with which `steps` steps fit the budget and the batch fits the hardware."""
+    limit = limits.hardware.max_rollouts_per_batch
+    high = 1
+    while limits.pricing.within(2 * high * n, steps) and (limit is None or 2 * high * n <= limit):
+        high *= 2
+    if high == 1 and not limits.pricing.within(n, steps):
+        return 0
+    low, high = high, 2 * high
+    if limit is not None:
+        high = min(high, limit // n + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if limits.pricing.within(middle * n, steps) else (low, middle)
+    return low
+
+
+def _steps(n: int, problems: int, limits: Limits) -> Candidate | Rejection:
+    pricing, batch = limits.pricing, n * problems
+    affordable, ends_by = pricing.affordable_steps(batch)
+    wanted = limits.fixed.update_steps
+    needed = limits.min_update_steps if wanted is None else wanted
+    if affordable < needed:
+        cost = pricing.cost(batch, needed)
+        unit = pricing.budget.unit
+        constraint = "update_steps" if wanted is not None else "min_update_steps"
+        if ends_by == "deadline":
+            wall = pricing.cost_in("wall_hours", batch, needed)
+            return Rejection(
+                n, "deadline", f"{needed} steps of {batch} rollouts take {wall:,.6g} hours, past the deadline"
+            )
+        return Rejection(
+            n,
+            constraint,
+            f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts cost {cost:,.6g} {unit}, "
+            f"more than {pricing.budget.amount:,.6g}",
+            cost,
+        )
+    return Candidate(
+        n, problems, affordable if wanted is None else wanted, ends_by if wanted is None else "update_steps"
+    )

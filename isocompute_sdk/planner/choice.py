@@ -1,0 +1,76 @@
+"""Which group size to prefer: by the law, by the law in steps at a fixed batch, or by least expected regret."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.allocation import sigmoid
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.planner.candidates import Candidate, Fixed
+
+Mode = Literal["expected", "conservative"]
+
+CONSERVATIVE_QUANTILE = 0.1
+"""Conservative: the law's lower 10 % bound; for a prior, the n whose 90 % worst regret is least."""
+_LOSS_OCTAVES = (0.0, 1.0, 2.0, 4.0, 6.0)
+_LOSS_SHARE = (0.0, 0.03, 0.17, 0.28, 0.33)
+"""Share of the reward gain lost when n is that many octaves off: fitted Easy curves of the paper's fig. 6 at 3 M
+rollouts, n = 256, 128, 32, 8 against 512. Taken as symmetric, which is an assumption."""
+
+
+def mismatch_loss(octaves: npt.ArrayLike) -> Array:
+    """Share of the reward gain lost by an n this many octaves from the best one."""
+    return np.interp(np.abs(np.asarray(octaves, dtype=float)), _LOSS_OCTAVES, _LOSS_SHARE)
+
+
+@dataclass(frozen=True)
+class Preference:
+    """How far each candidate is from what the fits call best; lower is better."""
+
+    fits: Fits
+    law: str
+    """Law that decides: `group_size` or `group_size_vs_steps`."""
+    mode: Mode
+    compute: Callable[[float], float]
+    """Rollouts -> the law's raw compute (rollouts or tokens)."""
+
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
+        """The preferred candidate; the smaller n where two are alike.
+
+        The law is asked at the largest compute that any candidate reaches. Asked at each candidate's own, an n
+        that wastes the budget would look right for the little that it spends. Where B_p and M are fixed, n alone
+        decides how much is spent: then it is the largest that the law ever calls best.
+        """
+        at = max(candidates, key=lambda c: c.rollouts)
+        if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:
+            useful = [c for c in candidates if c.group_size <= self.fits.law(self.law).saturation * 2**0.5]
+            return max(useful or candidates, key=lambda c: c.group_size)
+        return min(candidates, key=lambda c: (round(self.distance(c.group_size, at), 9), c.group_size))
+
+    def distance(self, n: int, at: Candidate) -> float:
+        """Octaves from the law's n at that candidate's compute; for a prior, the expected regret."""
+        value = self.value(at)
+        octave = float(np.log2(n))
+        if self.fits.method == "prior":
+            regret = mismatch_loss(octave - self._drawn(value))
+            return float(np.quantile(regret, 0.9)) if self.mode == "conservative" else float(np.mean(regret))
+        return abs(octave - self._wanted(value))
+
+    def value(self, at: Candidate) -> float:
+        """The law's raw x for a candidate: compute, or steps."""
+        return float(at.update_steps) if self.law == "group_size_vs_steps" else self.compute(at.rollouts)
+
+    def _wanted(self, value: float) -> float:
+        if self.mode == "conservative" and self.law in self.fits.law_draws:
+            return float(np.quantile(self._drawn(value), CONSERVATIVE_QUANTILE))
+        return float(self.fits.law(self.law).log2(value))
+
+    def _drawn(self, value: float) -> Array:
+        draws = self.fits.law_draws[self.law]
+        return sigmoid(self.fits.law(self.law).to_x(value), *(draws[:, i] for i in range(4)))

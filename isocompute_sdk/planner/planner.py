@@ -1,0 +1,300 @@
+"""`Planner`: fits, hardware and recipe in; the best executable allocation for a budget out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from isocompute_sdk.design import pilot_sweep
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.planner import caveats
+from isocompute_sdk.planner.alternatives import alternatives, binding
+from isocompute_sdk.planner.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
+from isocompute_sdk.planner.choice import Mode, Preference
+from isocompute_sdk.planner.plan import Plan
+from isocompute_sdk.planner.pricing import Pricing
+from isocompute_sdk.planner.question import TIE, Question, band, refusal, reward_with_interval, worthwhile
+from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
+
+
+class Planner:
+    """Answers how to spend a budget, from fits of one metric (or of several, where the first decides).
+
+    Args:
+        fits: `fit(...)`, `published(...)`, `published_prior()` or a `FitsSet`.
+        hardware: batch limits; none by default.
+        recipe: training recipe; by default the paper's for the kind of problems the fits come from.
+        throughput: seconds and tokens per rollout, for budgets that are not in rollouts.
+        model: the model to be trained, where it is not the one of the fits.
+        allow_other_model: plan from a published law although the model is another one.
+
+    Raises:
+        PlanError: a published law of one model for another model, without `allow_other_model`.
+    """
+
+    def __init__(
+        self,
+        fits: Fits | FitsSet,
+        hardware: Hardware | None = None,
+        recipe: Recipe | None = None,
+        throughput: Throughput | None = None,
+        *,
+        model: str | None = None,
+        allow_other_model: bool = False,
+    ) -> None:
+        self.others = dict(list(fits.items())[1:]) if isinstance(fits, FitsSet) else {}
+        self.fits = fits.first if isinstance(fits, FitsSet) else fits
+        self.hardware = hardware if hardware is not None else Hardware()
+        self.recipe = recipe if recipe is not None else Recipe.preset(_recipe_name(self.fits))
+        self.recipe_given = recipe is not None
+        self.throughput = throughput
+        self.model = model
+        self.allow_other_model = allow_other_model
+        borrowed = model is not None and not _same_model(model, self.fits.model)
+        if self.fits.method == "published" and borrowed and not allow_other_model:
+            raise PlanError(
+                f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
+                "published plateaus differ up to 32-fold between models",
+                "Fit a pilot of your own, use published_prior(), or accept the risk with allow_other_model=True.",
+            )
+
+    def allocate(
+        self,
+        budget: Budget | float | str,
+        *,
+        problems_per_batch: int | None = None,
+        update_steps: int | None = None,
+        rollouts_per_batch: int | None = None,
+        mode: Mode = "expected",
+        beyond_grid: int | Literal["auto"] = "auto",
+        n_problems: int | None = None,
+        min_update_steps: int | None = None,
+        spend: Literal["worthwhile", "all"] = "worthwhile",
+        powers_of_two: bool = True,
+    ) -> Plan:
+        """The best executable allocation within the budget.
+
+        Args:
+            budget: a `Budget`, a number of rollouts, or text such as `"3M"`.
+            problems_per_batch: fix B_p (the paper's setting 1).
+            update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
+            rollouts_per_batch: fix B = n B_p.
+            mode: `expected`, or `conservative` (the lower end of the law; least bad regret for a prior).
+            beyond_grid: octaves above the largest n that was run; `auto` is none for this method.
+            n_problems: distinct training problems D, for epochs and warnings.
+            min_update_steps: fewest updates allowed; twice the recipe's warm-up by default.
+            spend: `worthwhile` stops where the curves are seen to be flat, `all` uses everything.
+            powers_of_two: group sizes are powers of two.
+
+        Raises:
+            PlanError: nothing fits, with the smallest budget that would.
+        """
+        _check(mode, spend, beyond_grid)
+        fixed = Fixed(
+            _whole("problems_per_batch", problems_per_batch),
+            _whole("update_steps", update_steps),
+            _whole("rollouts_per_batch", rollouts_per_batch),
+        )
+        question = self._question(Budget.parse(budget), fixed, mode, _whole("min_update_steps", min_update_steps))
+        sizes = _group_sizes(self.fits, 0 if beyond_grid == "auto" else beyond_grid, powers_of_two)
+        candidates, rejections = enumerate_candidates(sizes, question.limits)
+        if not candidates:
+            raise refusal(question, rejections)
+        chosen = question.preference.best(candidates, fixed)
+        chosen, spending = worthwhile(question, chosen, spend)
+        known = n_problems if n_problems is not None else self._n_problems()
+        plan = self._plan(question, chosen, candidates, rejections, known)
+        notes = [*self._notes(question, plan, chosen), *spending]
+        others = {
+            metric: Planner(other, self.hardware, self.recipe, self.throughput, model=self.model)
+            .allocate(
+                budget,
+                problems_per_batch=problems_per_batch,
+                update_steps=update_steps,
+                rollouts_per_batch=rollouts_per_batch,
+                mode=mode,
+                min_update_steps=min_update_steps,
+                powers_of_two=powers_of_two,
+            )
+            .group_size
+            for metric, other in self.others.items()
+        }
+        notes += caveats.metrics_disagree(plan.group_size, others)
+        return replace(plan, notes=unique(notes), other_metrics=others)
+
+    def _question(self, budget: Budget, fixed: Fixed, mode: Mode, min_steps: int | None) -> Question:
+        pricing = Pricing(budget, self.throughput)
+        wanted = 2 * self.recipe.warmup_steps if min_steps is None else min_steps
+        wanted = max(wanted, 1)
+        if fixed.update_steps is not None and fixed.update_steps < wanted:
+            raise PlanError(
+                f"update_steps = {fixed.update_steps} is below {wanted}, twice the warm-up of "
+                f"{self.recipe.warmup_steps} steps"
+                if min_steps is None
+                else f"update_steps = {fixed.update_steps} is below min_update_steps = {wanted}",
+                f"Pass min_update_steps={fixed.update_steps} to plan it all the same.",
+            )
+        smallest, largest = self.fits.group_size_range
+        return Question(
+            pricing=pricing,
+            limits=Limits(pricing, self.hardware, fixed, self.recipe.min_problems_per_batch, wanted),
+            preference=Preference(
+                self.fits,
+                self._law(fixed),
+                mode,
+                lambda rollouts: pricing.compute(rollouts, self.fits.compute),
+            ),
+            fits=self.fits,
+            can_predict=bool(self.fits.curves) and (self.model is None or _same_model(self.model, self.fits.model)),
+            largest=largest,
+            smallest=smallest,
+        )
+
+    def _law(self, fixed: Fixed) -> str:
+        """The law that decides: the one in steps for a fixed batch, where there is one for that batch."""
+        laws, batch = self.fits.laws, fixed.rollouts_per_batch
+        in_steps = "group_size_vs_steps"
+        if (
+            in_steps in laws
+            and batch is not None
+            and (batch == self.fits.rollouts_per_batch or "group_size" not in laws)
+        ):
+            return in_steps
+        if "group_size" in laws:
+            return "group_size"
+        if in_steps in laws:
+            raise PlanError(
+                f"these fits hold only laws in steps, fitted at rollouts_per_batch = {self.fits.rollouts_per_batch}",
+                f"Pass rollouts_per_batch={self.fits.rollouts_per_batch}, or use fits with a law in compute.",
+            )
+        raise PlanError(
+            "these fits hold no allocation law: " + self.fits.unsupported.get("group_size", "none was fitted"),
+            "See fits.notes for what is missing.",
+        )
+
+    def _n_problems(self) -> int | None:
+        return self.fits.n_problems if self.fits.method == "paper" else None
+
+    def _plan(
+        self,
+        question: Question,
+        chosen: Candidate,
+        candidates: list[Candidate],
+        rejections: list[Rejection],
+        n_problems: int | None,
+    ) -> Plan:
+        preference, pricing = question.preference, question.pricing
+        law = self.fits.law(preference.law)
+        value = preference.value(chosen)
+        reward, interval = reward_with_interval(question, chosen)
+        seen = self.fits.largest_compute
+        prior = self.fits.method == "prior"
+        return Plan(
+            group_size=chosen.group_size,
+            problems_per_batch=chosen.problems_per_batch,
+            update_steps=chosen.update_steps,
+            budget=pricing.budget,
+            cost=pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
+            costs=pricing.all_costs(chosen.rollouts_per_batch, chosen.update_steps),
+            recipe=self.recipe,
+            hardware=self.hardware,
+            throughput=self.throughput,
+            metric=self.fits.metric,
+            model=self.model if self.model is not None else self.fits.model,
+            n_problems=n_problems,
+            predicted_reward=reward,
+            reward_interval=interval,
+            group_size_interval=band(self.fits, preference, value),
+            law_group_size=None if prior else float(law.predict(value)),
+            extrapolation=None if seen is None else pricing.compute(chosen.rollouts, self.fits.compute) / seen,
+            binding=binding(question, chosen, rejections),
+            alternatives=alternatives(question, chosen, candidates),
+            notes=(),
+            pilot=self._pilot(question, chosen),
+            fits=self.fits,
+        )
+
+    def _pilot(self, question: Question, chosen: Candidate) -> Sweep | None:
+        if self.fits.method == "paper":
+            return None
+        return pilot_sweep(
+            chosen.rollouts, max(self.recipe.min_problems_per_batch, 1), question.limits.min_update_steps
+        )
+
+    def _notes(self, question: Question, plan: Plan, chosen: Candidate) -> list[Note]:
+        fits, notes = self.fits, list(self.fits.notes)
+        foreign = fits.method == "prior" or self.model is None or not _same_model(self.model, fits.model)
+        if fits.method != "paper" and foreign:
+            notes.append(caveats.another_model(fits.model, self.model, fits.method))
+        if not self.recipe_given:
+            notes.append(
+                Note(
+                    "recipe-assumed",
+                    "info",
+                    f"No recipe was given: the {self.recipe.name} preset is used (B_p floor "
+                    f"{self.recipe.min_problems_per_batch}).",
+                )
+            )
+        notes += self.recipe.notes()
+        notes += caveats.extrapolation(plan.extrapolation) if plan.extrapolation is not None else []
+        notes += caveats.beyond_grid(chosen.group_size, question.largest, question.smallest)
+        notes += caveats.problem_set(chosen, plan.n_problems)
+        notes += caveats.batch(chosen, self.recipe, fits.problems_per_batch)
+        notes += caveats.steps(chosen, self.recipe)
+        notes += caveats.unused(plan.unused_share, chosen.ends_by, plan.binding[:-1])
+        if question.preference.law == "group_size_vs_steps":
+            notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
+        limit = self.hardware.max_rollouts_per_batch
+        if limit is not None and plan.law_group_size is not None:
+            notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
+        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
+        notes += caveats.near_tie(chosen.group_size, ties, TIE * question.span)
+        notes += [
+            caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
+            for a in plan.alternatives
+            if a.kind == "best-by-curves" and a.expected_loss is not None
+        ]
+        return notes
+
+
+def _check(mode: str, spend: str, beyond_grid: object) -> None:
+    if mode not in ("expected", "conservative"):
+        raise PlanError(f"mode = {mode!r}; accepted: 'expected', 'conservative'")
+    if spend not in ("worthwhile", "all"):
+        raise PlanError(f"spend = {spend!r}; accepted: 'worthwhile', 'all'")
+    whole = isinstance(beyond_grid, int) and not isinstance(beyond_grid, bool) and beyond_grid >= 0
+    if beyond_grid != "auto" and not whole:
+        raise PlanError(f"beyond_grid = {beyond_grid!r}; accepted: 'auto' or a whole number of octaves, 0 or more")
+
+
+def _whole(name: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
+    return int(value)
+
+
+def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:
+    smallest, largest = fits.group_size_range
+    smallest, largest = max(smallest, 2), largest * 2**octaves
+    if not powers_of_two:
+        return list(range(smallest, largest + 1))
+    powers = [2**i for i in range(1, 31) if smallest <= 2**i <= largest]
+    # A grid such as n = 5, 6, 7 holds no power of two: then the levels themselves are the choice.
+    return powers or [n for n in fits.group_sizes if n >= 2]
+
+
+def _recipe_name(fits: Fits) -> Literal["easy", "hard"]:
+    return "hard" if fits.source is not None and "hard" in fits.source else "easy"
+
+
+def _same_model(a: str | None, b: str | None) -> bool:
+    """Whether two names mean one model: hub names and local folders compare by their last part."""
+    if a is None or b is None:
+        return False
+    return a.rstrip("/").rsplit("/", 1)[-1].lower() == b.rstrip("/").rsplit("/", 1)[-1].lower()

@@ -1,0 +1,119 @@
+"""One call of `allocate` with everything resolved, and what the fits predict for its candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planner import caveats
+from isocompute_sdk.planner.candidates import Candidate, Limits, Rejection
+from isocompute_sdk.planner.choice import Preference
+from isocompute_sdk.planner.pricing import Pricing
+
+TIE = 0.01
+"""Rewards closer than this share of the metric's range cannot be told apart (second-best n was within it at 88 %
+of simulated budgets)."""
+WORTHWHILE = 0.005
+"""The last half of a budget must be predicted to add at least this share of the metric's range."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One call of `allocate`, with everything resolved."""
+
+    pricing: Pricing
+    limits: Limits
+    preference: Preference
+    fits: Fits
+    can_predict: bool
+    largest: int
+    """Largest n that was run."""
+    smallest: int
+
+    def reward(self, c: Candidate) -> float | None:
+        """Predicted reward, None outside the levels that were run."""
+        sizes = self.fits.group_sizes
+        if not self.can_predict or not sizes or not sizes[0] <= c.group_size <= sizes[-1]:
+            return None
+        at = self.pricing.compute(c.rollouts, self.fits.compute)
+        return float(self.fits.predict(at, c.group_size, c.problems_per_batch).mean)
+
+    @property
+    def span(self) -> float:
+        """Range of the metric."""
+        return self.fits.bounds[1] - self.fits.bounds[0]
+
+
+def worthwhile(question: Question, chosen: Candidate, spend: str) -> tuple[Candidate, list[Note]]:
+    """Fewer steps where the last half of the budget is predicted to add almost nothing, and that was seen."""
+    full = question.reward(chosen)
+    if spend == "all" or full is None or chosen.ends_by == "update_steps":
+        return chosen, []
+    tolerance = WORTHWHILE * question.span
+    nearest = question.fits.nearest_problems_per_batch(chosen.problems_per_batch)
+    around = [
+        c
+        for c in question.fits.select(nearest)
+        if 0.5 <= c.group_size / chosen.group_size <= 2 or len(question.fits.group_sizes) == 1
+    ]
+    if not around or not all(c.plateau_identified for c in around):
+        return chosen, []
+
+    def gain(steps: int) -> float:
+        reward = question.reward(replace(chosen, update_steps=steps))
+        return 0.0 if reward is None else full - reward
+
+    low, high = question.limits.min_update_steps, chosen.update_steps
+    if gain(high // 2) >= tolerance or high // 2 < low:
+        return chosen, []
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if gain(middle) < tolerance else (middle, high)
+    trimmed = replace(chosen, update_steps=high)
+    cost = question.pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps)
+    budget = question.pricing.budget
+    return trimmed, [caveats.rest_not_worthwhile(gain(high), tolerance, cost, budget.amount, budget.unit)]
+
+
+def reward_with_interval(question: Question, chosen: Candidate) -> tuple[float | None, tuple[float, float] | None]:
+    """Predicted reward of a candidate with its 80 % interval, None where the fits cannot give it."""
+    mean = question.reward(chosen)
+    if mean is None:
+        return None, None
+    at = question.pricing.compute(chosen.rollouts, question.fits.compute)
+    predicted = question.fits.predict(at, chosen.group_size, chosen.problems_per_batch)
+    low, high = float(predicted.low), float(predicted.high)
+    return mean, None if np.isnan(low) else (low, high)
+
+
+def band(fits: Fits, preference: Preference, value: float) -> tuple[int, int] | None:
+    """80 % band of the best n, rounded outward to powers of two; None without draws."""
+    interval = fits.law_interval(value, name=preference.law)
+    if interval is None:
+        return None
+    low, high = float(interval[0][0]), float(interval[1][0])
+    return max(2, int(2 ** np.floor(np.log2(low) + 1e-6))), max(2, int(2 ** np.ceil(np.log2(high) - 1e-6)))
+
+
+def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
+    """Why nothing fits, and the smallest budget that would."""
+    costs = [r.smallest_budget for r in rejections if r.smallest_budget is not None]
+    budget = question.pricing.budget
+    listed = "; ".join(f"n = {r.group_size}: {r.reason}" for r in rejections[:3])
+    if costs:
+        smallest = min(costs)
+        return PlanError(
+            f"a budget of {budget.amount:,.6g} {budget.unit} is too small for any plan ({listed})",
+            f"The smallest budget that works here is {smallest:,.6g} {budget.unit}; or lower min_update_steps "
+            f"(now {question.limits.min_update_steps}) or the recipe's min_problems_per_batch "
+            f"(now {question.limits.floor}).",
+            smallest,
+        )
+    if not rejections:
+        return PlanError("the fits offer no group size of 2 or more to choose from")
+    return PlanError(f"no group size satisfies the constraints together: {listed}", "Relax the constraint named.")

@@ -1,0 +1,188 @@
+"""From anything column-like to a typed polars series, with errors that point at the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records.columns import Column
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NAN_HINT = (
+    "Leave the cell empty (None) where nothing was measured; a run that produced NaN has failed and its "
+    "rows should be dropped."
+)
+
+
+def row_in_memory(index: int) -> str:
+    """Name of a row for somebody who passed arrays."""
+    return f"row {index + 1} (index {index})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table came from: turns a row index into what the user sees."""
+
+    locate: Callable[[int], str] = row_in_memory
+    """Row index to a place, e.g. `runs.csv:12`."""
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Canonical column name to the name the user wrote."""
+
+    def cell(self, index: int, column: str) -> str:
+        """Place of one cell."""
+        return f"{self.locate(index)}, column {self.name(column)}"
+
+    def name(self, column: str) -> str:
+        """A column as the user wrote it, with the canonical name beside it where they differ."""
+        written = self.written.get(column, column)
+        return written if written == column else f"{written} ({column})"
+
+
+class ArgumentSource(Source):
+    """The place of a value given once for the whole table, as a keyword argument."""
+
+    def cell(self, index: int, column: str) -> str:
+        """Name of the argument."""
+        return f"argument {self.written.get(column, column)}"
+
+
+def to_series(name: str, values: object) -> pl.Series:
+    """One column as a polars series; missing cells of pandas become null, nothing else is changed.
+
+    Raises:
+        RecordError: `values` is a single value or has more than one dimension.
+    """
+    import polars as pl
+
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    if type(values).__module__.split(".")[0] == "pandas":
+        return _from_pandas(name, cast(Any, values))
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise RecordError(
+                f"column {name}: received an array of shape {values.shape}; accepted: one dimension",
+                "Give one array per column.",
+            )
+        return pl.Series(name, values) if values.dtype.kind in "iuf" else _from_items(name, values.tolist())
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise RecordError(
+            f"column {name}: received {values!r}; accepted: a list or array with one entry per row",
+            f"For one value that holds in every row, pass it as a keyword: from_columns(..., {name}=...).",
+        )
+    return _from_items(name, list(cast(Iterable[Any], values)))
+
+
+def _from_items(name: str, items: list[Any]) -> pl.Series:
+    import polars as pl
+
+    try:
+        series = pl.Series(name, items)
+        if series.dtype != pl.Object:
+            return series
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        pass  # mixed types: as text each cell is judged on its own, and the bad one can be named
+    return pl.Series(name, [None if item is None else str(item) for item in items], dtype=pl.String)
+
+
+def _from_pandas(name: str, series: Any) -> pl.Series:
+    import polars as pl
+
+    if getattr(series, "ndim", 1) != 1:
+        raise RecordError(f"column {name} is there more than once", "Give every column its own name.")
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
+        return pl.Series(name, series.to_numpy()).fill_nan(None)
+    return _from_items(name, series.astype(object).where(series.notna(), None).tolist())
+
+
+def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
+    """Check every cell of `series` against `column` and give it the column's type; null stays null.
+
+    Raises:
+        RecordError: naming the first cell that cannot be read, its value and what is accepted.
+    """
+    import polars as pl
+
+    series = series.alias(column.name)
+    if column.kind == "text":
+        return _texts(series, column, source)
+    numbers = to_numbers(series, column.name, source, column.accepted)
+    bad = ~numbers.is_finite()
+    if column.kind == "integer":
+        bad = bad | (numbers.floor() != numbers) | (numbers.abs() >= 2.0**63)
+    if column.minimum is not None:
+        bad = bad | (numbers < column.minimum)
+    _refuse(bad, series, column.name, source, column.accepted)
+    if column.kind == "number":
+        return numbers + 0.0  # -0.0 and 0.0 are the same step
+    if series.dtype.is_integer() or series.dtype == pl.String:
+        exact = series.str.strip_chars() if series.dtype == pl.String else series
+        return exact.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64, strict=False))
+    return numbers.cast(pl.Int64)
+
+
+def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) -> pl.Series:
+    """`series` as float64, reading text; NaN and infinities pass.
+
+    Raises:
+        RecordError: naming the first cell that is not a number.
+    """
+    import polars as pl
+
+    if series.dtype.is_numeric() or series.dtype == pl.Null:
+        return series.cast(pl.Float64)
+    if series.dtype == pl.String:
+        text = blank_to_null(series).str.strip_chars()
+        numbers = text.cast(pl.Float64, strict=False)
+        _refuse(numbers.is_null() & text.is_not_null(), series, column, source, accepted)
+        return numbers
+    _refuse(series.is_not_null(), series, column, source, accepted)
+    return pl.repeat(None, len(series), dtype=pl.Float64, eager=True).alias(series.name)
+
+
+def blank_to_null(series: pl.Series) -> pl.Series:
+    """Text with cells of nothing but white space made null."""
+    import polars as pl
+
+    frame = series.to_frame()
+    column = pl.col(series.name)
+    return frame.select(pl.when(column.str.strip_chars() != "").then(column)).to_series()
+
+
+def _texts(series: pl.Series, column: Column, source: Source) -> pl.Series:
+    import polars as pl
+
+    if series.dtype.is_nested():
+        _refuse(series.is_not_null(), series, column.name, source, column.accepted)
+    return blank_to_null(series.cast(pl.String))
+
+
+def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, accepted: str) -> None:
+    index = bad.fill_null(False).arg_max() if bad.any() else None
+    if index is None:
+        return
+    value = series[index]
+    is_nan = str(value).strip().lower() in ("nan", "+nan", "-nan")
+    more = int(bad.sum()) - 1
+    also = f" ({more} more such cell{'s' if more > 1 else ''} in this column)" if more else ""
+    raise RecordError(
+        f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
+        NAN_HINT if is_nan else "Correct the value, or drop the row.",
+    )
+
+
+def require(series: pl.Series, source: Source, hint: str) -> None:
+    """Refuse null cells.
+
+    Raises:
+        RecordError: naming the first empty cell of the column.
+    """
+    index = series.is_null().arg_max() if series.null_count() else None
+    if index is not None:
+        raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)

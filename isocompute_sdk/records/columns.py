@@ -1,0 +1,134 @@
+"""The columns a table of evaluations may have: names, aliases, units, what each accepts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from isocompute_sdk.errors import RecordError
+
+Kind = Literal["text", "integer", "number"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a `RunSet`."""
+
+    name: str
+    """Canonical name, as `RunSet.to_polars` shows it."""
+    kind: Kind
+    """`text`, `integer` (64 bit) or `number` (float64, finite)."""
+    meaning: str
+    """What it holds, with its unit."""
+    aliases: tuple[str, ...] = ()
+    """Other names accepted on the way in."""
+    minimum: int | None = None
+    """Smallest accepted number; None where any is."""
+    per_run: bool = False
+    """True where one run has one value from its first row to its last."""
+    context: bool = False
+    """True where runs with different values may not be pooled without being told to."""
+
+    @property
+    def accepted(self) -> str:
+        """What a cell may hold, in words."""
+        if self.kind == "text":
+            return "text"
+        noun = "whole numbers" if self.kind == "integer" else "finite numbers"
+        return noun if self.minimum is None else f"{noun} >= {self.minimum}"
+
+
+def _context(name: str, kind: Kind, meaning: str, minimum: int | None = None) -> Column:
+    return Column(name, kind, meaning, minimum=minimum, per_run=True, context=True)
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("run_id", "text", "name of the training run", ("run",)),
+    Column("group_size", "integer", "rollouts per problem in one update, n", ("n",), 1, per_run=True),
+    Column("problems_per_batch", "integer", "problems per update, B_p", ("bp", "Bp", "B_p"), 1, per_run=True),
+    Column("seed", "integer", "seed of the run", per_run=True),
+    Column("step", "number", "update steps done, 0 = base model", ("Step", "_step", "update_steps", "M"), 0),
+    Column("rollouts", "number", "rollouts sampled so far, C = n B_p M", ("C", "compute"), 0),
+    Column("metric", "text", "name of the metric, kept as written"),
+    Column("eval_set", "text", "name of the set the metric was measured on"),
+    Column("value", "number", "the measured value", ("reward",)),
+    Column("tokens", "number", "tokens sampled so far", minimum=0),
+    Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
+    _context("model", "text", "base model"),
+    _context("train_data", "text", "training problems"),
+    _context("algorithm", "text", "grpo, ppo, cispo or another"),
+    _context("learning_rate", "number", "peak learning rate", 0),
+    _context("kl_coef", "number", "coefficient of the KL term"),
+    _context("entropy_coef", "number", "coefficient of the entropy bonus"),
+    _context("updates_per_batch", "integer", "gradient updates per rollout batch", 1),
+    _context("max_tokens", "integer", "most tokens in one response", 1),
+    _context("eval_temperature", "number", "sampling temperature of the evaluation", 0),
+    _context("eval_samples", "integer", "samples per problem in the evaluation", 1),
+    _context("n_problems", "integer", "distinct training problems, D", 1),
+)
+"""Every column, in the order of `RunSet.to_polars`."""
+
+BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
+CONTEXT_FIELDS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.context)
+"""Fields that decide which runs may be pooled; unknown is None, and None pools with None."""
+PER_RUN: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.per_run)
+DEFAULT_EVAL_SET = "validation"
+
+_CANONICAL: dict[str, str] = {
+    spelling: column.name for column in COLUMNS for spelling in (column.name, *column.aliases)
+}
+
+
+def canonical(name: str) -> str | None:
+    """Canonical name of a known column or alias; None for any other name."""
+    return _CANONICAL.get(name)
+
+
+def known_names() -> str:
+    """Every accepted column with its aliases, for error messages."""
+    return ", ".join(" / ".join((column.name, *column.aliases)) for column in COLUMNS)
+
+
+def close(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The candidate most like `name`, whatever its case; None where none is near."""
+    folded = {candidate.lower(): candidate for candidate in candidates}
+    found = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=cutoff)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(name: str, candidates: Sequence[str]) -> str:
+    """A sentence with the nearest candidate, or an empty string."""
+    nearest = close(name, candidates)
+    return "" if nearest is None else f"Did you mean {nearest!r}? "
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
+
+
+def misspelt(name: str) -> str | None:
+    """The known column that `name` is most likely a slip of; None for a name that stands on its own.
+
+    Strict on purpose: a numeric column of another name is a metric, so only near-identical names count.
+    """
+    for spelling in _CANONICAL:
+        if _squeezed(name) == _squeezed(spelling):
+            return spelling
+    return close(name, (spelling for spelling in _CANONICAL if len(spelling) >= 4), cutoff=0.9)
+
+
+def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> None:
+    """Refuse any of `fields` that is not among `accepted`.
+
+    Raises:
+        RecordError: naming the first stranger, what is accepted and the nearest match.
+    """
+    for field in fields:
+        if field not in accepted:
+            raise RecordError(
+                f"{what}: received {field!r}; accepted: {', '.join(accepted)}",
+                f"{did_you_mean(field, accepted)}Use one of the accepted names.",
+            )

@@ -1,0 +1,92 @@
+"""Which run a row belongs to, and that a run keeps its configuration from first row to last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records.cells import Source, require
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, PER_RUN
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataFrame:
+    """Give every row its run_id, and every run one value in each column that belongs to the run.
+
+    Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
+    like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere.
+
+    Raises:
+        RecordError: an empty run_id or group size, or a run whose configuration changes.
+    """
+    import polars as pl
+
+    if frame["run_id"].null_count() == frame.height:
+        require(frame["group_size"], source, "Give every row its group size, or a run_id that shares it.")
+        frame = frame.with_columns(pl.col("seed").fill_null(0))
+        return frame.with_columns(_default_ids(frame, prefix))
+    require(frame["run_id"], source, "Give every row its run_id, or none.")
+    frame = fill_runs(frame, source)
+    require(frame["group_size"], source, "Give the run its group size in at least one row.")
+    return frame
+
+
+def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+    """Fill empty cells of a run's configuration from its other rows.
+
+    Raises:
+        RecordError: a run has two values in a column that belongs to the run.
+    """
+    import polars as pl
+
+    uneven = [name for name in PER_RUN if not _is_constant(frame[name])]
+    _refuse_changes(frame, uneven, source)
+    gaps = [name for name in uneven if frame[name].null_count()]
+    return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)
+
+
+def _is_constant(series: pl.Series) -> bool:
+    return series.null_count() == len(series) or (not series.null_count() and series.n_unique() == 1)
+
+
+def _default_ids(frame: pl.DataFrame, prefix: str) -> pl.Series:
+    """`n8-bp32-seed0`, with `-field=value` for each context field that two such rows differ in."""
+    import polars as pl
+
+    base = pl.concat_str(
+        pl.format("n{}", "group_size"),
+        pl.format("bp{}", "problems_per_batch"),
+        pl.format("seed{}", "seed"),
+        separator="-",
+        ignore_nulls=True,
+    ).alias("run_id")
+    named = frame.with_columns(base)
+    fields = [name for name in CONTEXT_FIELDS if not _is_constant(frame[name])]
+    counts = named.group_by("run_id").agg(pl.col(name).n_unique() for name in fields)
+    differing = [name for name in fields if counts[name].max() != 1]
+    parts = [pl.col("run_id"), *(pl.format(f"{name}={{}}", name) for name in differing)]
+    joined = pl.concat_str(parts, separator="-", ignore_nulls=True)
+    return named.select(pl.concat_str(pl.lit(prefix), joined).alias("run_id")).to_series()
+
+
+def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -> None:
+    """Refuse a run that has two values in one of `names`, saying where each is."""
+    import polars as pl
+
+    for name in names:
+        column = pl.col(name)
+        changed = frame.select((column.min() != column.max()).over("run_id").fill_null(False)).to_series()
+        if not changed.any():
+            continue
+        run_id = frame.filter(changed)["run_id"][0]
+        rows = frame.with_row_index("_at").filter(pl.col("run_id") == run_id, column.is_not_null())
+        first = rows.row(0, named=True)
+        other = rows.filter(column != first[name]).row(0, named=True)
+        raise RecordError(
+            f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) to "
+            f"{other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
+            "Give the two parts different run_ids: they are different runs.",
+        )

@@ -1,0 +1,192 @@
+"""Which column is which: names, aliases, renames, constants and types of a table as it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import columns as schema
+from isocompute_sdk.records.cells import ArgumentSource, Source, to_series, typed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+OnDuplicate = Literal["error", "last"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a table is to be read; see `RunSet.from_columns` for each."""
+
+    metric: str | None = None
+    eval_set: str | None = None
+    on_duplicate: OnDuplicate = "error"
+    ignore: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    constants: Mapping[str, object] = field(default_factory=dict[str, object])
+    run_prefix: str = ""
+    """Put before run ids that are made from the configuration."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table whose columns have been told apart."""
+
+    known: dict[str, pl.Series]
+    """Known columns by canonical name, as they came."""
+    others: dict[str, pl.Series]
+    """All other columns: metrics, if they are numeric."""
+    source: Source
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return len(next(iter((*self.known.values(), *self.others.values()))))
+
+    @property
+    def columns(self) -> str:
+        """The columns as the user wrote them."""
+        return ", ".join(self.source.written.values())
+
+
+def name_columns(given: object, options: Options, source: Source) -> Named:
+    """Split the columns of `given` into known ones (by canonical name) and others, which may be metrics.
+
+    Raises:
+        RecordError: not a table, two columns of one meaning, unequal lengths, no rows.
+    """
+    table = _as_mapping(given)
+    for name in (*options.rename, *options.ignore):
+        if name not in table:
+            raise RecordError(
+                f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
+                f"{schema.did_you_mean(name, list(table))}Use a column of the table.",
+            )
+    written: dict[str, str] = {}
+    known: dict[str, pl.Series] = {}
+    others: dict[str, pl.Series] = {}
+    for raw, values in table.items():
+        if raw in options.ignore:
+            continue
+        name = options.rename.get(raw, raw).strip()
+        column = schema.canonical(name)
+        if (column or name) in known or name in others:
+            first = written.get(column or name, name)
+            raise RecordError(
+                f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them",
+                f"Remove one, or pass ignore=[{raw!r}].",
+            )
+        series = to_series(raw, values)
+        written[column or name] = raw
+        if column is None:
+            others[name] = series
+        else:
+            known[column] = series
+    _check_lengths({**known, **others}, written)
+    return Named(known, others, Source(source.locate, {**source.written, **written}))
+
+
+def _as_mapping(table: object) -> dict[str, object]:
+    """A mapping, or a polars or pandas frame, as name -> column."""
+    if isinstance(table, Mapping):
+        mapping = cast(Mapping[object, object], table)
+        return {str(name): values for name, values in mapping.items()}
+    names = getattr(table, "columns", None)
+    if names is None or not hasattr(table, "__getitem__"):
+        raise RecordError(
+            f"received a {type(table).__name__}; accepted: a mapping from column name to values, or a "
+            "polars or pandas frame",
+            'Give the columns by name: RunSet.from_columns({"n": [...], "C": [...], "avg@4": [...]}).',
+        )
+    return {str(name): cast(Any, table)[name] for name in names}
+
+
+def _check_lengths(table: Mapping[str, pl.Series], written: Mapping[str, str]) -> None:
+    lengths = {written[name]: len(series) for name, series in table.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise RecordError(
+            f"columns have unequal lengths: {told}; accepted: one entry per row in every column",
+            "Use None where something was not measured.",
+        )
+    if not lengths or not next(iter(lengths.values())):
+        names = ", ".join(lengths) or "none"
+        raise RecordError(
+            f"the table is empty: columns {names}, no rows; accepted: at least one evaluation",
+            "Check that the run has logged an evaluation and that the right file or folder was given.",
+        )
+
+
+def typed_frame(named: Named, options: Options) -> pl.DataFrame:
+    """All columns but metric and value, typed; those that are absent are null.
+
+    Raises:
+        RecordError: a cell of the wrong type, an unknown argument, no group size or no compute.
+    """
+    import polars as pl
+
+    given = {
+        name: typed(series, schema.BY_NAME[name], named.source)
+        for name, series in named.known.items()
+        if name not in ("metric", "value")
+    }
+    for argument, value in [*options.constants.items(), ("eval_set", options.eval_set)]:
+        if value is None:
+            continue
+        name = _constant_name(argument)
+        if name in given and given[name].null_count() < named.height:
+            raise RecordError(
+                f"{argument} is given twice: as a column of the table and as the argument {value!r}",
+                f"Drop the argument, or pass ignore=[{named.source.written.get(name, name)!r}].",
+            )
+        single = to_series(argument, [value])
+        constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
+        given[name] = constant.new_from_index(0, named.height)
+    if "group_size" not in given:
+        _refuse_without("group_size", named.source)
+    if "step" not in given and "rollouts" not in given:
+        _refuse_without("rollouts", named.source)
+    frame = pl.DataFrame(list(given.values()))
+    absent = [
+        pl.lit(None, dtype=polars_type(column.name)).alias(column.name)
+        for column in schema.COLUMNS
+        if column.name not in given
+    ]
+    return frame.with_columns(absent).with_columns(pl.col("eval_set").fill_null(schema.DEFAULT_EVAL_SET))
+
+
+def polars_type(name: str) -> pl.DataType:
+    """The polars type of a column."""
+    import polars as pl
+
+    kinds: dict[str, pl.DataType] = {"text": pl.String(), "integer": pl.Int64(), "number": pl.Float64()}
+    return kinds[schema.BY_NAME[name].kind]
+
+
+def _constant_name(argument: str) -> str:
+    accepted = [column.name for column in schema.COLUMNS if column.name not in ("metric", "value")]
+    name = schema.canonical(argument)
+    if name not in accepted:
+        raise RecordError(
+            f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
+            f"{schema.did_you_mean(argument, accepted)}Arguments give one value for every row.",
+        )
+    return name
+
+
+def _refuse_without(name: str, source: Source) -> None:
+    present = list(source.written.values())
+    column = schema.BY_NAME[name]
+    nearest = schema.close(name, present) or next(
+        (found for alias in column.aliases if (found := schema.close(alias, present, cutoff=0.8))), None
+    )
+    guess = (
+        f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise" if nearest else "Otherwise"
+    )
+    wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}[name]
+    raise RecordError(
+        f"no column {wanted}; the table has: {', '.join(present)}",
+        f"{guess} add it, or give one value for all rows as {name}=....".replace("Otherwise add", "Add"),
+    )

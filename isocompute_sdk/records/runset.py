@@ -1,0 +1,315 @@
+"""`RunSet`: an immutable table of evaluations, and the questions fits and plots ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records.columns import (
+    COLUMNS,
+    CONTEXT_FIELDS,
+    PER_RUN,
+    canonical,
+    check_fields,
+    did_you_mean,
+)
+from isocompute_sdk.records.joining import join
+from isocompute_sdk.records.naming import OnDuplicate, Options
+from isocompute_sdk.records.series import RunInfo, RunSeries
+from isocompute_sdk.records.table import build
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    from numpy.typing import NDArray
+
+
+class RunSet:
+    """Evaluations of training runs, one row per (run, step, metric, evaluation set); immutable.
+
+    Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
+    rollouts, step, metric and evaluation set. A `RunSet` is never empty.
+
+    Made by `RunSet.from_columns` and `RunSet.read`; the constructor takes a frame that is known to be good.
+    """
+
+    __slots__ = ("_frame",)
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame,
+        *,
+        metric: str | None = None,
+        eval_set: str | None = None,
+        on_duplicate: OnDuplicate = "error",
+        ignore: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
+        **constants: object,
+    ) -> RunSet:
+        """Read a table held in memory, in long form (columns metric, value) or wide (a column per metric).
+
+        Args:
+            columns: name -> list or array, all of one length; or a polars or pandas frame. Group size
+                (`group_size` or `n`) and compute are needed: `rollouts` (or `C`, `compute`), or `step` with
+                `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as is NaN in a pandas
+                frame; in a wide metric column it means not measured there.
+            metric: name of what a column `reward` or `value` holds, where no column `metric` tells.
+            eval_set: name of the evaluation set for all rows; `validation` where nothing says otherwise.
+            on_duplicate: `"error"` refuses a repeated (run, step, metric, evaluation set); `"last"` keeps
+                the last of them.
+            ignore: columns to leave out.
+            rename: names in the table -> names to use.
+            **constants: any column or context field as one value for all rows, e.g. `problems_per_batch=32`.
+
+        Raises:
+            RecordError: for anything missing, malformed or contradictory, with its row, column and value.
+        """
+        options = Options(metric, eval_set, on_duplicate, tuple(ignore), dict(rename or {}), constants)
+        return cls(build(columns, options))
+
+    @classmethod
+    def read(cls, path: str | PathLike[str], format: str = "auto", **options: Any) -> RunSet:
+        """Read a file, a folder or a glob of CSV, Parquet, JSONL or W&B CSV; see `ingest.read_runs`."""
+        from isocompute_sdk.ingest import read_runs
+
+        return read_runs(path, format, **options)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> RunSet:
+        """Inverse of `to_dict`, exact to the last bit.
+
+        Raises:
+            RecordError: the content is not what `to_dict` writes, or contradicts itself.
+        """
+        if not all(isinstance(raw.get(part), Mapping) for part in ("columns", "constants")):
+            raise RecordError(
+                f"received keys {', '.join(map(repr, raw)) or 'none'}; accepted: 'columns' and 'constants'",
+                "Give what RunSet.to_dict returned; the file may be damaged.",
+            )
+        constants = dict(raw["constants"])
+        table = dict(raw["columns"])
+        if "metric" in constants:
+            table["metric"] = [constants.pop("metric")] * len(table.get("value", ()))
+        return cls(build(table, Options(constants=constants)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe form: columns as lists, what is the same in all rows once, empty columns left out."""
+        kept = [s for s in self._frame.iter_columns() if s.null_count() < len(s)]
+        same = {s.name for s in kept if s.name not in ("value", "rollouts") and s.n_unique() == 1}
+        return {
+            "columns": {s.name: s.to_list() for s in kept if s.name not in same},
+            "constants": {s.name: s[0] for s in kept if s.name in same},
+        }
+
+    def to_polars(self) -> pl.DataFrame:
+        """The table, all columns of `records.COLUMNS`."""
+        return self._frame.clone()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas frame; whole-number columns with gaps become `Int64`.
+
+        Raises:
+            RecordError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise RecordError(
+                f"pandas cannot be imported: {error}", "Install it: pip install 'isocompute[pandas]'."
+            ) from error
+        kinds = {column.name: column.kind for column in COLUMNS}
+        data: dict[str, Any] = {}
+        for series in self._frame.iter_columns():
+            if kinds[series.name] == "number":
+                data[series.name] = _floats(series)
+            elif kinds[series.name] == "integer":
+                data[series.name] = pd.array(
+                    series.to_list(), dtype="Int64" if series.null_count() else "int64"
+                )
+            else:
+                data[series.name] = series.to_list()
+        return pd.DataFrame(data)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics, sorted."""
+        return tuple(self._frame["metric"].unique().sort())
+
+    @property
+    def eval_sets(self) -> tuple[str, ...]:
+        """Names of the evaluation sets, sorted."""
+        return tuple(self._frame["eval_set"].unique().sort())
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """Names of the runs, in order of appearance."""
+        return tuple(self._frame["run_id"].unique(maintain_order=True))
+
+    def runs(self) -> tuple[RunInfo, ...]:
+        """Configuration and extent of every run, in order of appearance."""
+        import polars as pl
+
+        table = self._frame.group_by("run_id", maintain_order=True).agg(
+            *(pl.col(name).first() for name in PER_RUN),
+            pl.col("rollouts").max(),
+            pl.len().alias("evaluations"),
+        )
+        return tuple(
+            RunInfo(
+                **{k: v for k, v in row.items() if k not in CONTEXT_FIELDS},
+                context={name: row[name] for name in CONTEXT_FIELDS},
+            )
+            for row in table.iter_rows(named=True)
+        )
+
+    def series(self, metric: str, eval_set: str | None = None) -> tuple[RunSeries, ...]:
+        """One metric on one evaluation set, a `RunSeries` for each run that has it, in order of appearance.
+
+        Args:
+            metric: a member of `metrics`.
+            eval_set: a member of `eval_sets`; may be None where the metric was measured on one only.
+
+        Raises:
+            RecordError: the metric or the set is not there, or there are several sets to choose from.
+        """
+        import polars as pl
+
+        check_fields([metric], self.metrics, "metric")
+        part = self._frame.filter(pl.col("metric") == metric)
+        sets = tuple(part["eval_set"].unique().sort())
+        if eval_set is None and len(sets) > 1:
+            raise RecordError(
+                f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
+                f"Choose one, e.g. eval_set={sets[0]!r}.",
+            )
+        check_fields([] if eval_set is None else [eval_set], sets, f"eval_set of {metric}")
+        if eval_set is not None:
+            part = part.filter(pl.col("eval_set") == eval_set)
+        return tuple(_series(run) for run in part.partition_by("run_id", maintain_order=True))
+
+    def context_groups(self, ignore: Collection[str] = ()) -> list[tuple[dict[str, Any], list[str]]]:
+        """Runs that may be pooled: groups of equal context, as (context, run ids), in order of appearance.
+
+        Args:
+            ignore: context fields that may differ inside a group; left out of the context shown.
+
+        Raises:
+            RecordError: `ignore` names something that is not a context field.
+        """
+        check_fields(ignore, CONTEXT_FIELDS, "context field")
+        fields = [name for name in CONTEXT_FIELDS if name not in ignore]
+        groups: dict[tuple[Any, ...], list[str]] = {}
+        for run in self.runs():
+            groups.setdefault(tuple(run.context[name] for name in fields), []).append(run.run_id)
+        return [(dict(zip(fields, values, strict=True)), run_ids) for values, run_ids in groups.items()]
+
+    def concat(self, *others: RunSet, on_duplicate: OnDuplicate = "error") -> RunSet:
+        """This table with those of `others` below it.
+
+        A run in two of them must be continued by one of them: where their evaluations of a metric
+        interleave, two runs of one name have been mixed up more often than not.
+
+        Args:
+            *others: more tables.
+            on_duplicate: `"last"` takes interleaved runs for the same run read again; where an evaluation is
+                repeated, the last one counts.
+
+        Raises:
+            RecordError: a run is in two tables with another configuration, or interleaved.
+        """
+        frames = [self._frame, *(other._frame for other in others)]
+        return RunSet(join(frames, [f"table {i + 1}" for i in range(len(frames))], on_duplicate))
+
+    def filter(self, *predicates: pl.Expr, **conditions: object) -> RunSet:
+        """The rows that meet every condition.
+
+        Args:
+            *predicates: polars expressions over the columns.
+            **conditions: column (or alias) = one value, a collection of accepted values, None for
+                unknown, or a function from a value to True or False.
+
+        Raises:
+            RecordError: no such column, or no row is left.
+        """
+        import polars as pl
+
+        frame = self._frame.filter(*predicates) if predicates else self._frame
+        for written, wanted in conditions.items():
+            name = canonical(written) or written
+            check_fields([name], self._frame.columns, "column to filter by")
+            column = pl.col(name)
+            if callable(wanted):
+                keep: pl.Expr | pl.Series = _mask(frame[name], cast(Callable[[Any], object], wanted))
+            elif wanted is None:
+                keep = column.is_null()
+            elif isinstance(wanted, Iterable) and not isinstance(wanted, str):
+                keep = _mask(frame[name], set(cast(Iterable[Any], wanted)).__contains__)
+            else:
+                keep = _mask(frame[name], wanted.__eq__)
+            frame = frame.filter(keep)
+            if frame.is_empty():
+                values = self._frame[name].unique().sort().to_list()
+                shown = ", ".join(map(str, values[:20])) + (", ..." if len(values) > 20 else "")
+                raise RecordError(
+                    f"no rows left with {written} = {wanted!r}; {name} holds: {shown}",
+                    f"{did_you_mean(str(wanted), [str(v) for v in values])}Filter by a value that is there.",
+                )
+        if frame.is_empty():
+            raise RecordError("no rows left after filtering", "Loosen the conditions.")
+        return RunSet(frame)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self._frame.height
+
+    def __eq__(self, other: object) -> bool:
+        """Equal rows; the order in which the runs appear does not count."""
+        if not isinstance(other, RunSet):
+            return NotImplemented
+        mine, theirs = (runs._frame.sort("run_id", maintain_order=True) for runs in (self, other))
+        return mine.equals(theirs)
+
+    def __repr__(self) -> str:
+        sizes, rollouts = self._frame["group_size"], self._frame["rollouts"]
+        return (
+            f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {', '.join(self.metrics)}; "
+            f"eval_sets {', '.join(self.eval_sets)}; group sizes {sizes.min()} to {sizes.max()}; "
+            f"rollouts {rollouts.min():.4g} to {rollouts.max():.4g})"
+        )
+
+
+def _floats(series: pl.Series) -> NDArray[np.float64]:
+    """Own copy as float64, null as NaN."""
+    return np.array(series.fill_null(float("nan")).to_numpy(), dtype=np.float64)
+
+
+def _mask(series: pl.Series, test: Callable[[Any], object]) -> pl.Series:
+    """Which values pass; each distinct value is tested once."""
+    distinct = series.unique()
+    passed = [value for value in distinct.to_list() if value is not None and test(value) is True]
+    return series.is_in(passed)
+
+
+def _series(run: pl.DataFrame) -> RunSeries:
+    first = run.row(0, named=True)
+    tokens = run["tokens"]
+    return RunSeries(
+        run_id=first["run_id"],
+        group_size=first["group_size"],
+        problems_per_batch=first["problems_per_batch"],
+        seed=first["seed"],
+        step_T=_floats(run["step"]),
+        rollouts_T=_floats(run["rollouts"]),
+        value_T=_floats(run["value"]),
+        tokens_T=None if tokens.null_count() == len(tokens) else _floats(tokens),
+        context={name: first[name] for name in CONTEXT_FIELDS},
+    )

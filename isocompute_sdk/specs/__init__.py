@@ -1,0 +1,32 @@
+"""What users write: budgets, recipes, sweeps and studies, in Python or YAML."""
+
+from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.budget import UNITS, Budget, Unit
+from isocompute_sdk.specs.hardware import Hardware
+from isocompute_sdk.specs.quantities import Count, Quantity, parse_count
+from isocompute_sdk.specs.recipe import PRESET_NAMES, PresetName, Recipe
+from isocompute_sdk.specs.run import Data, Evaluation, RunSpec
+from isocompute_sdk.specs.study import Study
+from isocompute_sdk.specs.sweep import Allocation, Sweep
+from isocompute_sdk.specs.throughput import Throughput
+
+__all__ = [
+    "PRESET_NAMES",
+    "UNITS",
+    "Allocation",
+    "Budget",
+    "Count",
+    "Data",
+    "Evaluation",
+    "Hardware",
+    "PresetName",
+    "Quantity",
+    "Recipe",
+    "RunSpec",
+    "Spec",
+    "Study",
+    "Sweep",
+    "Throughput",
+    "Unit",
+    "parse_count",
+]

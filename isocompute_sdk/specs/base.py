@@ -1,0 +1,73 @@
+"""`Spec`: the frozen, strict base of everything a user can write in Python or YAML."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
+
+from isocompute_sdk.specs.problems import explain, problem
+from isocompute_sdk.specs.quantities import Count, Items, Levels, Number, Quantity, parse_count
+
+__all__ = ["Count", "Flag", "Items", "Levels", "Number", "Quantity", "Spec", "Text", "parse_count"]
+
+
+class Spec(BaseModel):
+    """Frozen description of something to run; unknown keys and wrong values raise `SpecError`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def __init__(self, /, **data: Any) -> None:
+        __tracebackhide__ = True
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise explain(error, type(self), data) from None
+
+    # Without this mark pydantic would build nested specs through __init__ too, and the SpecError raised there
+    # would hide the path of the field inside the outer spec.
+    __init__.__pydantic_base_init__ = True  # pyright: ignore[reportFunctionMemberAccess]
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """As in pydantic, with `SpecError` in place of pydantic's error."""
+        try:
+            return super().model_validate(obj, **options)
+        except ValidationError as error:
+            raise explain(error, cls, obj) from None
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """As in pydantic, with `SpecError` in place of pydantic's error."""
+        try:
+            return super().model_validate_json(json_data, **options)
+        except ValidationError as error:
+            raise explain(error, cls, None) from None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As in pydantic, except that the update is validated like any other value."""
+        copy = super().model_copy(deep=deep)
+        return copy.replace(**update) if update else copy
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed, validated as a whole.
+
+        Raises:
+            SpecError: an unknown field, or values that do not fit together.
+        """
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+
+def _one_line(text: str) -> str:
+    if not text.strip() or any(unicodedata.category(char) in {"Cc", "Zl", "Zp"} for char in text):
+        raise problem(accepted="one line of text, not empty and without control characters")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_one_line)]
+"""One line of text that is not empty."""
+
+Flag = Annotated[bool, Strict()]
+"""true or false; 1, "yes" and the like are refused."""

@@ -1,0 +1,115 @@
+"""`Budget`: what may be spent, in one unit."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self, cast
+
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.problems import close_match, problem, show
+from isocompute_sdk.specs.quantities import NUMBER_PATTERN, Amount, Quantity
+
+Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
+UNITS: tuple[Unit, ...] = ("rollouts", "tokens", "gpu_hours", "usd")
+
+
+class Budget(Spec):
+    """An amount to spend in exactly one unit, and optionally a deadline.
+
+    A plain number or a text such as `3M`, `200 gpu_hours` or `$500` stands for a budget wherever one is read.
+    Units other than rollouts need a `Throughput` to be planned with.
+    """
+
+    rollouts: Amount | None = None
+    """Sampling compute C, in rollouts over the whole run."""
+    tokens: Amount | None = None
+    """Sampled tokens over the whole run."""
+    gpu_hours: Amount | None = None
+    """GPU-hours over the whole run: wall-clock hours times GPUs."""
+    usd: Amount | None = None
+    """Money over the whole run, in US dollars."""
+    deadline_hours: Quantity | None = None
+    """Wall-clock hours that the run may take. None: no deadline."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_short_form(cls, value: Any) -> Any:
+        if isinstance(value, dict | Budget):
+            return cast("Any", value)
+        return _short_form(value)
+
+    @model_validator(mode="after")
+    def _exactly_one_unit(self) -> Self:
+        given = [unit for unit in UNITS if getattr(self, unit) is not None]
+        if len(given) != 1:
+            received = " and ".join(f"{unit}={getattr(self, unit):g}" for unit in given) or "none of them"
+            raise problem(
+                message=f"received {received}; accepted: exactly one of {', '.join(UNITS)}",
+                hint="Keep the unit that really limits you; deadline_hours may stand beside it.",
+            )
+        return self
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that was given."""
+        return next(unit for unit in UNITS if getattr(self, unit) is not None)
+
+    @property
+    def amount(self) -> float:
+        """The amount in that unit."""
+        return float(getattr(self, self.unit))
+
+    @classmethod
+    def parse(cls, value: Budget | str | float) -> Budget:
+        """A budget from a number of rollouts, or a text: `"3M"`, `"200 gpu_hours"`, `"1.5B tokens"`, `"$500"`.
+
+        Raises:
+            SpecError: not an amount above 0 in a known unit.
+        """
+        return value if isinstance(value, Budget) else cls.model_validate(value)
+
+    def __str__(self) -> str:
+        deadline = "" if self.deadline_hours is None else f" within {self.deadline_hours:g} hours"
+        return f"{self.amount:,.12g} {self.unit.replace('_', '-')}{deadline}"
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A mapping, or the short form."""
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}, handler(schema)]}
+
+
+_SHORT_FORM = re.compile(
+    r"\s*(?P<dollar>\$)?\s*(?P<number>[+-]?[0-9][0-9_.,]*([eE][+-]?[0-9]+)?\s*([kKmMbBgGtT](?![a-zA-Z]))?)"
+    r"\s*(?P<unit>[a-zA-Z][a-zA-Z _-]*?)?\s*"
+)
+_UNIT_WORDS: dict[str, Unit] = {
+    **{unit: unit for unit in UNITS},
+    "rollout": "rollouts",
+    "token": "tokens",
+    "gpu_hour": "gpu_hours",
+    "gpu_h": "gpu_hours",
+    "dollars": "usd",
+    "dollar": "usd",
+}
+
+
+def _short_form(value: object) -> dict[str, object]:
+    """The mapping that a number or a text stands for."""
+    if not isinstance(value, str):
+        return {"rollouts": value}
+    found = _SHORT_FORM.fullmatch(value)
+    if found is None:
+        raise problem(accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'")
+    word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"
+    unit = "usd" if found["dollar"] and not found["unit"] else _UNIT_WORDS.get(word)
+    if unit is None or (found["dollar"] and unit != "usd"):
+        meant = close_match(word, UNITS)
+        raise problem(
+            message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
+            hint=f"Did you mean {meant}?" if meant and not found["dollar"] else None,
+        )
+    return {unit: found["number"].strip()}

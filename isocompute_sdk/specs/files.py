@@ -1,0 +1,67 @@
+"""Specs as YAML files: `load_study`, `load_spec` and `dump_spec`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.problems import Path, dotted, explain
+from isocompute_sdk.specs.study import Study
+from isocompute_sdk.specs.yaml_reader import read_yaml
+from isocompute_sdk.specs.yaml_writer import write_yaml
+
+SpecType = TypeVar("SpecType", bound=Spec)
+
+
+def load_study(path: str | pathlib.Path) -> Study:
+    """Read a study file.
+
+    Raises:
+        SpecError: the file cannot be read, is not plain YAML, or does not describe a study; the message names
+            file, line, field, the value received and what is accepted.
+    """
+    return load_spec(path, Study)
+
+
+def load_spec(path: str | pathlib.Path, type: type[SpecType]) -> SpecType:
+    """Read one spec of any type from a YAML file.
+
+    Raises:
+        SpecError: as for `load_study`.
+    """
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SpecError(f"no such file: {path}", f"Give the path of a YAML file with a {type.__name__}.") from None
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path} is not UTF-8 text: {error}", "Save it as UTF-8.") from error
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}", "Give the path of a YAML file.") from error
+    return parse_spec(text, type, source=str(path))
+
+
+def parse_spec(text: str, type: type[SpecType], source: str = "<text>") -> SpecType:
+    """Read one spec of any type from YAML text; `source` names the text in errors.
+
+    Raises:
+        SpecError: as for `load_study`.
+    """
+    document = read_yaml(text, source)
+
+    def place(path: Path) -> str:
+        where = f"{source}:{document.line(path)}"
+        return f"{where}: {dotted(path)}" if path else f"{where}: {type.__name__}"
+
+    try:
+        return BaseModel.model_validate.__func__(type, document.data)
+    except ValidationError as error:
+        raise explain(error, type, document.data, place, source) from None
+
+
+def dump_spec(spec: Spec) -> str:
+    """The spec as YAML that `load_spec` reads back to an equal one; fields that are None are left out."""
+    return write_yaml(spec.model_dump(mode="json", exclude_none=True))

@@ -1,0 +1,202 @@
+"""From a failed validation to one readable error: which field, what was received, what is accepted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from isocompute_sdk.errors import SpecError
+
+Path = tuple[str | int, ...]
+"""Where a value sits in a spec: keys and list positions from the top."""
+
+Place = Callable[[Path], str]
+"""Turns a path into the words that open an error line, e.g. `study.yaml:12: sweep.group_size`."""
+
+MAX_SHOWN = 10
+"""Problems listed in one error: a file that is wrong everywhere needs no longer list to be repaired."""
+
+OTHER_NAMES = {
+    "n": "group_size",
+    "num_generations": "group_size",
+    "bp": "problems_per_batch",
+    "b_p": "problems_per_batch",
+    "m": "update_steps",
+    "max_steps": "update_steps",
+    "c": "rollouts",
+    "compute": "rollouts",
+    "lr": "learning_rate_anchor",
+    "learning_rate": "learning_rate_anchor",
+    "batch_size": "rollouts_per_batch",
+    "b_max": "max_rollouts_per_batch",
+    "beta": "kl_coef",
+    "max_tokens": "max_response_tokens",
+}
+"""Names that the paper and the training frameworks use for our fields."""
+
+
+def problem(
+    *, accepted: str | None = None, message: str | None = None, hint: str | None = None, field: str | None = None
+) -> PydanticCustomError:
+    """An error to raise inside a validator.
+
+    Args:
+        accepted: what the field takes; the received value is put in front of it.
+        message: the whole complaint instead, for problems between several fields.
+        hint: what to do next.
+        field: the field below the validated object that the complaint is about.
+    """
+    context = {"accepted": accepted, "message": message, "hint": hint, "field": field}
+    return PydanticCustomError("isocompute", "{message}", context)
+
+
+def show(value: object, limit: int = 80) -> str:
+    """The value as Python writes it, cut in the middle where it is longer than `limit` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 25]} ... {text[-20:]}"
+
+
+def dotted(path: Path) -> str:
+    """`("sweep", "group_size", 2)` as `sweep.group_size[2]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def close_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be, or None."""
+    names = list(known)
+    other = OTHER_NAMES.get(name.lower())
+    if other in names:
+        return other
+    found = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], data: object, place: Place | None = None, source: str = ""
+) -> SpecError:
+    """The `SpecError` that says what a pydantic error says, in the terms of this package.
+
+    Args:
+        error: what pydantic raised.
+        model: the class that was being built.
+        data: what it was built from; positions that are not in it are left out of the paths.
+        place: how to name a path; the default is `Model.path`.
+        source: what was being read, for the heading of a list of several problems.
+    """
+    place = place or (lambda path: f"{model.__name__}.{dotted(path)}" if path else model.__name__)
+    lines: list[tuple[str, str | None]] = []
+    for details in error.errors(include_url=False):
+        path = _seen_path(details["loc"], data)
+        complaint, hint, field = _complaint(details, model)
+        lines.append((f"{place((*path, field) if field else path)}: {complaint}", hint))
+    if len(lines) == 1:
+        return SpecError(*lines[0])
+    shown = [line if hint is None else f"{line} ({hint})" for line, hint in lines[:MAX_SHOWN]]
+    if len(lines) > MAX_SHOWN:
+        shown.append(f"and {len(lines) - MAX_SHOWN} more")
+    return SpecError("\n  ".join([f"{source or model.__name__}: {len(lines)} problems", *shown]))
+
+
+def _complaint(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str | None, str | None]:
+    """Message, hint and, where the validator named one, the field below the location."""
+    context: dict[str, Any] = details.get("ctx", {})
+    received = show(details["input"])
+    key = str(details["loc"][-1]) if details["loc"] else ""
+    match details["type"]:
+        case "isocompute":
+            message = context["message"] or f"received {received}; accepted: {context['accepted']}"
+            return message, context["hint"], context["field"]
+        case "missing":
+            return f"missing; it is: {_meaning(model, details['loc'])}", "Add it.", None
+        case "extra_forbidden":
+            known = list(_model_at(model, details["loc"][:-1]).model_fields)
+            meant = close_match(key, known)
+            complaint = f"unknown key, received {received}; accepted keys: {', '.join(known)}"
+            return complaint, f"Did you mean {meant}?" if meant else "Remove it.", None
+        case "literal_error":
+            accepted = _literals(str(context["expected"]))
+            meant = close_match(str(details["input"]), accepted)
+            hint = f"Did you mean {meant}?" if meant else None
+            return f"received {received}; accepted: {', '.join(accepted)}", hint, None
+        case "value_error" if isinstance(context.get("error"), SpecError):
+            inner = cast("SpecError", context["error"])
+            return inner.message, inner.hint, None
+        case kind:
+            accepted = _ACCEPTED.get(kind)
+            if accepted is None and kind in {"model_type", "model_attributes_type"}:
+                accepted = "a mapping with the keys " + ", ".join(_model_at(model, details["loc"]).model_fields)
+            complaint = f"accepted: {accepted}" if accepted else details["msg"]
+            hint = "Write it in quotes." if kind == "string_type" and _scalar(details["input"]) else None
+            return f"received {received}; {complaint}", hint, None
+
+
+_ACCEPTED = {
+    "string_type": "text",
+    "string_unicode": "text that can be written as UTF-8",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "none_required": "nothing (null)",
+}
+
+
+def _scalar(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _literals(expected: str) -> list[str]:
+    """`'a', 'b' or 'c'`, as pydantic lists the values of a Literal, taken apart."""
+    return [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
+
+
+def _seen_path(location: Sequence[str | int], data: object) -> Path:
+    """The part of a location that exists in what the user wrote, and one missing or wrong key after it.
+
+    A scalar that stands for a list of one has no position 0 in the file, so none is shown.
+    """
+    path: list[str | int] = []
+    for part in location:
+        if isinstance(part, int) and not (isinstance(data, Sequence) and not isinstance(data, str)):
+            break
+        path.append(part)
+        data = _child(data, part)
+    return tuple(path)
+
+
+def _child(data: object, part: str | int) -> object:
+    if isinstance(data, Mapping):
+        return cast("Mapping[object, object]", data).get(part)
+    if isinstance(part, int) and isinstance(data, Sequence):
+        return data[part] if part < len(data) else None
+    return getattr(data, str(part), None)
+
+
+def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:
+    """The spec class of the object at a location (the last one passed on the way where it is no spec)."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        if field is not None:
+            model = next(_models_in(field.annotation), model)
+    return model
+
+
+def _models_in(annotation: object) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _meaning(model: type[BaseModel], location: Sequence[str | int]) -> str:
+    """First sentence of the documentation of the field at a location."""
+    owner = _model_at(model, location[:-1])
+    field = owner.model_fields.get(str(location[-1]))
+    text = field.description if field is not None else None
+    return " ".join((text or "required").split()).split(". ")[0].rstrip(".")

@@ -1,0 +1,190 @@
+"""Numbers as people write them: `3M`, `2.5e6`, `65_536`; and the field types that read them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, cast
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs.problems import problem, show
+
+SUFFIXES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
+"""Powers of ten behind the suffixes, in either case (`3M` and `3m` are both three million)."""
+
+LARGEST_COUNT = 10**18
+"""Upper limit of whole numbers: above it, a typing error is likelier than a wish."""
+
+NUMBER_PATTERN = r"^\s*[+-]?([0-9]+(_[0-9]+)*)(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]{1,4})?\s*[kKmMbBgGtT]?\s*$"
+"""Texts that are read as numbers (also the pattern in the JSON schema)."""
+
+_NUMBER = re.compile(NUMBER_PATTERN)
+FORMS = "65536, 65_536, 3M, 2.5e6"
+
+
+def parse_number(text: str) -> Fraction:
+    """The exact value of a number such as `3M`, `2.5e6`, `65_536` or `0.4`.
+
+    Raises:
+        SpecError: the text is not a number in one of these forms.
+    """
+    if not _NUMBER.match(text):
+        hint = "Leave the commas out." if re.fullmatch(r"\s*[0-9][0-9,.]*\s*", text) else None
+        raise SpecError(f"received {show(text)}; accepted: numbers such as {FORMS}", hint)
+    body = text.strip()
+    suffix = body[-1].lower() if body[-1].isalpha() else ""
+    return Fraction(Decimal(body.removesuffix(body[-1]).strip() if suffix else body)) * 10 ** SUFFIXES[suffix]
+
+
+def parse_count(value: str | float) -> int:
+    """A whole number from 0 to 10^18, exactly: `parse_count("0.3M") == 300000`.
+
+    Raises:
+        SpecError: not a number, not whole, negative or too large.
+    """
+    exact = parse_number(value) if isinstance(value, str) else _exact(value)
+    if exact is None or exact.denominator != 1 or not 0 <= exact <= LARGEST_COUNT:
+        raise SpecError(f"received {show(value)}; accepted: whole numbers from 0 to 1e18, such as {FORMS}")
+    return int(exact)
+
+
+def _exact(value: object) -> Fraction | None:
+    """The value of a finite real number of any type (numpy's included); None for everything else."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        return None
+    return Fraction(int(value)) if isinstance(value, numbers.Integral) else Fraction(float(value))
+
+
+@dataclass(frozen=True)
+class Number:
+    """Annotation that makes a field read numbers in every accepted form and check their range.
+
+    `Annotated[int, Number(whole=True, ge=2)]` gives whole numbers from 2 up; booleans, NaN and infinities are
+    never numbers. With `keep_whole` the value is an int where it is whole and a float elsewhere.
+    """
+
+    whole: bool = False
+    keep_whole: bool = False
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    @property
+    def accepted(self) -> str:
+        """What is accepted, in words: `whole numbers >= 2`."""
+        bounds = [(">=", self.ge), (">", self.gt), ("<=", self.le), ("<", self.lt)]
+        limits = " and ".join(f"{sign} {limit:g}" for sign, limit in bounds if limit is not None)
+        return f"{'whole numbers' if self.whole else 'numbers'} {limits}".strip()
+
+    def read(self, value: object) -> int | float:
+        """The number, or an error for pydantic to collect."""
+        try:
+            exact = parse_number(value) if isinstance(value, str) else _exact(value)
+        except SpecError as error:
+            raise problem(accepted=f"{self.accepted} (forms read: {FORMS})", hint=error.hint) from None
+        if exact is None or not self._holds(exact):
+            raise problem(accepted=self.accepted)
+        if self.whole or (self.keep_whole and exact.denominator == 1):
+            return int(exact)
+        return float(exact)
+
+    def _holds(self, exact: Fraction) -> bool:
+        limit = LARGEST_COUNT if self.whole else 1e300
+        return (
+            abs(exact) <= limit
+            and (not self.whole or exact.denominator == 1)
+            and (self.ge is None or exact >= self.ge)
+            and (self.gt is None or exact > self.gt)
+            and (self.le is None or exact <= self.le)
+            and (self.lt is None or exact < self.lt)
+        )
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read with `read`; the annotated type is documentation for type checkers."""
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A number in range, or a text that looks like one (whose range an editor cannot check)."""
+        number: dict[str, Any] = {"type": "integer" if self.whole else "number"}
+        keywords = {"minimum": self.ge, "exclusiveMinimum": self.gt, "maximum": self.le, "exclusiveMaximum": self.lt}
+        number.update({key: limit for key, limit in keywords.items() if limit is not None})
+        return {"anyOf": [number, {"type": "string", "pattern": NUMBER_PATTERN}]}
+
+
+@dataclass(frozen=True)
+class Items:
+    """Annotation for tuple fields: any list, or one value for a list of one; no repeats where `unique`.
+
+    `length` fixes the number of items.
+    """
+
+    unique: bool = True
+    length: int | None = None
+
+    def read(self, value: object) -> tuple[object, ...]:
+        """The items as a tuple, not yet checked one by one."""
+        if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
+            items: tuple[object, ...] = (value,)
+        else:
+            items = tuple(cast("Iterable[object]", value))
+        if self.length is not None and len(items) != self.length:
+            raise problem(accepted=f"a list of {self.length} numbers")
+        if not items:
+            raise problem(accepted="a list with at least one item")
+        return items
+
+    def check(self, items: tuple[object, ...]) -> tuple[object, ...]:
+        """Refuse repeats: the same cell twice would be the same run twice."""
+        repeated = next((item for i, item in enumerate(items) if item in items[:i]), None)
+        if self.unique and repeated is not None:
+            raise problem(
+                message=f"received {show(list(items))}; accepted: a list without repeats ({repeated!r} is given twice)"
+            )
+        return items
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Make a tuple first, let pydantic check the items, then look for repeats."""
+        inner = core_schema.no_info_before_validator_function(self.read, handler(source))
+        return core_schema.no_info_after_validator_function(self.check, inner)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A list, or one item alone."""
+        array = handler(schema)
+        if self.length is not None:
+            return array
+        return {"anyOf": [{**array, "minItems": 1, "uniqueItems": self.unique}, array["items"]]}
+
+
+Count = Annotated[int, Number(whole=True, ge=1)]
+"""A whole number from 1 up."""
+
+Quantity = Annotated[float, Number(gt=0)]
+"""A finite number above 0."""
+
+Amount = Annotated[float, Number(gt=0, keep_whole=True)]
+"""A number above 0 that stays an int where it is whole, so that 3M rollouts print as 3000000."""
+
+Levels = Annotated[tuple[Count, ...], Items()]
+"""Distinct whole numbers from 1 up, in the order given; one number alone is a list of one."""
+
+
+def finite_scalar(value: object) -> str | int | float | bool:
+    """A text, a boolean or a finite number as a plain Python value; anything else is an error for pydantic."""
+    if isinstance(value, str | bool):
+        if isinstance(value, str) and "\0" in value:
+            raise problem(accepted="text without NUL characters")
+        return value
+    exact = _exact(value)
+    if exact is None:
+        raise problem(accepted="text, a finite number, true or false")
+    return int(exact) if isinstance(value, numbers.Integral) else float(cast("float", value))

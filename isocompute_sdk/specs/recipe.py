@@ -1,0 +1,215 @@
+"""`Recipe`: everything about one update that could differ between training frameworks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast, get_args
+
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs.base import Flag, Spec, Text
+from isocompute_sdk.specs.problems import close_match, problem
+from isocompute_sdk.specs.quantities import Count, Items, Number, Quantity
+
+PresetName = Literal["easy", "hard", "mixture"]
+PRESET_NAMES: tuple[PresetName, ...] = get_args(PresetName)
+
+Source = Literal["paper section 3", "assumed", "user"]
+PAPER = "paper section 3"
+ASSUMED = "assumed"
+
+_OFF: dict[str, object] = {"kl_coef": 0.0, "entropy_coef": 0.0, "min_problems_per_batch": 64}
+PRESETS: dict[PresetName, dict[str, object]] = {"easy": {}, "hard": _OFF, "mixture": _OFF}
+"""What each preset changes in the defaults of the fields, which are those of `easy`."""
+
+Coefficient = Annotated[float, Number(ge=0)]
+Fraction01 = Annotated[float, Number(ge=0, le=1)]
+Decay = Annotated[float, Number(ge=0, lt=1)]
+
+_EXPONENT = {"sqrt": 0.5, "linear": 1.0, "constant": 0.0}
+
+
+def _said(source: str) -> Any:
+    """Mark where a default comes from; the mark also shows in the JSON schema."""
+    return Field(json_schema_extra={"source": source})
+
+
+class Recipe(Spec):
+    """One training recipe, complete: a backend either carries out every field or refuses the run.
+
+    Values that are not given come from the preset named by `based_on`: `Recipe()` is the easy preset, and
+    `Recipe(based_on="hard", kl_coef=0.002)` the hard one with one change. In YAML the bare name of a preset, or
+    a mapping with `preset:` and the changes, does the same. `sources()` tells what the paper prints from what
+    had to be assumed.
+    """
+
+    based_on: PresetName = "easy"
+    """Preset that supplies the values not given: easy (base model's avg@16 in 0.3 to 0.6), hard (0 to 0.0625)
+    or mixture."""
+    name: Text = "easy"
+    """Label for reports. Default: the preset's name."""
+    algorithm: Annotated[Literal["grpo", "ppo", "cispo"], _said(PAPER)] = "grpo"
+    """Policy-gradient algorithm. Source: paper section 3 (ppo and cispo are its ablations)."""
+    normalize_advantage: Annotated[Flag, _said(PAPER)] = True
+    """Divide advantages by their standard deviation: within the group for grpo and cispo, over the batch for ppo.
+    Source: paper section 3."""
+    std_epsilon: Annotated[Quantity, _said(ASSUMED)] = 1e-6
+    """Added to the standard deviation before dividing, in units of reward. Source: assumed."""
+    kl_coef: Annotated[Coefficient, _said(ASSUMED)] = 1e-3
+    """Weight of the KL penalty to the base model, reward per nat; 0 is off. Source: on for easy, off for hard and
+    mixtures: paper section 3; the value 1e-3: assumed."""
+    kl_estimator: Annotated[Literal["k1", "k2", "k3"], _said(ASSUMED)] = "k3"
+    """Per-token estimator of the KL, with r = log(pi / pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r.
+    Source: assumed."""
+    kl_in: Annotated[Literal["loss", "reward"], _said(ASSUMED)] = "loss"
+    """Whether the KL penalty is a term of the loss or is subtracted from the reward. Source: assumed."""
+    entropy_coef: Annotated[Coefficient, _said(ASSUMED)] = 1e-3
+    """Weight of the entropy bonus, reward per nat; 0 is off. Source: on for easy, off for hard and mixtures: paper
+    section 3; the value 1e-3: assumed."""
+    zero_variance_filter_policy: Annotated[Flag, _said(PAPER)] = False
+    """Leave groups whose rewards are all equal out of the policy loss. Source: paper section 3 (tried, then off)."""
+    zero_variance_filter_kl: Annotated[Flag, _said(PAPER)] = False
+    """Leave groups whose rewards are all equal out of the KL term. Source: paper section 3 (tried, then off)."""
+    zero_variance_filter_entropy: Annotated[Flag, _said(PAPER)] = False
+    """Leave groups whose rewards are all equal out of the entropy term. Source: paper section 3 (tried, then off)."""
+    learning_rate_rule: Annotated[Literal["sqrt", "linear", "constant"], _said(PAPER)] = "sqrt"
+    """How the learning rate grows with the rollout batch. Source: paper section 3."""
+    learning_rate_anchor: Annotated[Quantity, _said(PAPER)] = 1e-6
+    """Learning rate of the policy at the anchor batch, per update step. Source: paper section 3."""
+    learning_rate_anchor_batch: Annotated[Count, _said(PAPER)] = 1024
+    """Rollouts per batch at which the anchor holds. Source: paper section 3."""
+    warmup_steps: Annotated[int, Number(whole=True, ge=0), _said(PAPER)] = 10
+    """Update steps of linear warm-up, constant after. Source: paper section 3."""
+    adam_betas: Annotated[tuple[Decay, Decay], Items(unique=False, length=2), _said(ASSUMED)] = (0.9, 0.999)
+    """Decay rates of AdamW's two running means, per update step. Source: assumed."""
+    weight_decay: Annotated[Coefficient, _said(ASSUMED)] = 0.0
+    """AdamW's decoupled weight decay, as a multiple of the learning rate. Source: assumed."""
+    gradient_clip: Annotated[Quantity, _said(ASSUMED)] = 1.0
+    """Largest global norm of the gradient. Source: assumed."""
+    ratio_clip: Annotated[Annotated[float, Number(gt=0, lt=1)], _said(ASSUMED)] = 0.2
+    """Clip range of the policy ratio, 1 - clip to 1 + clip. Without effect while every batch gets one update.
+    Source: assumed."""
+    importance_sampling: Annotated[Literal["tis", "none"], _said(PAPER)] = "tis"
+    """Correction for the sampler's log-probabilities differing from the trainer's: tis (truncated importance
+    sampling, per token) or none. Source: paper section 3."""
+    tis_cap: Annotated[Annotated[float, Number(ge=1)], _said(ASSUMED)] = 2.0
+    """Upper limit of the truncated importance weight; larger weights are set to it, none is masked.
+    Source: assumed."""
+    loss_aggregation: Annotated[Literal["token-mean", "seq-mean-token-mean"], _said(ASSUMED)] = "token-mean"
+    """Mean over all tokens of the batch, or first over each response and then over responses. Source: assumed."""
+    temperature: Annotated[Quantity, _said(PAPER)] = 0.6
+    """Sampling temperature in training. Source: paper section 3."""
+    top_p: Annotated[Annotated[float, Number(gt=0, le=1)], _said(PAPER)] = 1.0
+    """Nucleus sampling mass in training; 1 samples from the whole distribution. Source: paper section 3."""
+    max_response_tokens: Annotated[Count, _said(PAPER)] = 8192
+    """Longest response, in tokens. Source: paper section 3."""
+    max_prompt_tokens: Annotated[Count, _said(ASSUMED)] = 1024
+    """Longest prompt, in tokens. Source: assumed."""
+    updates_per_batch: Annotated[Count, _said(PAPER)] = 1
+    """Optimiser steps per rollout batch; 1 is fully on-policy. Source: paper section 3."""
+    min_problems_per_batch: Annotated[Count, _said(ASSUMED)] = 32
+    """Smallest number of problems per batch that a plan may use (stability floor for B_p). Source: assumed, from
+    section 4 (32 for easy, 64 for hard and mixtures)."""
+    value_learning_rate: Annotated[Quantity, _said(ASSUMED)] = 1e-5
+    """ppo only: learning rate of the value model, not scaled with the batch. Source: assumed."""
+    gae_lambda: Annotated[Fraction01, _said(ASSUMED)] = 1.0
+    """ppo only: lambda of generalised advantage estimation, per token. Source: assumed."""
+    gae_gamma: Annotated[Fraction01, _said(ASSUMED)] = 1.0
+    """ppo only: discount per token. Source: assumed."""
+    value_clip: Annotated[Quantity, _said(ASSUMED)] = 0.5
+    """ppo only: clip range of the value update, in units of reward. Source: assumed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, value: Any) -> Any:
+        if isinstance(value, Recipe):
+            return value
+        if isinstance(value, str):
+            value = {"preset": value}
+        if not isinstance(value, Mapping):
+            raise problem(accepted=f"{', '.join(PRESET_NAMES)}, or a mapping with the fields of a recipe")
+        given = dict(cast("Mapping[str, object]", value))
+        if "preset" in given and "based_on" in given:
+            raise problem(message="received both preset and based_on, which mean the same", hint="Keep one of them.")
+        base = given.pop("preset", given.pop("based_on", "easy"))
+        if base not in PRESET_NAMES:
+            meant = close_match(base, PRESET_NAMES) if isinstance(base, str) else None
+            raise problem(
+                message=f"received {base!r}; accepted presets: {', '.join(PRESET_NAMES)}",
+                hint=f"Did you mean {meant}?" if meant else None,
+                field="preset" if "preset" in cast("Mapping[str, object]", value) else None,
+            )
+        return {"based_on": base, "name": base, **PRESETS[base], **given}
+
+    @model_validator(mode="after")
+    def _fields_fit_together(self) -> Self:
+        for term, coefficient in (("kl", self.kl_coef), ("entropy", self.entropy_coef)):
+            if getattr(self, f"zero_variance_filter_{term}") and coefficient == 0:
+                raise problem(
+                    message=f"zero_variance_filter_{term} is true, but {term}_coef is 0: there is no {term} term",
+                    hint=f"Set zero_variance_filter_{term} to false, or {term}_coef above 0.",
+                    field=f"zero_variance_filter_{term}",
+                )
+        return self
+
+    @classmethod
+    def preset(cls, name: PresetName, **changes: Any) -> Self:
+        """The recipe of paper section 3 for one difficulty, with changes where given.
+
+        Raises:
+            SpecError: an unknown preset, or a change that is not valid.
+        """
+        return cls(**{"preset": name, **changes})
+
+    def learning_rate(self, rollouts_per_batch: float) -> float:
+        """anchor * (B / anchor_batch)^p with p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3."""
+        ratio = rollouts_per_batch / self.learning_rate_anchor_batch
+        return self.learning_rate_anchor * math.pow(ratio, _EXPONENT[self.learning_rate_rule])
+
+    def sources(self) -> dict[str, Source]:
+        """Where each value comes from: the paper prints it, it was assumed, or it differs from the preset."""
+        preset = type(self).preset(self.based_on)
+        sources: dict[str, Source] = {}
+        for name, field in type(self).model_fields.items():
+            extra = field.json_schema_extra
+            if not isinstance(extra, dict):
+                continue
+            if getattr(self, name) != getattr(preset, name):
+                sources[name] = "user"
+            elif name in {"kl_coef", "entropy_coef"} and getattr(self, name) == 0:
+                sources[name] = PAPER
+            else:
+                sources[name] = cast("Source", extra["source"])
+        return sources
+
+    def notes(self) -> tuple[Note, ...]:
+        """What in this recipe the paper advises against or did not study."""
+        notes: list[Note] = []
+        if (self.kl_coef > 0) != (self.entropy_coef > 0):
+            message = (
+                f"kl_coef = {self.kl_coef:g} and entropy_coef = {self.entropy_coef:g}: the paper has both on or both "
+                "off (section 3); an entropy bonus alone made entropy and length explode on hard problems."
+            )
+            data = {"kl_coef": self.kl_coef, "entropy_coef": self.entropy_coef}
+            notes.append(Note("kl-entropy-unpaired", "warning", message, data))
+        if self.updates_per_batch > 1:
+            message = (
+                f"updates_per_batch = {self.updates_per_batch}: the laws were measured fully on-policy, with one "
+                "update per batch; what they say about update steps may not hold."
+            )
+            notes.append(
+                Note("off-policy-unstudied", "warning", message, {"updates_per_batch": self.updates_per_batch})
+            )
+        return tuple(notes)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The name of a preset, or a mapping in which `preset` may stand for `based_on`."""
+        reference = handler(schema)
+        properties = handler.resolve_ref_schema(reference)["properties"]
+        properties["preset"] = {**properties["based_on"], "title": "Preset"}
+        return {"anyOf": [{"enum": list(PRESET_NAMES)}, reference]}

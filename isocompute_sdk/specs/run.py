@@ -1,0 +1,129 @@
+"""`RunSpec`: one training run, with every value that a backend needs."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema, model_validator
+
+from isocompute_sdk.specs.base import Spec, Text
+from isocompute_sdk.specs.hardware import Hardware
+from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.quantities import Count, Number, Quantity, finite_scalar
+from isocompute_sdk.specs.recipe import Recipe
+from isocompute_sdk.specs.sweep import GroupSize, Seed
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def _safe(name: str) -> str:
+    if not _SAFE_NAME.fullmatch(name):
+        raise problem(accepted="1 to 128 letters, digits, '.', '_' and '-', the first a letter or a digit")
+    return name
+
+
+FolderName = Annotated[str, AfterValidator(_safe)]
+"""A name that is safe as one folder name on every file system, and on a command line."""
+
+Option = Annotated[
+    str | int | float | bool,
+    BeforeValidator(finite_scalar),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+"""One option for a backend: text, a finite number, true or false."""
+
+
+class Evaluation(Spec):
+    """How a run is measured on the held-out validation problems."""
+
+    every_steps: Count = 10
+    """Update steps between two evaluations."""
+    samples: Count = 4
+    """Responses sampled per problem, k; metrics up to avg@k, best@k and worst@k follow."""
+    temperature: Annotated[float, Number(ge=0)] = 0.6
+    """Sampling temperature; 0 is greedy decoding."""
+    top_p: Annotated[float, Number(gt=0, le=1)] = 1.0
+    """Nucleus sampling mass; 1 samples from the whole distribution."""
+    n_problems: Count | None = 300
+    """Validation problems used: the first ones of the validation file. None: all of them."""
+
+
+class Data(Spec):
+    """Where problems and rewards come from. Paths are written into the launch script as they are."""
+
+    train: Text
+    """Training problems: path of a JSON-lines or Parquet file, one problem a row."""
+    validation: Text
+    """Held-out problems: path of a file of the same form."""
+    reward: Text
+    """Reward function: path of a Python file in the form that the backend documents."""
+    prompt_key: Text | None = None
+    """Column that holds the prompt. None: the backend's default."""
+    answer_key: Text | None = None
+    """Column that holds the reference answer. None: the backend's default."""
+    n_problems: Count | None = None
+    """Number of distinct training problems, D. None: unknown, and epochs cannot be computed."""
+
+
+class RunSpec(Spec):
+    """One run: n rollouts for each of B_p problems per batch, for M update steps."""
+
+    run_id: FolderName
+    """Name of the run, unique in its study; also the name of its folder."""
+    model: Text
+    """Base model: a model hub's name or a local path."""
+    data: Data
+    """Problems and reward function."""
+    recipe: Recipe
+    """Training recipe."""
+    group_size: GroupSize
+    """Rollouts per problem in one batch, n."""
+    problems_per_batch: Count
+    """Distinct problems per batch, B_p."""
+    update_steps: Count
+    """Policy updates, M."""
+    seed: Seed = 0
+    """Seed of the run."""
+    evaluation: Evaluation = Evaluation()
+    """How the run is measured."""
+    hardware: Hardware = Hardware()
+    """Limits on the rollout batch, and GPUs."""
+    backend: FolderName = "openrlhf"
+    """Name of the training backend."""
+    options: dict[Text, Option] = {}
+    """Options that only this backend knows."""
+    output_dir: Text = "runs"
+    """Folder for checkpoints, logs and metrics of this run."""
+
+    @property
+    def rollouts_per_batch(self) -> int:
+        """Rollouts in one batch, B = n * B_p."""
+        return self.group_size * self.problems_per_batch
+
+    @property
+    def rollouts(self) -> int:
+        """Sampling compute of the whole run, C = n * B_p * M, in rollouts."""
+        return self.rollouts_per_batch * self.update_steps
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate after warm-up, by the recipe's rule for this batch."""
+        return self.recipe.learning_rate(self.rollouts_per_batch)
+
+    @model_validator(mode="after")
+    def _batch_fits(self) -> Self:
+        n, bp, updates = self.group_size, self.problems_per_batch, self.recipe.updates_per_batch
+        refusal = self.hardware.refusal(n * bp)
+        if refusal is not None:
+            raise problem(
+                message=f"group_size = {n} with problems_per_batch = {bp}: {refusal}",
+                hint="Change group_size or problems_per_batch, or the limits in hardware.",
+            )
+        if (n * bp) % updates:
+            raise problem(
+                message=f"group_size = {n} with problems_per_batch = {bp}: {n * bp} rollouts per batch cannot be cut "
+                f"into updates_per_batch = {updates} equal parts (rest {n * bp % updates})",
+                hint="Set recipe.updates_per_batch to 1 or to a divisor of the batch.",
+            )
+        return self

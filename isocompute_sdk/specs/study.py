@@ -1,0 +1,102 @@
+"""`Study`: a whole experiment in one file."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import model_validator
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs.base import Spec, Text
+from isocompute_sdk.specs.budget import Budget
+from isocompute_sdk.specs.hardware import Hardware
+from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.recipe import Recipe
+from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, RunSpec
+from isocompute_sdk.specs.sweep import Sweep
+from isocompute_sdk.specs.throughput import Throughput
+
+
+class Study(Spec):
+    """A model, its problems, a recipe, and the runs to make with them."""
+
+    name: FolderName
+    """Name of the study; also the name of its folder below output_dir."""
+    model: Text
+    """Base model: a model hub's name or a local path."""
+    data: Data
+    """Problems and reward function."""
+    recipe: Recipe
+    """Training recipe: the name of a preset (easy, hard, mixture), or a mapping with `preset` and changes."""
+    sweep: Sweep | None = None
+    """Grid of pilot runs. None: the study has no sweep and expands to nothing."""
+    budget: Budget | None = None
+    """What the final run may cost, e.g. `3M` rollouts or `200 gpu_hours`. None: decided later."""
+    hardware: Hardware = Hardware()
+    """Limits on the rollout batch, and GPUs."""
+    throughput: Throughput | None = None
+    """Speed and price of the machines; needed for a budget that is not in rollouts. None: unknown."""
+    evaluation: Evaluation = Evaluation()
+    """How runs are measured."""
+    backend: FolderName = "openrlhf"
+    """Name of the training backend."""
+    options: dict[Text, Option] = {}
+    """Options that only this backend knows."""
+    output_dir: Text = "runs"
+    """Folder that receives one folder per study, with one folder per run."""
+
+    def expand(self) -> tuple[RunSpec, ...]:
+        """Every run of the sweep, named `n8-bp32-seed0` and so on.
+
+        Raises:
+            SpecError: the study has no sweep.
+        """
+        if self.sweep is None:
+            raise SpecError(
+                f"study {self.name!r} has no sweep; accepted: a study with a sweep section",
+                "Add sweep: with group_size, problems_per_batch and rollouts, or plan from the budget instead.",
+            )
+        return tuple(
+            RunSpec(
+                run_id=(run_id := f"n{cell.group_size}-bp{cell.problems_per_batch}-seed{cell.seed}"),
+                model=self.model,
+                data=self.data,
+                recipe=self.recipe,
+                group_size=cell.group_size,
+                problems_per_batch=cell.problems_per_batch,
+                update_steps=cell.update_steps,
+                seed=cell.seed,
+                evaluation=self.evaluation,
+                hardware=self.hardware,
+                backend=self.backend,
+                options=self.options,
+                output_dir=f"{self.output_dir.rstrip('/')}/{self.name}/{run_id}",
+            )
+            for cell in self.sweep.expand()
+        )
+
+    @model_validator(mode="after")
+    def _sweep_fits_hardware(self) -> Self:
+        for n, bp in self.sweep.pairs if self.sweep is not None else ():
+            refusal = self.hardware.refusal(n * bp)
+            if refusal is not None:
+                raise problem(
+                    message=f"group_size = {n} with problems_per_batch = {bp}: {refusal}",
+                    hint="Set sweep.max_rollouts_per_batch to leave such pairs out, or change hardware.",
+                    field="sweep",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _budget_can_be_converted(self) -> Self:
+        if self.budget is None or self.budget.unit == "rollouts":
+            return self
+        unit, speed = self.budget.unit, self.throughput
+        needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour", "gpu_hours": "rollouts_per_second"}[unit]
+        if speed is None or getattr(speed, needed) is None:
+            raise problem(
+                message=f"a budget in {unit} needs throughput.{needed}, which is not given",
+                hint=f"Add throughput with {needed}, or give the budget in rollouts.",
+                field="budget",
+            )
+        return self

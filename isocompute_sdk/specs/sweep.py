@@ -1,0 +1,109 @@
+"""`Sweep`: a grid over (group_size, problems_per_batch), and the runs it stands for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import model_validator
+
+from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.quantities import Count, Items, Levels, Number
+
+GroupSize = Annotated[int, Number(whole=True, ge=2)]
+Seed = Annotated[int, Number(whole=True, ge=0, lt=2**32)]
+
+
+class Allocation(Spec):
+    """One way to spend C = group_size * problems_per_batch * update_steps rollouts."""
+
+    group_size: GroupSize
+    """Rollouts per problem in one batch, n."""
+    problems_per_batch: Count
+    """Distinct problems per batch, B_p."""
+    update_steps: Count
+    """Policy updates, M."""
+    seed: Seed = 0
+    """Seed of the run."""
+
+    @property
+    def rollouts_per_batch(self) -> int:
+        """Rollouts in one batch, B = n * B_p."""
+        return self.group_size * self.problems_per_batch
+
+    @property
+    def rollouts(self) -> int:
+        """Sampling compute of the whole run, C = n * B_p * M, in rollouts."""
+        return self.rollouts_per_batch * self.update_steps
+
+
+class Sweep(Spec):
+    """All pairs of `group_size` and `problems_per_batch` within the batch limits, each once per seed."""
+
+    group_size: Annotated[tuple[GroupSize, ...], Items()]
+    """Group sizes n to try, in rollouts per problem."""
+    problems_per_batch: Levels
+    """Numbers of problems per batch B_p to try."""
+    rollouts: Count | None = None
+    """Length of every run in rollouts, C; rounded down to whole update steps. Give this or update_steps."""
+    update_steps: Count | None = None
+    """Length of every run in update steps, M. Give this or rollouts."""
+    rollouts_per_batch: Levels | None = None
+    """Keep only pairs whose batch n * B_p is one of these, in rollouts (fixed-batch study). None: keep all."""
+    max_rollouts_per_batch: Count | None = None
+    """Keep only pairs whose batch n * B_p is at most this, in rollouts. None: keep all."""
+    seeds: Annotated[tuple[Seed, ...], Items()] = (0,)
+    """Seeds; every pair runs once per seed."""
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The (group_size, problems_per_batch) that are kept, by problems_per_batch and then group_size."""
+        allowed, limit = self.rollouts_per_batch, self.max_rollouts_per_batch
+        return tuple(
+            (n, bp)
+            for bp in self.problems_per_batch
+            for n in self.group_size
+            if (allowed is None or n * bp in allowed) and (limit is None or n * bp <= limit)
+        )
+
+    def expand(self) -> tuple[Allocation, ...]:
+        """Every run of the sweep."""
+        return tuple(
+            Allocation(group_size=n, problems_per_batch=bp, update_steps=self._steps(n * bp), seed=seed)
+            for n, bp in self.pairs
+            for seed in self.seeds
+        )
+
+    def _steps(self, rollouts_per_batch: int) -> int:
+        return self.update_steps if self.update_steps is not None else (self.rollouts or 0) // rollouts_per_batch
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.rollouts is None) == (self.update_steps is None):
+            which = "neither rollouts nor update_steps" if self.rollouts is None else "both rollouts and update_steps"
+            raise problem(
+                message=f"received {which}; accepted: exactly one of them",
+                hint="It says how long every run is: in rollouts (same compute) or in update steps.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _every_cell_runs(self) -> Self:
+        if not self.pairs:
+            smallest = min(self.group_size) * min(self.problems_per_batch)
+            largest = max(self.group_size) * max(self.problems_per_batch)
+            raise problem(
+                message=f"no pair is left: batches n * B_p run from {smallest} to {largest}, but rollouts_per_batch = "
+                f"{self.rollouts_per_batch}, max_rollouts_per_batch = {self.max_rollouts_per_batch}",
+                hint="Widen group_size or problems_per_batch, or relax the batch limits.",
+            )
+        short = [(n, bp) for n, bp in self.pairs if self._steps(n * bp) < 1]
+        if short:
+            n, bp = max(short, key=lambda pair: pair[0] * pair[1])
+            raise problem(
+                message=f"group_size = {n} with problems_per_batch = {bp} takes {n} * {bp} = {n * bp} rollouts per "
+                f"update step, more than rollouts = {self.rollouts}: no step fits",
+                hint=f"Set rollouts to at least {n * bp}, or max_rollouts_per_batch to at most {self.rollouts}.",
+                field="rollouts",
+            )
+        return self
