@@ -38,9 +38,7 @@ def load(name: str) -> Backend:
             f"Install or repair {_origin(entry)}, with the extras it needs.",
         ) from error
     if not isinstance(candidate, Backend):
-        missing = [
-            m for m in ("name", "describe", "preflight", "script", "prepare") if not hasattr(candidate, m)
-        ]
+        missing = [m for m in ("name", "describe", "preflight", "script", "prepare") if not hasattr(candidate, m)]
         raise BackendError(
             f"{entry.value} (from {_origin(entry)}) is registered as backend {name!r} but lacks {', '.join(missing)}",
             "A backend has what isocompute_sdk.backend.Backend lists.",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.placement import Placement
+from isocompute_openrlhf.placement import Placement, packs
 from isocompute_sdk.specs import Recipe, RunSpec
 
 VERSION = "0.11.2"
@@ -235,7 +235,7 @@ def _placement(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> 
 
 
 def _micro_batches(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
-    if not options.dynamic_batch:
+    if not packs(run, options):
         return [
             _flag("train.micro_batch_size", options.micro_train_batch),
             _flag("rollout.micro_batch_size", options.micro_rollout_batch),

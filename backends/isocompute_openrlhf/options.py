@@ -23,14 +23,15 @@ class OpenRLHFOptions(Spec):
     """Keep the optimiser state in CPU memory."""
     gradient_checkpointing: Flag = True
     """Recompute activations in the backward pass instead of keeping them."""
-    dynamic_batch: Flag = True
-    """Pack samples into micro-batches by tokens; off: a fixed number of samples per micro-batch."""
+    dynamic_batch: Flag | None = None
+    """Pack samples into micro-batches by tokens; off: a fixed number of samples per micro-batch. None: on, except
+    for batches above 16,384 rollouts, several updates per batch, or where a micro-batch option is set."""
     max_tokens_per_gpu: Count | None = None
-    """Tokens per micro-batch and GPU with `dynamic_batch`. None: the longest sample, at least 16,384."""
+    """Tokens per micro-batch and GPU where `dynamic_batch` is on. None: the longest sample, at least 16,384."""
     micro_train_batch: Count = 1
-    """Samples per GPU in one forward and backward pass, without `dynamic_batch`."""
+    """Samples per GPU in one forward and backward pass where `dynamic_batch` is off."""
     micro_rollout_batch: Count = 1
-    """Samples per GPU in one log-probability pass, without `dynamic_batch`."""
+    """Samples per GPU in one log-probability pass where `dynamic_batch` is off."""
     chat_template: Flag = True
     """Put prompts through the tokenizer's chat template; off: the model sees the text as it stands."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6

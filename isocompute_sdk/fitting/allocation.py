@@ -159,7 +159,7 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
     return np.log10(raw)
 
 
-def sigmoid(x: npt.ArrayLike, L: npt.ArrayLike, k: npt.ArrayLike, midpoint: npt.ArrayLike, b: npt.ArrayLike) -> Array:
+def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Array | float, b: Array | float) -> Array:
     """L / (1 + exp(-k (x - midpoint))) + b, broadcast; no overflow for any finite input."""
     z = np.asarray(k, dtype=float) * (np.asarray(x, dtype=float) - midpoint)
     return np.asarray(L / (1.0 + np.exp(-np.clip(z, -500.0, 500.0))) + b, dtype=float)

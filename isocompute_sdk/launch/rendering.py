@@ -23,12 +23,13 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     """
     environment = Environment(
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - the output is a shell script; HTML escapes would corrupt it
+        autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(sh=sh, comment=comment, heredoc=heredoc)
+    filters: dict[str, Any] = environment.filters
+    filters.update(sh=sh, comment=comment, heredoc=heredoc)
     try:
         return environment.from_string(template).render(dict(context))
     except TemplateError as error:

@@ -141,6 +141,19 @@ def digitised(file: str) -> dict[str, np.ndarray]:
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
 
 
+def measured_easy() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The raw validation rewards of fig. 6 left (Easy, B_p = 32): columns n, C and reward, and their context.
+
+    Dots whose colour was read with confidence 0.5 or less are left out, and so are those labelled n = 32 with
+    C > 0.3 M and reward < .56, which are probably n = 1024 (both are drawn in one colour).
+    """
+    table = digitised("scatter_easy_bp32.csv")
+    clash = (table["n"] == 32) & (table["C"] > 0.3e6) & (table["reward"] < 0.56)
+    keep = (table["colour_confidence"] > 0.5) & ~clash
+    context = {"problems_per_batch": 32, "model": MODEL, "train_data": "guru-math-easy", "n_problems": 6000}
+    return {name: table[name][keep] for name in ("n", "C", "reward")}, context
+
+
 @cache
 def _constants() -> dict[str, Any]:
     path = files("isocompute_sdk") / "laws" / "data" / "published_laws.json"

@@ -87,7 +87,11 @@ def _from_items(name: str, items: list[Any]) -> pl.Series:
         if series.dtype != pl.Object:
             return series
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        pass  # mixed types: as text each cell is judged on its own, and the bad one can be named
+        if all(
+            item is None or (isinstance(item, int | float | np.number) and not isinstance(item, bool)) for item in items
+        ):
+            return pl.Series(name, [None if item is None else float(item) for item in items])
+    # Mixed types: as text each cell is judged on its own, and the bad one can be named.
     return pl.Series(name, [None if item is None else str(item) for item in items], dtype=pl.String)
 
 

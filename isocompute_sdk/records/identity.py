@@ -86,7 +86,7 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         first = rows.row(0, named=True)
         other = rows.filter(column != first[name]).row(0, named=True)
         raise RecordError(
-            f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) to "
-            f"{other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
+            f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
+            f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
             "Give the two parts different run_ids: they are different runs.",
         )

@@ -25,9 +25,7 @@ def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: On
     import polars as pl
 
     check_on_duplicate(on_duplicate)
-    table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(
-        ROW
-    )
+    table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(ROW)
     if len(frames) > 1:
         parts: list[int] = table["_part"].to_list()
         source = Source(lambda index: labels[parts[index]])
@@ -48,11 +46,13 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
     if pairs.is_empty():
         return
     pair = pairs.sort(ROW).row(0, named=True)
+    spans_told = sorted(
+        f"{labels[pair['_part' + which]]} (rollouts {pair['low' + which]:.10g} to {pair['high' + which]:.10g})"
+        for which in ("", "_before")
+    )
     raise RecordError(
-        f"run {pair['run_id']!r} is in {labels[pair['_part_before']]} (rollouts {pair['low_before']:.10g} to "
-        f"{pair['high_before']:.10g}) and in {labels[pair['_part']]} ({pair['low']:.10g} to {pair['high']:.10g}) "
-        f"with overlapping evaluations of {pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes "
-        "on where it stopped",
-        'For different runs, give each its own run_id or a context field such as train_data="..."; for the same '
-        'run read again, pass on_duplicate="last".',
+        f"run {pair['run_id']!r} is in {' and in '.join(spans_told)} with overlapping evaluations of "
+        f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes on where it stopped",
+        "For different runs, give each its own run_id or a context field such as train_data=...; for the "
+        'same run read again, pass on_duplicate="last".',
     )

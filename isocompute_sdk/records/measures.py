@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
@@ -30,9 +31,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> pl.DataFrame
     return _melt(frame, _metric_columns(named, extra, options), named.source)
 
 
-def _long(
-    frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], options: Options
-) -> pl.DataFrame:
+def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], options: Options) -> pl.DataFrame:
     if "value" not in named.known:
         raise RecordError(
             "column 'metric' needs a column 'value' beside it",
@@ -68,7 +67,7 @@ def _metric_columns(named: Named, extra: Mapping[str, pl.Series], options: Optio
                 f"columns {bare!r} and {options.metric!r} both hold the metric {options.metric!r}",
                 f"Remove one, or pass ignore=[{bare!r}].",
             )
-        wide = {options.metric: to_numbers(named.known["value"], "value", source, "finite numbers"), **wide}
+        wide = {options.metric: named.known["value"], **wide}
     if not wide:
         raise RecordError(
             f"no column holds a metric; the table has: {named.columns}",
@@ -94,13 +93,11 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     slip = schema.misspelt(name)
     if slip is not None:
         raise RecordError(
-            f"column {written!r} looks like {slip!r}, but is not one of: {schema.known_names()}",
+            f"column {written!r} is no known column, but looks like {slip!r}",
             f"Pass rename={{{written!r}: {slip!r}}} if it is, or ignore=[{written!r}] if it is not.",
         )
-    texts = (
-        series.dtype == pl.String and series.str.strip_chars().cast(pl.Float64, strict=False).is_null().all()
-    )
-    if texts or not (series.dtype.is_numeric() or series.dtype in (pl.String, pl.Null)):
+    texts = series.dtype == pl.String and series.str.strip_chars().cast(pl.Float64, strict=False).is_null().all()
+    if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
         sample = series.drop_nulls()[0]
         raise RecordError(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; "
@@ -116,8 +113,8 @@ def _melt(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], source: Source)
 
     parts: list[pl.DataFrame] = []
     for name, series in metrics.items():
-        shown = Source(source.locate, {"value": source.written.get(name, source.written.get("value", name))})
-        value = typed(series, schema.BY_NAME["value"], shown)
+        column = replace(schema.BY_NAME["value"], name=name)
+        value = typed(series, column, source).alias("value")
         part = frame.with_columns(value, pl.lit(name).alias("metric"))
         parts.append(part.filter(pl.col("value").is_not_null()) if value.null_count() else part)
     melted = pl.concat(parts, rechunk=False)

@@ -182,9 +182,7 @@ def _refuse_without(name: str, source: Source) -> None:
     nearest = schema.close(name, present) or next(
         (found for alias in column.aliases if (found := schema.close(alias, present, cutoff=0.8))), None
     )
-    guess = (
-        f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise" if nearest else "Otherwise"
-    )
+    guess = f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise" if nearest else "Otherwise"
     wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}[name]
     raise RecordError(
         f"no column {wanted}; the table has: {', '.join(present)}",

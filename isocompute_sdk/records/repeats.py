@@ -43,9 +43,7 @@ def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl
     if repeated.any():
         if on_duplicate == "error":
             _refuse_duplicate(frame, repeated, source)
-        frame = (
-            frame.sort(ROW).with_columns(_place()).unique([*KEY, _PLACE], keep="last", maintain_order=True)
-        )
+        frame = frame.sort(ROW).with_columns(_place()).unique([*KEY, _PLACE], keep="last", maintain_order=True)
     order = pl.col(ROW).min().over("run_id").alias("_order")
     keys = ["_order", "rollouts", "step", "metric", "eval_set"]
     return frame.with_columns(order).sort(keys).select(column.name for column in schema.COLUMNS)
@@ -62,14 +60,12 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source) 
     rows = frame.filter(repeated).with_columns(_place()).sort(ROW)
     first = rows.row(0, named=True)
     twin = next(
-        row
-        for row in rows.slice(1).iter_rows(named=True)
-        if all(row[key] == first[key] for key in (*KEY, _PLACE))
+        row for row in rows.slice(1).iter_rows(named=True) if all(row[key] == first[key] for key in (*KEY, _PLACE))
     )
     at = f"rollouts {first['rollouts']:.10g}" if first["step"] is None else f"step {first['step']:.10g}"
     raise RecordError(
-        f"{source.locate(twin[ROW])} repeats {source.locate(first[ROW])}: run {first['run_id']!r}, {at}, metric "
-        f"{first['metric']!r}, eval_set {first['eval_set']!r} (values {first['value']:.6g} and "
+        f"{source.locate(twin[ROW])} repeats {source.locate(first[ROW])}: run {first['run_id']!r}, {at}, "
+        f"metric {first['metric']!r}, eval_set {first['eval_set']!r} (values {first['value']:.6g} and "
         f"{twin['value']:.6g}; {rows.height} such rows); accepted: one value each",
         "Give different runs their own run_id or seed; if the later row replaces the earlier one, pass "
         'on_duplicate="last".',

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
     PER_RUN,
-    canonical,
     check_fields,
-    did_you_mean,
 )
 from isocompute_sdk.records.joining import join
 from isocompute_sdk.records.naming import OnDuplicate, Options
+from isocompute_sdk.records.selecting import select
 from isocompute_sdk.records.series import RunInfo, RunSeries
 from isocompute_sdk.records.table import build
 
@@ -132,9 +131,7 @@ class RunSet:
             if kinds[series.name] == "number":
                 data[series.name] = _floats(series)
             elif kinds[series.name] == "integer":
-                data[series.name] = pd.array(
-                    series.to_list(), dtype="Int64" if series.null_count() else "int64"
-                )
+                data[series.name] = pd.array(series.to_list(), dtype="Int64" if series.null_count() else "int64")
             else:
                 data[series.name] = series.to_list()
         return pd.DataFrame(data)
@@ -240,32 +237,7 @@ class RunSet:
         Raises:
             RecordError: no such column, or no row is left.
         """
-        import polars as pl
-
-        frame = self._frame.filter(*predicates) if predicates else self._frame
-        for written, wanted in conditions.items():
-            name = canonical(written) or written
-            check_fields([name], self._frame.columns, "column to filter by")
-            column = pl.col(name)
-            if callable(wanted):
-                keep: pl.Expr | pl.Series = _mask(frame[name], cast(Callable[[Any], object], wanted))
-            elif wanted is None:
-                keep = column.is_null()
-            elif isinstance(wanted, Iterable) and not isinstance(wanted, str):
-                keep = _mask(frame[name], set(cast(Iterable[Any], wanted)).__contains__)
-            else:
-                keep = _mask(frame[name], wanted.__eq__)
-            frame = frame.filter(keep)
-            if frame.is_empty():
-                values = self._frame[name].unique().sort().to_list()
-                shown = ", ".join(map(str, values[:20])) + (", ..." if len(values) > 20 else "")
-                raise RecordError(
-                    f"no rows left with {written} = {wanted!r}; {name} holds: {shown}",
-                    f"{did_you_mean(str(wanted), [str(v) for v in values])}Filter by a value that is there.",
-                )
-        if frame.is_empty():
-            raise RecordError("no rows left after filtering", "Loosen the conditions.")
-        return RunSet(frame)
+        return RunSet(select(self._frame, predicates, conditions))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -290,13 +262,6 @@ class RunSet:
 def _floats(series: pl.Series) -> NDArray[np.float64]:
     """Own copy as float64, null as NaN."""
     return np.array(series.fill_null(float("nan")).to_numpy(), dtype=np.float64)
-
-
-def _mask(series: pl.Series, test: Callable[[Any], object]) -> pl.Series:
-    """Which values pass; each distinct value is tested once."""
-    distinct = series.unique()
-    passed = [value for value in distinct.to_list() if value is not None and test(value) is True]
-    return series.is_in(passed)
 
 
 def _series(run: pl.DataFrame) -> RunSeries:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.records.cells import Source, require
+from isocompute_sdk.records.cells import Source
 from isocompute_sdk.records.identity import name_runs
 from isocompute_sdk.records.measures import to_rows
 from isocompute_sdk.records.naming import Options, name_columns, typed_frame
@@ -54,15 +54,18 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             f"{source.locate(index)}: rollouts {row['rollouts']:.10g} contradict step {row['step']:.10g} * "
             f"group_size {n} * problems_per_batch {bp} = {row['step'] * n * bp:.10g} "
             f"({int(wrong.sum())} such rows); accepted: a difference of at most 0.1 %",
-            "Check whether the steps count updates and the compute counts rollouts; or give only one of the two.",
+            "Check that steps count updates and compute counts rollouts, or give only one of the two.",
         )
     frame = frame.with_columns(
         rollouts=pl.col("rollouts").fill_null(expected),
         step=pl.col("step").fill_null(pl.col("rollouts") / batch),
     )
-    require(
-        frame["rollouts"],
-        source,
-        "Give rollouts, or step together with problems_per_batch (problems_per_batch=32 sets it for all rows).",
-    )
+    index = frame["rollouts"].is_null().arg_max() if frame["rollouts"].null_count() else None
+    if index is not None:
+        empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
+        raise RecordError(
+            f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
+            f"problems_per_batch, for want of {' and '.join(empty)}",
+            "Give rollouts, or step and problems_per_batch (problems_per_batch=32 sets it for all rows).",
+        )
     return frame

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
-from isocompute_sdk.specs.problems import explain, problem
+from isocompute_sdk.specs.problems import Place, explain, problem
 from isocompute_sdk.specs.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
 __all__ = ["Count", "Flag", "Items", "Levels", "Number", "Quantity", "Spec", "Text", "parse_count"]
@@ -37,6 +37,14 @@ class Spec(BaseModel):
             return super().model_validate(obj, **options)
         except ValidationError as error:
             raise explain(error, cls, obj) from None
+
+    @classmethod
+    def from_file_data(cls, data: object, place: Place, source: str) -> Self:
+        """Validate what a file holds; `place` and `source` name positions and the file in the `SpecError`."""
+        try:
+            return super().model_validate(data)
+        except ValidationError as error:
+            raise explain(error, cls, data, place, source) from None
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:

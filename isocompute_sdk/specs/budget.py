@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema
 
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.problems import close_match, problem, show
-from isocompute_sdk.specs.quantities import NUMBER_PATTERN, Amount, Quantity
+from isocompute_sdk.specs.quantities import Amount, Quantity
 
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
 UNITS: tuple[Unit, ...] = ("rollouts", "tokens", "gpu_hours", "usd")

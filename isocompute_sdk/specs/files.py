@@ -5,11 +5,9 @@ from __future__ import annotations
 import pathlib
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.problems import Path, dotted, explain
+from isocompute_sdk.specs.problems import Path, dotted
 from isocompute_sdk.specs.study import Study
 from isocompute_sdk.specs.yaml_reader import read_yaml
 from isocompute_sdk.specs.yaml_writer import write_yaml
@@ -56,10 +54,7 @@ def parse_spec(text: str, type: type[SpecType], source: str = "<text>") -> SpecT
         where = f"{source}:{document.line(path)}"
         return f"{where}: {dotted(path)}" if path else f"{where}: {type.__name__}"
 
-    try:
-        return BaseModel.model_validate.__func__(type, document.data)
-    except ValidationError as error:
-        raise explain(error, type, document.data, place, source) from None
+    return type.from_file_data(document.data, place, source)
 
 
 def dump_spec(spec: Spec) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -107,48 +107,42 @@ def explain(
 def _complaint(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str | None, str | None]:
     """Message, hint and, where the validator named one, the field below the location."""
     context: dict[str, Any] = details.get("ctx", {})
-    received = show(details["input"])
-    key = str(details["loc"][-1]) if details["loc"] else ""
+    received, location = details["input"], details["loc"]
+    hint = field = None
     match details["type"]:
         case "isocompute":
-            message = context["message"] or f"received {received}; accepted: {context['accepted']}"
-            return message, context["hint"], context["field"]
+            hint, field = context["hint"], context["field"]
+            text = context["message"] or f"received {show(received)}; accepted: {context['accepted']}"
         case "missing":
-            return f"missing; it is: {_meaning(model, details['loc'])}", "Add it.", None
+            text, hint = f"missing; it is: {_meaning(model, location)}", "Add it."
         case "extra_forbidden":
-            known = list(_model_at(model, details["loc"][:-1]).model_fields)
-            meant = close_match(key, known)
-            complaint = f"unknown key, received {received}; accepted keys: {', '.join(known)}"
-            return complaint, f"Did you mean {meant}?" if meant else "Remove it.", None
+            known = list(_model_at(model, location[:-1]).model_fields)
+            meant = close_match(str(location[-1]), known)
+            hint = f"Did you mean {meant}?" if meant else "Remove it."
+            text = f"unknown key, received {show(received)}; accepted keys: {', '.join(known)}"
         case "literal_error":
             accepted = _literals(str(context["expected"]))
-            meant = close_match(str(details["input"]), accepted)
+            meant = close_match(str(received), accepted)
             hint = f"Did you mean {meant}?" if meant else None
-            return f"received {received}; accepted: {', '.join(accepted)}", hint, None
-        case "value_error" if isinstance(context.get("error"), SpecError):
-            inner = cast("SpecError", context["error"])
-            return inner.message, inner.hint, None
+            text = f"received {show(received)}; accepted: {', '.join(accepted)}"
+        case "model_type" | "model_attributes_type":
+            keys = ", ".join(_model_at(model, location).model_fields)
+            text = f"received {show(received)}; accepted: a mapping with the keys {keys}"
+        case "json_invalid":
+            text = f"not valid JSON: {context['error']}"
         case kind:
-            accepted = _ACCEPTED.get(kind)
-            if accepted is None and kind in {"model_type", "model_attributes_type"}:
-                accepted = "a mapping with the keys " + ", ".join(_model_at(model, details["loc"]).model_fields)
-            complaint = f"accepted: {accepted}" if accepted else details["msg"]
-            hint = "Write it in quotes." if kind == "string_type" and _scalar(details["input"]) else None
-            return f"received {received}; {complaint}", hint, None
+            if kind == "string_type" and isinstance(received, int | float):
+                hint = "Write it in quotes."
+            text = f"received {show(received)}; " + _ACCEPTED.get(kind, details["msg"])
+    return text, hint, field
 
 
 _ACCEPTED = {
-    "string_type": "text",
-    "string_unicode": "text that can be written as UTF-8",
-    "bool_type": "true or false",
-    "dict_type": "a mapping",
-    "mapping_type": "a mapping",
-    "none_required": "nothing (null)",
+    "string_type": "accepted: text",
+    "string_unicode": "accepted: text that can be written as UTF-8",
+    "bool_type": "accepted: true or false",
+    "dict_type": "accepted: a mapping",
 }
-
-
-def _scalar(value: object) -> bool:
-    return isinstance(value, int | float)
 
 
 def _literals(expected: str) -> list[str]:
@@ -187,7 +181,7 @@ def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[Bas
     return model
 
 
-def _models_in(annotation: object) -> Iterable[type[BaseModel]]:
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):

@@ -22,12 +22,14 @@ SUFFIXES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 """Powers of ten behind the suffixes, in either case (`3M` and `3m` are both three million)."""
 
 LARGEST_COUNT = 10**18
-"""Upper limit of whole numbers: above it, a typing error is likelier than a wish."""
+"""Upper limit of all numbers: above it, a typing error is likelier than a wish."""
 
 NUMBER_PATTERN = r"^\s*[+-]?([0-9]+(_[0-9]+)*)(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]{1,4})?\s*[kKmMbBgGtT]?\s*$"
 """Texts that are read as numbers (also the pattern in the JSON schema)."""
 
 _NUMBER = re.compile(NUMBER_PATTERN)
+MAX_LENGTH = 60
+"""Characters of the longest text that is read as a number."""
 FORMS = "65536, 65_536, 3M, 2.5e6"
 
 
@@ -37,7 +39,7 @@ def parse_number(text: str) -> Fraction:
     Raises:
         SpecError: the text is not a number in one of these forms.
     """
-    if not _NUMBER.match(text):
+    if len(text) > MAX_LENGTH or not _NUMBER.match(text):
         hint = "Leave the commas out." if re.fullmatch(r"\s*[0-9][0-9,.]*\s*", text) else None
         raise SpecError(f"received {show(text)}; accepted: numbers such as {FORMS}", hint)
     body = text.strip()
@@ -59,9 +61,11 @@ def parse_count(value: str | float) -> int:
 
 def _exact(value: object) -> Fraction | None:
     """The value of a finite real number of any type (numpy's included); None for everything else."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
-    return Fraction(int(value)) if isinstance(value, numbers.Integral) else Fraction(float(value))
+    if isinstance(value, numbers.Integral):
+        return Fraction(int(value))
+    return Fraction(float(value)) if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -92,21 +96,21 @@ class Number:
             exact = parse_number(value) if isinstance(value, str) else _exact(value)
         except SpecError as error:
             raise problem(accepted=f"{self.accepted} (forms read: {FORMS})", hint=error.hint) from None
-        if exact is None or not self._holds(exact):
+        if exact is None or abs(exact) > LARGEST_COUNT or (self.whole and exact.denominator != 1):
             raise problem(accepted=self.accepted)
-        if self.whole or (self.keep_whole and exact.denominator == 1):
-            return int(exact)
-        return float(exact)
+        as_int = self.whole or (self.keep_whole and exact.denominator == 1)
+        number = int(exact) if as_int else float(exact)
+        # Compared after rounding to a float: 1e-400 is above 0, but the value kept would be 0.
+        if not self._holds(number):
+            raise problem(accepted=self.accepted)
+        return number
 
-    def _holds(self, exact: Fraction) -> bool:
-        limit = LARGEST_COUNT if self.whole else 1e300
+    def _holds(self, number: float) -> bool:
         return (
-            abs(exact) <= limit
-            and (not self.whole or exact.denominator == 1)
-            and (self.ge is None or exact >= self.ge)
-            and (self.gt is None or exact > self.gt)
-            and (self.le is None or exact <= self.le)
-            and (self.lt is None or exact < self.lt)
+            (self.ge is None or number >= self.ge)
+            and (self.gt is None or number > self.gt)
+            and (self.le is None or number <= self.le)
+            and (self.lt is None or number < self.lt)
         )
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -185,6 +189,6 @@ def finite_scalar(value: object) -> str | int | float | bool:
             raise problem(accepted="text without NUL characters")
         return value
     exact = _exact(value)
-    if exact is None:
-        raise problem(accepted="text, a finite number, true or false")
-    return int(exact) if isinstance(value, numbers.Integral) else float(cast("float", value))
+    if exact is None or abs(exact) > LARGEST_COUNT:
+        raise problem(accepted="text, a number of at most 1e18, true or false")
+    return int(exact) if isinstance(value, numbers.Integral) else float(exact)

@@ -163,10 +163,10 @@ class Recipe(Spec):
         Raises:
             SpecError: an unknown preset, or a change that is not valid.
         """
-        return cls(**{"preset": name, **changes})
+        return cls.model_validate({"preset": name, **changes})
 
     def learning_rate(self, rollouts_per_batch: float) -> float:
-        """anchor * (B / anchor_batch)^p with p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3."""
+        """Learning rate anchor * (B / anchor_batch)^p, p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3."""
         ratio = rollouts_per_batch / self.learning_rate_anchor_batch
         return self.learning_rate_anchor * math.pow(ratio, _EXPONENT[self.learning_rate_rule])
 
@@ -192,7 +192,7 @@ class Recipe(Spec):
         if (self.kl_coef > 0) != (self.entropy_coef > 0):
             message = (
                 f"kl_coef = {self.kl_coef:g} and entropy_coef = {self.entropy_coef:g}: the paper has both on or both "
-                "off (section 3); an entropy bonus alone made entropy and length explode on hard problems."
+                "off (section 3), where an entropy bonus alone made entropy and length explode on hard problems."
             )
             data = {"kl_coef": self.kl_coef, "entropy_coef": self.entropy_coef}
             notes.append(Note("kl-entropy-unpaired", "warning", message, data))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from isocompute_sdk.specs.base import Spec, Text
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.problems import problem
-from isocompute_sdk.specs.quantities import Count, Number, Quantity, finite_scalar
+from isocompute_sdk.specs.quantities import Count, Number, finite_scalar
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.sweep import GroupSize, Seed
 
+_OPTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -25,6 +26,16 @@ def _safe(name: str) -> str:
 
 FolderName = Annotated[str, AfterValidator(_safe)]
 """A name that is safe as one folder name on every file system, and on a command line."""
+
+
+def _option_name(name: str) -> str:
+    if not _OPTION_NAME.fullmatch(name):
+        raise problem(accepted="option names of 1 to 128 letters, digits, '.', '_' and '-', the first a letter")
+    return name
+
+
+OptionName = Annotated[str, AfterValidator(_option_name)]
+"""Name of an option, as the backend documents it."""
 
 Option = Annotated[
     str | int | float | bool,
@@ -91,7 +102,7 @@ class RunSpec(Spec):
     """Limits on the rollout batch, and GPUs."""
     backend: FolderName = "openrlhf"
     """Name of the training backend."""
-    options: dict[Text, Option] = {}
+    options: dict[OptionName, Option] = Field(default_factory=dict[str, str | int | float | bool])
     """Options that only this backend knows."""
     output_dir: Text = "runs"
     """Folder for checkpoints, logs and metrics of this run."""
@@ -112,18 +123,23 @@ class RunSpec(Spec):
         return self.recipe.learning_rate(self.rollouts_per_batch)
 
     @model_validator(mode="after")
-    def _batch_fits(self) -> Self:
-        n, bp, updates = self.group_size, self.problems_per_batch, self.recipe.updates_per_batch
-        refusal = self.hardware.refusal(n * bp)
+    def _batch_runs(self) -> Self:
+        refusal = batch_refusal(self.group_size, self.problems_per_batch, self.hardware, self.recipe)
         if refusal is not None:
             raise problem(
-                message=f"group_size = {n} with problems_per_batch = {bp}: {refusal}",
-                hint="Change group_size or problems_per_batch, or the limits in hardware.",
-            )
-        if (n * bp) % updates:
-            raise problem(
-                message=f"group_size = {n} with problems_per_batch = {bp}: {n * bp} rollouts per batch cannot be cut "
-                f"into updates_per_batch = {updates} equal parts (rest {n * bp % updates})",
-                hint="Set recipe.updates_per_batch to 1 or to a divisor of the batch.",
+                message=refusal,
+                hint="Change group_size or problems_per_batch, or the limits in hardware and recipe.",
             )
         return self
+
+
+def batch_refusal(group_size: int, problems_per_batch: int, hardware: Hardware, recipe: Recipe) -> str | None:
+    """Why this pair cannot run on this hardware with this recipe, with the arithmetic; None where it can."""
+    batch, updates = group_size * problems_per_batch, recipe.updates_per_batch
+    refusal = hardware.refusal(batch)
+    if refusal is None and batch % updates:
+        rest = batch % updates
+        refusal = f"{batch} rollouts per batch cannot be cut into updates_per_batch = {updates} parts (rest {rest})"
+    if refusal is None:
+        return None
+    return f"group_size = {group_size} with problems_per_batch = {problems_per_batch}: {refusal}"

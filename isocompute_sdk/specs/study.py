@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec, Text
@@ -12,7 +12,7 @@ from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.recipe import Recipe
-from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, RunSpec
+from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
 from isocompute_sdk.specs.sweep import Sweep
 from isocompute_sdk.specs.throughput import Throughput
 
@@ -40,7 +40,7 @@ class Study(Spec):
     """How runs are measured."""
     backend: FolderName = "openrlhf"
     """Name of the training backend."""
-    options: dict[Text, Option] = {}
+    options: dict[OptionName, Option] = Field(default_factory=dict[str, str | int | float | bool])
     """Options that only this backend knows."""
     output_dir: Text = "runs"
     """Folder that receives one folder per study, with one folder per run."""
@@ -76,27 +76,13 @@ class Study(Spec):
         )
 
     @model_validator(mode="after")
-    def _sweep_fits_hardware(self) -> Self:
+    def _every_batch_runs(self) -> Self:
         for n, bp in self.sweep.pairs if self.sweep is not None else ():
-            refusal = self.hardware.refusal(n * bp)
+            refusal = batch_refusal(n, bp, self.hardware, self.recipe)
             if refusal is not None:
                 raise problem(
-                    message=f"group_size = {n} with problems_per_batch = {bp}: {refusal}",
-                    hint="Set sweep.max_rollouts_per_batch to leave such pairs out, or change hardware.",
+                    message=refusal,
+                    hint="Set sweep.max_rollouts_per_batch to leave such pairs out, or change hardware or recipe.",
                     field="sweep",
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _budget_can_be_converted(self) -> Self:
-        if self.budget is None or self.budget.unit == "rollouts":
-            return self
-        unit, speed = self.budget.unit, self.throughput
-        needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour", "gpu_hours": "rollouts_per_second"}[unit]
-        if speed is None or getattr(speed, needed) is None:
-            raise problem(
-                message=f"a budget in {unit} needs throughput.{needed}, which is not given",
-                hint=f"Add throughput with {needed}, or give the budget in rollouts.",
-                field="budget",
-            )
         return self

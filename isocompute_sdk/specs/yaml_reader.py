@@ -16,18 +16,21 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.problems import Path, dotted, show
 
 if TYPE_CHECKING:
-    from ruamel.yaml.events import Event, MappingStartEvent, ScalarEvent, SequenceStartEvent
+    from ruamel.yaml.events import Event, ScalarEvent
 
 MAX_DEPTH = 20
 """Levels of nesting; specs need four."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]+(_[0-9]+)*")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.([0-9]+(_[0-9]+)*)?)?)([eE][-+]?[0-9]+)?")
-_SPECIAL = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
-_SPECIAL |= dict.fromkeys(("true", "True", "TRUE"), True) | dict.fromkeys(("false", "False", "FALSE"), False)
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-MAX_DIGITS = 400
-"""Longer runs of digits stay text: no field takes such numbers, and converting them takes quadratic time."""
+MAX_NUMBER_LENGTH = 60
+"""Characters; longer runs of digits stay text, which number fields then refuse."""
 
 
 @dataclass
@@ -48,13 +51,15 @@ class Document:
 
 def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of an unquoted scalar."""
-    if text in _SPECIAL:
-        return _SPECIAL[text]
-    if len(text) <= MAX_DIGITS:
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) <= MAX_NUMBER_LENGTH:
         if _INTEGER.fullmatch(text):
             return int(text)
-        if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
-            return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf").lower().lstrip("."))
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        if _NOT_FINITE.fullmatch(text):
+            return float(text.replace(".", ""))
     return text
 
 

@@ -12,7 +12,7 @@ from isocompute_sdk.specs.yaml_reader import plain_scalar
 
 Scalar = str | int | float | bool | None
 
-_PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./+-]*")
 _INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 

@@ -341,9 +341,7 @@ def report(request: dict[str, Any], train: list[Problem], validation: list[Probl
 # One folder, one run
 
 
-def accepted_manifest(
-    folder: Path, request: dict[str, Any], inputs: dict[str, str]
-) -> dict[str, Any] | None:
+def accepted_manifest(folder: Path, request: dict[str, Any], inputs: dict[str, str]) -> dict[str, Any] | None:
     """The manifest of an earlier start in this folder if it is the same run; None on a first start.
 
     Raises:

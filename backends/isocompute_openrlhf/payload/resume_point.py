@@ -33,7 +33,8 @@ def newest_common(folders: list[Path]) -> tuple[str, int] | None:
         tags = {tag: step for tag, step in tags.items() if tag in complete_tags(folder)}
     if not tags:
         return None
-    tag = max(tags, key=lambda name: (tags[name], not name.startswith("best_")))
+    # Of two at the same step the best_ one is the later: only it knows the evaluation made at that step.
+    tag = max(tags, key=lambda name: (tags[name], name.startswith("best_")))
     return tag, tags[tag]
 
 

@@ -41,8 +41,8 @@ from typing import Any, BinaryIO
 SIMPLE_NAME = "reward"
 OWN_NAME = "reward_func"
 CONFIG_NAME = "reward_config.json"
-# OpenRLHF decodes with special tokens: <|im_end|>, <|eot_id|>, <｜end▁of▁sentence｜>, </s>, <eos>, <end_of_turn>.
-END_MARK = re.compile(r"(?:<[|｜][^<>|｜\s]{1,40}[|｜]>|</s>|<eos>|<end_of_turn>)\Z")
+# OpenRLHF decodes with special tokens: <|im_end|>, <|eot_id|>, </s>, <end_of_turn>; DeepSeek's have wide bars.
+END_MARK = re.compile(r"(?:<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>|</s>|<eos>|<end_of_turn>)\Z")
 TAIL_LENGTHS = (256, 64, 24)
 
 
@@ -134,8 +134,9 @@ def as_float(value: Any) -> float:
         raise TypeError("the reward function is asynchronous; accepted: a plain function")
     if isinstance(value, (list, tuple)) and len(value) == 1:
         return as_float(value[0])
-    if hasattr(value, "item"):
-        value = value.item()
+    item = getattr(value, "item", None)
+    if callable(item):
+        value = item()
     if not isinstance(value, (bool, int, float)):
         raise TypeError(f"the reward is {value!r}; accepted: a number")
     number = float(value)

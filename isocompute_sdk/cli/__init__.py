@@ -1,0 +1,22 @@
+"""The `isocompute` command: parsing, exit codes and the only printing in the package."""
+
+from __future__ import annotations
+
+import sys
+
+from isocompute_sdk.errors import IsoComputeError
+
+
+def main() -> None:
+    """Run the command line; exit code 0 only on success."""
+    from isocompute_sdk.cli.app import app
+
+    try:
+        app()
+    except IsoComputeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        print(f"error: {error.strerror or error}{where}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -1,0 +1,53 @@
+"""`isocompute allocate`: from runs, or saved fits, to a plan in one go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.fit import run_fit
+from isocompute_sdk.cli.planning import Planning, with_planning
+
+
+@with_planning
+def allocate(
+    *,
+    source: Annotated[list[Path], typer.Argument(help="Runs (CSV, Parquet, JSONL, W&B CSV), or saved fits (JSON).")],
+    metric: opt.Metric = ["avg@4"],  # noqa: B006  # typer copies defaults
+    eval_set: opt.EvalSet = None,
+    points: opt.Points = "records",
+    curve: opt.Curve = "auto",
+    compute: opt.Compute = "rollouts",
+    pool: opt.Pool = None,
+    set_: opt.Constants = None,
+    seed: opt.Seed = 0,
+    planning: Planning,
+) -> None:
+    """Fit where needed, then plan a budget.
+
+    Examples:
+        isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures
+
+        isocompute allocate fits.json --budget 10M --mode conservative
+    """
+    from isocompute_sdk.fitting.fits import Fits
+
+    if len(source) == 1 and source[0].suffix == ".json":
+        fits = Fits.load(source[0])
+    else:
+        fits = run_fit(
+            source,
+            metric,
+            eval_set,
+            pool,
+            set_,
+            seed=seed,
+            points=points,
+            curve=curve,
+            compute=compute,
+            max_rollouts_per_batch=planning.max_rollouts_per_batch,
+        )
+    planning.show(planning.allocate(fits))

@@ -1,0 +1,29 @@
+"""The command tree: one module per subcommand."""
+
+from __future__ import annotations
+
+import typer
+
+from isocompute_sdk.cli import allocate, backends, fit, launch, plan, published, quickstart, schema, sweep
+
+app = typer.Typer(
+    name="isocompute",
+    help="How should I spend C rollouts on RL post-training? Fit allocation laws to your runs, plan the next one, "
+    "launch it.\n\nStart with `isocompute quickstart`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for _name, _function in (
+    ("quickstart", quickstart.quickstart),
+    ("plan", plan.plan),
+    ("fit", fit.fit),
+    ("allocate", allocate.allocate),
+    ("launch", launch.launch),
+    ("sweep", sweep.sweep),
+    ("published", published.published),
+    ("backends", backends.backends),
+    ("schema", schema.schema),
+):
+    app.command(name=_name)(_function)

@@ -1,0 +1,100 @@
+"""`isocompute fit`: reward curves, frontier and laws from run data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.output import emit_json, say
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits, FitsSet
+
+Runs = Annotated[list[Path], typer.Argument(help="CSV, Parquet, JSONL or W&B CSV: files, folders or globs.")]
+
+
+def fit(
+    runs: Runs,
+    metric: opt.Metric = ["avg@4"],  # noqa: B006  # typer copies defaults
+    eval_set: opt.EvalSet = None,
+    points: opt.Points = "records",
+    bin_width: Annotated[float, typer.Option(help="Reward bin of record-breaking points, share of the range.")] = 0.005,
+    curve: opt.Curve = "auto",
+    compute: opt.Compute = "rollouts",
+    max_rollouts_per_batch: Annotated[str | None, typer.Option(help="B_max of the sweep, e.g. 64k.")] = None,
+    rollouts_per_batch: Annotated[int | None, typer.Option(help="Fixed batch B of the laws in steps.", min=1)] = None,
+    bounds: Annotated[tuple[float, float], typer.Option(help="Range of the metric.")] = (0.0, 1.0),
+    pool: opt.Pool = None,
+    set_: opt.Constants = None,
+    draws: Annotated[int, typer.Option(help="Bootstrap replicates.", min=0)] = 200,
+    seed: opt.Seed = 0,
+    output: opt.Save = None,
+    plot: opt.Plot = None,
+    json: opt.Json = False,
+) -> None:
+    """Fit reward curves, frontier and allocation laws.
+
+    Examples:
+        isocompute fit runs.csv --output fits.json --plot pictures
+
+        isocompute fit sweep/*.jsonl --metric avg@4 --metric best@4 --points all --pool learning_rate
+    """
+    found = run_fit(
+        runs,
+        metric,
+        eval_set,
+        pool,
+        set_,
+        draws=draws,
+        seed=seed,
+        bounds=bounds,
+        points=points,
+        bin_width=bin_width,
+        curve=curve,
+        compute=compute,
+        max_rollouts_per_batch=max_rollouts_per_batch,
+        rollouts_per_batch=rollouts_per_batch,
+    )
+    every = _each(found)
+    first = next(iter(every.values()))
+    if output is not None:
+        first.save(output)
+    pictures = opt.save_pictures(first, plot) if plot is not None else []
+    if json:
+        emit_json({"kind": "fits-set", "fits": {name: one.to_dict(with_runs=False) for name, one in every.items()}})
+        return
+    for one in every.values():
+        say(one.summary())
+    for path in [output, *pictures]:
+        if path is not None:
+            say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))
+    if output is not None:
+        say(f"next: isocompute plan --fits {output} --budget 3M")
+
+
+def run_fit(
+    runs: list[Path],
+    metric: list[str],
+    eval_set: str | None,
+    pool: list[str] | None,
+    constants: list[str] | None,
+    **settings: Any,
+) -> Fits | FitsSet:
+    """Read runs and fit them; `settings` are further arguments of `api.fit`."""
+    from isocompute_sdk import api
+    from isocompute_sdk.specs import parse_count
+
+    seed, limit = settings.pop("seed"), settings.pop("max_rollouts_per_batch")
+    settings["max_rollouts_per_batch"] = None if limit is None else parse_count(limit)
+    table = opt.read_runs(runs, metric[0], constants)
+    name: Any = metric[0] if len(metric) == 1 else metric
+    return api.fit(table, name, eval_set, rng=seed, pool=tuple(pool or ()), **settings)
+
+
+def _each(found: Fits | FitsSet) -> dict[str, Fits]:
+    from isocompute_sdk.fitting.fits import Fits
+
+    return {found.metric: found} if isinstance(found, Fits) else dict(found)

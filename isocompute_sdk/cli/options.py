@@ -1,0 +1,92 @@
+"""Options that several commands share, and what they build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.errors import SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.records import RunSet
+
+_OUT = "Output"
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)]
+Save = Annotated[Path | None, typer.Option("--output", "-o", help="Save the result here (JSON).", rich_help_panel=_OUT)]
+Plot = Annotated[
+    Path | None,
+    typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=_OUT),
+]
+Metric = Annotated[
+    list[str],
+    typer.Option(
+        "--metric", help="Metric to fit; repeat it for several, the first decides. Also names a `reward` column."
+    ),
+]
+EvalSet = Annotated[str | None, typer.Option("--eval-set", help="Evaluation set, where there are several.")]
+Points = Annotated[str, typer.Option(help="records (as the paper) or all (less biased).")]
+Curve = Annotated[str, typer.Option(help="auto, saturating_exponential, logistic or hill.")]
+Compute = Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")]
+Pool = Annotated[
+    list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
+]
+Constants = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Column that the file lacks, e.g. --set problems_per_batch=32; repeatable."),
+]
+Seed = Annotated[int, typer.Option(help="Seed of the bootstrap.")]
+
+
+def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
+    """`name=value` texts as a mapping; whole numbers, numbers and true/false are read as such.
+
+    Raises:
+        SpecError: a text without `=`.
+    """
+    found: dict[str, Any] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise SpecError(f"{option} {text!r}; accepted: name=value", f"For example {option} seed=1.")
+        found[name.strip()] = scalar(value.strip())
+    return found
+
+
+def scalar(text: str) -> str | int | float | bool:
+    """A command-line value: true/false, whole number, number, else the text itself."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def read_runs(paths: list[Path], metric: str, constants: list[str] | None) -> RunSet:
+    """Runs of one or several files, folders or globs."""
+    from isocompute_sdk.records import RunSet
+
+    fixed = assignments(constants, "--set")
+    first, *rest = [RunSet.read(str(path), metric=metric, **fixed) for path in paths]
+    return first.concat(*rest) if rest else first
+
+
+def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
+    """Both pictures of fits or a plan; reward curves only where there are any."""
+    from isocompute_sdk import plots
+    from isocompute_sdk.fitting.fits import Fits
+
+    fits = source if isinstance(source, Fits) else source.fits
+    written: list[Path] = []
+    if fits is not None and fits.curves:
+        written.append(plots.save_figure(plots.plot_reward_curves(source), folder / "reward_curves.png"))
+    if fits is not None and "group_size" in fits.laws:
+        written.append(plots.save_figure(plots.plot_allocation_law(source), folder / "allocation_law.png"))
+    return written

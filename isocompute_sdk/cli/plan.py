@@ -1,0 +1,46 @@
+"""`isocompute plan`: plan a budget without refitting, from a published law, the prior or saved fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk.cli.planning import Planning, with_planning
+from isocompute_sdk.errors import SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+
+
+@with_planning
+def plan(
+    *,
+    published: Annotated[str | None, typer.Option(help="Name of a published law; see `isocompute published`.")] = None,
+    prior: Annotated[bool, typer.Option("--prior", help="The prior over all published laws (the default).")] = False,
+    fits: Annotated[Path | None, typer.Option(help="Saved fits (JSON).")] = None,
+    planning: Planning,
+) -> None:
+    """Plan a budget from a published law, the prior over all of them, or saved fits.
+
+    Examples:
+        isocompute plan --budget 3M
+
+        isocompute plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M --json
+
+        isocompute plan --fits fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
+    """
+    planning.show(planning.allocate(_source(published, prior, fits)))
+
+
+def _source(published: str | None, prior: bool, fits: Path | None) -> Fits:
+    from isocompute_sdk import api
+    from isocompute_sdk.fitting.fits import Fits
+
+    given = [name for name, on in (("--published", published), ("--prior", prior), ("--fits", fits)) if on]
+    if len(given) > 1:
+        raise SpecError(f"received {' and '.join(given)}; accepted: one of --published, --prior, --fits")
+    if published is not None:
+        return api.published(published)
+    return Fits.load(fits) if fits is not None else api.published_prior()

@@ -1,0 +1,60 @@
+"""`isocompute quickstart`: the whole way on the paper's measured points, from data to a launch script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk import files
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.output import emit_json, say
+
+
+def quickstart(
+    budget: Annotated[str, typer.Option(help="Budget to plan, in rollouts.")] = "3M",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path(
+        "isocompute-quickstart"
+    ),
+    json: opt.Json = False,
+) -> None:
+    """Plan a budget from the paper's own measurements: fit, plan, script and pictures in one folder.
+
+    Example:
+        isocompute quickstart --budget 3M
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    from isocompute_sdk import api
+    from isocompute_sdk.laws import measured_easy
+    from isocompute_sdk.planner import Planner
+    from isocompute_sdk.records import RunSet
+
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), transient=True) as progress:
+        task = progress.add_task("reading the digitised points of the paper's fig. 6")
+        columns, context = measured_easy()
+        runs = RunSet.from_columns(columns, metric="avg@4", **context)
+        progress.update(task, description="fitting reward curves, frontier and law")
+        fits = api.fit(runs, points="all")
+        progress.update(task, description="planning")
+        plan = Planner(fits).allocate(budget)
+        progress.update(task, description="writing script and pictures")
+        script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
+        written = [
+            files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
+            fits.save(output / "fits.json"),
+            plan.save(output / "plan.json"),
+            files.write_text(output / "launch.sh", script, executable=True),
+            *opt.save_pictures(plan, output),
+        ]
+    if json:
+        emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
+        return
+    say(f"{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy at B_p = 32, read off the paper's fig. 6")
+    say(fits.summary())
+    say()
+    say(plan.summary())
+    say()
+    say("wrote " + ", ".join(str(path) for path in written))
+    say("next: the same with your runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")

@@ -1,0 +1,29 @@
+"""`isocompute schema`: JSON schemas of the specs, for editors."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli.output import say
+from isocompute_sdk.errors import SpecError
+
+KINDS = ("study", "budget", "throughput", "hardware", "recipe", "sweep", "run")
+
+
+def schema(
+    kind: Annotated[str, typer.Argument(help="study, budget, throughput, hardware, recipe, sweep or run.")] = "study",
+) -> None:
+    """Print the JSON schema of a spec, so that an editor checks and completes YAML files.
+
+    Example:
+        isocompute schema > study.schema.json
+    """
+    from isocompute_sdk import specs
+
+    if kind not in KINDS:
+        raise SpecError(f"no spec {kind!r}; accepted: {', '.join(KINDS)}")
+    home = "RunSpec" if kind == "run" else kind.capitalize()
+    say(json_module.dumps(specs.json_schema(getattr(specs, home)), indent=1))

@@ -1,0 +1,107 @@
+"""Which files a path, folder or glob stands for, and what format they are in."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records.columns import did_you_mean
+
+Format = Literal["csv", "parquet", "jsonl", "wandb"]
+FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
+"""Accepted values of `format=`; `auto` goes by the end of the file's name, and W&B exports by their header."""
+SUFFIXES: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+
+
+def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
+    """The files that `path` names, sorted; of a folder those of a known ending, also in its subfolders.
+
+    Raises:
+        RecordError: nothing there, an unknown format, or several formats side by side.
+    """
+    if format not in FORMATS:
+        raise RecordError(
+            f"format: received {format!r}; accepted: {', '.join(FORMATS)}",
+            f"{did_you_mean(format, FORMATS)}Use one of the accepted formats.",
+        )
+    target = Path(path)
+    if target.is_file():
+        if format == "auto":
+            format_of(target)
+        return [target]
+    if target.is_dir():
+        seen = sorted(file for file in target.rglob("*") if file.is_file() and not _is_hidden(file, target))
+        where = f"folder {target}"
+    else:
+        seen = sorted(Path(found) for found in glob.glob(str(path), recursive=True) if os.path.isfile(found))
+        where = f"glob {path}"
+        if not glob.has_magic(str(path)):
+            _refuse_missing(target)
+    wanted = {
+        suffix for suffix, kind in SUFFIXES.items() if format in ("auto", kind) or (format, kind) == ("wandb", "csv")
+    }
+    files = [file for file in seen if file.suffix.lower() in wanted]
+    if not files:
+        endings = Counter(file.suffix or file.name for file in seen)
+        told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
+        raise RecordError(
+            f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
+            "Check the path, or name a single file together with format=....",
+        )
+    _refuse_mixture(where, files)
+    return files
+
+
+def format_of(file: Path) -> Format:
+    """Format by the end of the file's name.
+
+    Raises:
+        RecordError: the ending is not a known one.
+    """
+    kind = SUFFIXES.get(file.suffix.lower())
+    if kind is None:
+        raise RecordError(
+            f"{file}: unknown ending {file.suffix!r}; accepted: {', '.join(SUFFIXES)}",
+            f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
+        )
+    return kind
+
+
+def label(file: Path, files: Sequence[Path]) -> str:
+    """Name of one of several files, relative to their common folder and without its ending."""
+    folder = os.path.commonpath([other.parent.absolute() for other in files])
+    return file.absolute().relative_to(folder).with_suffix("").as_posix()
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def _refuse_missing(target: Path) -> None:
+    beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
+    raise RecordError(
+        f"no such file or folder: {target}",
+        f"{did_you_mean(target.name, beside)}Give a file, a folder or a glob such as 'runs/*.csv'.",
+    )
+
+
+def _refuse_mixture(where: str, files: Sequence[Path]) -> None:
+    counts = Counter(format_of(file) for file in files)
+    if len(counts) > 1:
+        raise RecordError(
+            f"{where} mixes formats: {', '.join(f'{count} {kind}' for kind, count in counts.items())}; "
+            "accepted: one format at a time",
+            f"Choose with format=, e.g. format={next(iter(counts))!r}: the same runs may be there twice.",
+        )

@@ -1,0 +1,169 @@
+"""`read_runs`: files in, one `RunSet` out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.csv import read_csv
+from isocompute_sdk.ingest.jsonl import read_jsonl
+from isocompute_sdk.ingest.parquet import read_parquet
+from isocompute_sdk.ingest.paths import find_files, format_of, label
+from isocompute_sdk.ingest.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.cells import Source
+from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
+from isocompute_sdk.records.joining import join
+from isocompute_sdk.records.naming import OnDuplicate, Options
+from isocompute_sdk.records.table import build
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def read_runs(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    metric: str | None = None,
+    eval_set: str | None = None,
+    on_duplicate: OnDuplicate = "error",
+    on_truncated: OnTruncated = "error",
+    ignore: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    runs: Mapping[str, Mapping[str, object]] | None = None,
+    **constants: object,
+) -> RunSet:
+    """Read evaluations from a file, every known file of a folder, or a glob.
+
+    Several files are read one by one and joined. A file without run ids gets its own, made of the file's
+    name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one
+    run.
+
+    Args:
+        path: file, folder or glob.
+        format: `auto`, `csv`, `parquet`, `jsonl` or `wandb` (a CSV export of Weights & Biases).
+        metric: name of what a column `reward` or `value` holds.
+        eval_set: name of the evaluation set for all rows.
+        on_duplicate: `"last"` lets a later row, or a later file, replace an evaluation.
+        on_truncated: what to do with a last line that was cut off, in CSV and JSONL: `"error"`, or `"drop"` it.
+        ignore: columns to leave out.
+        rename: name in the file -> name to use; in a W&B chart, name of the metric.
+        runs: run id -> columns that hold for that run, e.g. `{"lively-sun-3": {"group_size": 8}}`. A chart
+            exported from W&B needs it.
+        **constants: any column or context field as one value for all rows.
+
+    Raises:
+        RecordError: with file and line, wherever the content cannot be read or contradicts itself.
+    """
+    if on_truncated not in ("error", "drop"):
+        raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
+    files = find_files(path, format)
+    request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), dict(runs or {}))
+    loaded = [_load(file, request) for file in files]
+    _check_all_used(loaded, request)
+    frames: list[pl.DataFrame] = []
+    for file in loaded:
+        prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
+        options = Options(metric, eval_set, on_duplicate, file.ignore, file.rename, constants, prefix)
+        frames.append(_build(file, options))
+    return RunSet(join(frames, [str(file) for file in files], on_duplicate))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What was asked of every file."""
+
+    format: str
+    on_truncated: OnTruncated
+    ignore: tuple[str, ...]
+    rename: Mapping[str, str]
+    runs: Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """One file, and those of the requested names that it has."""
+
+    path: Path
+    table: RawTable
+    run_ids: frozenset[str]
+    """Runs of `runs=` that are in the file."""
+    ignore: tuple[str, ...]
+    rename: Mapping[str, str]
+
+
+def _load(path: Path, request: _Request) -> _Loaded:
+    kind = format_of(path) if request.format == "auto" else request.format
+    if kind == "jsonl":
+        table = read_jsonl(path, request.on_truncated)
+    elif kind == "parquet":
+        table = read_parquet(path)
+    else:
+        table = read_csv(path, request.on_truncated)
+    names = list(table.columns)
+    ignore = [name for name in request.ignore if name in names]
+    rename = {name: new for name, new in request.rename.items() if name in names}
+    if kind == "wandb" or (kind == "csv" and request.format == "auto" and looks_like_wandb(names)):
+        if is_chart(names):
+            table = melt_chart(path, table, request.runs, request.ignore, request.rename)
+            ignore, rename = [], {}
+        else:
+            ignore += [name for name in INTERNAL if name in names and name not in ignore]
+    table, run_ids = _with_run_columns(path, table, request.runs, rename)
+    return _Loaded(path, table, run_ids, tuple(ignore), rename)
+
+
+def _with_run_columns(
+    path: Path, table: RawTable, runs: Mapping[str, Mapping[str, object]], rename: Mapping[str, str]
+) -> tuple[RawTable, frozenset[str]]:
+    """Add what `runs=` says about each run as columns."""
+    if not runs:
+        return table, frozenset()
+    canon = {canonical(rename.get(name, name)): name for name in table.columns}
+    if "run_id" not in canon:
+        raise RecordError(
+            f"{path} has no column run_id to find the runs of runs= by; it has: {', '.join(table.columns)}",
+            "Drop runs=, and give what holds for all rows as arguments, e.g. group_size=8.",
+        )
+    ids = [str(run) for run in table.columns[canon["run_id"]]]
+    strangers = sorted(set(ids) - set(runs))
+    if strangers:
+        raise RecordError(
+            f"{path}: run {strangers[0]!r} is not in runs=; received runs: {', '.join(map(repr, runs))}",
+            f"{did_you_mean(strangers[0], list(runs))}Describe every run of the file.",
+        )
+    added: dict[str, list[object]] = {}
+    for field in dict.fromkeys(field for values in runs.values() for field in values):
+        name = canonical(field) or field
+        check_fields([name], PER_RUN, "field in runs=")
+        if name in canon or name in added:
+            raise RecordError(f"{path}: {name} is given twice, in runs= and in the file", "Give it once.")
+        added[name] = [runs[run].get(field) for run in ids]
+    return RawTable({**table.columns, **added}, table.locate), frozenset(ids)
+
+
+def _check_all_used(loaded: Sequence[_Loaded], request: _Request) -> None:
+    """Refuse a run in `runs=` that no file has: its name is misspelt."""
+    found = frozenset[str]().union(*(file.run_ids for file in loaded))
+    for run in request.runs:
+        if run not in found:
+            raise RecordError(
+                f"run {run!r} of runs= is in no file; the files have: {', '.join(sorted(found))}",
+                f"{did_you_mean(run, sorted(found))}Remove it, or correct its name.",
+            )
+
+
+def _build(file: _Loaded, options: Options) -> pl.DataFrame:
+    """One file as a canonical frame; every error names the file."""
+    try:
+        return build(file.table.columns, options, Source(file.table.locate))
+    except RecordError as error:
+        if str(file.path) in error.message:
+            raise
+        raise RecordError(f"{file.path}: {error.message}", error.hint) from error

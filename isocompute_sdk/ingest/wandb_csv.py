@@ -1,0 +1,94 @@
+"""CSV exports of Weights & Biases: of a chart (a column per run) or of one run's history.
+
+A chart export has the step first, then for every run a column `run name - metric` and two more, `__MIN` and
+`__MAX`, that only repeat it and are dropped. The names of the runs say nothing certain about their group
+size, so the caller does, in `runs`. W&B's step counts calls of `log`: here it is taken for the update step,
+as trainers that log once per update have it; where it is not, export against the trainer's own step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.raw import RawTable
+from isocompute_sdk.records.columns import did_you_mean
+
+SEPARATOR = " - "
+STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
+BOUNDS = ("__MIN", "__MAX")
+INTERNAL = ("_runtime", "_timestamp", "_wandb")
+"""Columns of a history that are W&B's own and no metric."""
+
+
+def looks_like_wandb(names: Sequence[str]) -> bool:
+    """Whether a CSV header is that of a chart export or of a history with W&B's own columns."""
+    return is_chart(names) or ("_step" in names and any(name in names for name in INTERNAL))
+
+
+def is_chart(names: Sequence[str]) -> bool:
+    """Whether a CSV header is that of a chart export, a column per run."""
+    rest = [name for name in names[1:] if SEPARATOR in name]
+    return any(name.endswith(BOUNDS) for name in rest) or (len(rest) == len(names) - 1 > 0)
+
+
+def melt_chart(
+    path: Path, table: RawTable, runs: Iterable[str], ignore: Sequence[str], rename: Mapping[str, str]
+) -> RawTable:
+    """A chart export in long form: columns run_id, step, metric, value.
+
+    Args:
+        path: for errors.
+        table: the CSV file as read.
+        runs: names of the runs in the chart.
+        ignore: columns of the export to leave out.
+        rename: metric in the export -> name to use; also names the step where W&B called it otherwise.
+
+    Raises:
+        RecordError: the x axis is not a step, or a column belongs to no run or to several.
+    """
+    columns = {name: values for name, values in table.columns.items() if name not in ignore}
+    step, *rest = columns
+    if not (STEP_NAME.fullmatch(step) or rename.get(step) == "step"):
+        raise RecordError(
+            f"{path}: the x axis of the chart is {step!r}; accepted: a step, such as 'Step' or 'global_step'",
+            f"Export the chart with its x axis set to Step; if this column counts updates, pass "
+            f"rename={{{step!r}: 'step'}}.",
+        )
+    measured = [name for name in rest if not name.endswith(BOUNDS)]
+    owners = _owners(path, measured, list(runs))
+    long: dict[str, list[Any]] = {"run_id": [], "step": [], "metric": [], "value": []}
+    origin: list[int] = []
+    for name in measured:
+        run, metric = owners[name]
+        for index, (at, value) in enumerate(zip(columns[step], columns[name], strict=True)):
+            if value.strip():
+                for key, cell in zip(long, (run, at, rename.get(metric, metric), value), strict=True):
+                    long[key].append(cell)
+                origin.append(index)
+    return RawTable(long, lambda index: table.locate(origin[index]))
+
+
+def _owners(path: Path, columns: Sequence[str], runs: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Run and metric of every column, by the names of the runs; never by a guess where to split."""
+    owners: dict[str, tuple[str, str]] = {}
+    for column in columns:
+        found = [run for run in runs if column.startswith(run + SEPARATOR)]
+        if len(found) > 1:
+            raise RecordError(
+                f"{path}: column {column!r} fits several runs: {', '.join(map(repr, found))}",
+                "Rename one of the runs in W&B and export again, or pass one file per run.",
+            )
+        if not found:
+            guess = column.rsplit(SEPARATOR, 1)[0]
+            raise RecordError(
+                f"{path}: column {column!r} belongs to no run in runs=; "
+                f"received runs: {', '.join(map(repr, runs)) or 'none'}",
+                f"{did_you_mean(guess, runs)}Say what each run is, e.g. runs={{{guess!r}: "
+                f"{{'group_size': 8, 'problems_per_batch': 32}}}}, or pass ignore=[{column!r}].",
+            )
+        owners[column] = (found[0], column[len(found[0]) + len(SEPARATOR) :])
+    return owners

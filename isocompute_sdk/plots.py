@@ -1,0 +1,244 @@
+"""Pictures of fits and plans: reward curves with their frontier (paper, fig. 6) and n*(C) (paper, fig. 7).
+
+Every function takes `Fits` or a `Plan` and returns a matplotlib figure that is not registered with pyplot, so
+that nothing leaks and no display is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.curves import RewardCurve
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planner import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FRONTIER, BUDGET, LAW = "#000000", "#D55E00", "#0072B2"
+"""Colours of the Okabe-Ito set, told apart with any colour vision."""
+
+
+def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = None) -> Figure:
+    """Measured rewards, the fitted curve of every group size, and their upper envelope.
+
+    Curves are dashed where they were not observed. With several B_p and none named, the smallest is drawn.
+
+    Args:
+        source: fits with reward curves, or a plan made from such fits (which adds the budget).
+        problems_per_batch: draw the curves at this B_p.
+
+    Raises:
+        FitError: fits without reward curves.
+    """
+    fits, plan = _split(source)
+    levels = fits.problems_per_batch
+    chosen = levels[0] if problems_per_batch is None and len(levels) > 1 else problems_per_batch
+    curves = fits.select(chosen)
+    figure, axes = _canvas()
+    low = min(c.first_compute for c in curves)
+    high = max([c.last_compute for c in curves] + ([_planned(fits, plan)] if plan is not None else []))
+    grid = np.geomspace(low, high, 600)
+    colours = _colours(len(curves))
+    for curve, colour in zip(curves, colours, strict=True):
+        _draw_curve(axes, curve, grid, colour)
+    best = fits.frontier(grid[grid <= max(c.last_compute for c in curves)], chosen)
+    axes.plot(best.compute, best.reward, color=FRONTIER, linewidth=2.2, alpha=0.85, label="frontier", zorder=4)
+    if plan is not None:
+        _mark_budget(axes, fits, plan)
+    suffix = f" at B_p = {chosen or levels[0]}" if levels else ""
+    axes.set_title(f"Reward curves and frontier{suffix}{_whose(fits)}")
+    axes.set_ylabel(fits.metric)
+    _finish(axes, fits, (low, high))
+    axes.legend(fontsize=8.5, ncols=2, loc="upper left", framealpha=0.9)
+    return figure
+
+
+def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure:
+    """Best group size against compute: frontier points, fitted law with its band, grid limits, budget.
+
+    Args:
+        source: fits, or a plan (which adds its budget and choice).
+        name: the law; those in steps have M on the axis.
+
+    Raises:
+        FitError: the fits hold no such law.
+    """
+    fits, plan = _split(source)
+    law = fits.law(name)
+    figure, axes = _canvas()
+    in_steps = law.x == "update_steps"
+    low, high = _law_range(fits, plan, name)
+    grid = np.linspace(low, high, 600) if in_steps else np.geomspace(low, high, 600)
+    band = fits.law_interval(grid, name=name)
+    if band is not None:
+        kind = "80 % of the prior" if fits.method == "prior" else "80 % band (uncalibrated)"
+        axes.fill_between(grid, *band, color=LAW, alpha=0.18, linewidth=0, label=kind)
+    axes.plot(
+        grid, law.predict(grid), color=LAW, linewidth=2.2, label="law" if fits.method != "prior" else "median law"
+    )
+    if not in_steps and fits.curves:
+        _draw_frontier_points(axes, fits)
+    smallest, largest = fits.group_size_range
+    if name == "group_size" and fits.method != "prior":
+        axes.axhline(largest, color="0.45", linestyle=":", linewidth=1.2)
+        axes.annotate(
+            "largest n that was run",
+            (grid[-1], largest),
+            (-3, -12),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8.5,
+            color="0.35",
+        )
+    if plan is not None and not in_steps:
+        _mark_budget(axes, fits, plan)
+        axes.plot(
+            [_planned(fits, plan)],
+            [plan.group_size],
+            "*",
+            color=BUDGET,
+            markersize=15,
+            zorder=6,
+            label=f"plan: n = {plan.group_size}",
+        )
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylabel("best problems per batch B_p*" if name.startswith("problems") else "best group size n*")
+    axes.set_ylim(
+        min(smallest, float(np.min(law.predict(grid)))) / 1.5, max(largest, float(np.max(law.predict(grid)))) * 1.5
+    )
+    axes.set_title(f"Allocation law{_whose(fits)}")
+    if in_steps:
+        axes.set_xlabel(f"update steps M at B = {fits.rollouts_per_batch:,} rollouts per batch")
+        axes.grid(alpha=0.25)
+    else:
+        _finish(axes, fits, (low, high))
+    axes.legend(fontsize=8.5, loc="upper left" if law.rising else "upper right", framealpha=0.9)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one."""
+
+    def write(temporary: Path) -> None:
+        figure.savefig(temporary, dpi=150)
+
+    return files.write_with(path, write)
+
+
+def _split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
+    if isinstance(source, Fits):
+        return source, None
+    if source.fits is None:
+        raise FitError("this plan was saved without the fits behind it, so there is nothing to draw")
+    return source.fits, source
+
+
+def _canvas() -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 4.8), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _colours(count: int) -> list[Any]:
+    from matplotlib import colormaps
+
+    # The pale end of the map is left out: yellow on white cannot be read.
+    return [colormaps["viridis"](v) for v in np.linspace(0.0, 0.88, max(count, 2))[:count]]
+
+
+def _draw_curve(axes: Axes, curve: RewardCurve, grid: np.ndarray, colour: Any) -> None:
+    seen = (grid >= curve.first_compute) & (grid <= curve.last_compute)
+    after = grid >= curve.last_compute
+    positive = curve.compute_T > 0
+    dense = positive.sum() > 40
+    axes.plot(
+        curve.compute_T[positive],
+        curve.reward_T[positive],
+        "o",
+        color=colour,
+        markersize=2.8 if dense else 4,
+        alpha=0.45 if dense else 0.7,
+        markeredgewidth=0,
+    )
+    axes.plot(grid[seen], curve.predict(grid[seen]), color=colour, linewidth=1.8, label=f"n = {curve.group_size}")
+    axes.plot(grid[after], curve.predict(grid[after]), color=colour, linewidth=1.2, linestyle="--")
+
+
+def _draw_frontier_points(axes: Axes, fits: Fits) -> None:
+    curves = fits.select()
+    low, high = min(c.first_compute for c in curves), max(c.last_compute for c in curves)
+    best = fits.frontier(np.geomspace(low, high, 60))
+    seen = ~best.extrapolated
+    axes.plot(
+        best.compute[seen],
+        best.group_size[seen],
+        "o",
+        color=FRONTIER,
+        markersize=4,
+        alpha=0.6,
+        markeredgewidth=0,
+        label="n of the best curve",
+    )
+
+
+def _law_range(fits: Fits, plan: Plan | None, name: str) -> tuple[float, float]:
+    law = fits.law(name)
+    if law.x == "update_steps":
+        low, high = law.x_range or (1.0, max(4 * law.midpoint, 400.0))
+        return low, high
+    centre = law.midpoint
+    low, high = law.x_range or (centre - 1.2, centre + 1.2)
+    if plan is not None:
+        planned = float(np.log10(_planned(fits, plan)))
+        low, high = min(low, planned - 0.3), max(high, planned + 0.3)
+    return float(10.0**low), float(10.0**high)
+
+
+def _planned(fits: Fits, plan: Plan) -> float:
+    """The plan's compute on the axis of the fits."""
+    if fits.compute == "log10_tokens":
+        return plan.costs["tokens"]
+    return float(plan.rollouts)
+
+
+def _mark_budget(axes: Axes, fits: Fits, plan: Plan) -> None:
+    axes.axvline(_planned(fits, plan), color=BUDGET, linestyle="--", linewidth=1.5, label="budget planned", zorder=3)
+
+
+def _whose(fits: Fits) -> str:
+    return f" ({fits.model})" if fits.model else (" (prior, no data)" if fits.method == "prior" else "")
+
+
+def _finish(axes: Axes, fits: Fits, limits: tuple[float, float]) -> None:
+    unit = "tokens" if fits.compute == "log10_tokens" else "rollouts"
+    axes.set_xscale("log")
+    axes.set_xlim(limits[0] / 1.12, limits[1] * 1.12)
+    axes.set_xlabel(f"sampling compute C ({unit})")
+    axes.xaxis.set_major_formatter(_compact())
+    axes.xaxis.set_minor_formatter(_compact(minor=True))
+    axes.tick_params(axis="x", which="minor", labelsize=7.5)
+    axes.grid(alpha=0.25)
+
+
+def _compact(minor: bool = False) -> Callable[[float, int], str]:
+    """1.5M instead of 1.5e6; among minor ticks only 2 and 5 are labelled."""
+
+    def show(value: float, _: int) -> str:
+        if value <= 0 or (minor and round(value / 10 ** np.floor(np.log10(value) + 1e-9)) not in (2, 5)):
+            return ""
+        for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+            if value >= size * (1 - 1e-9):
+                return f"{value / size:g}{suffix}"
+        return f"{value:g}"
+
+    return show
