@@ -81,7 +81,45 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = [*_HOME_OF]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "Allocation",
+    "AllocationLaw",
+    "Alternative",
+    "BackendError",
+    "Budget",
+    "Data",
+    "DifficultySplit",
+    "Evaluation",
+    "FitError",
+    "FitStatus",
+    "Fits",
+    "FitsSet",
+    "Hardware",
+    "IsoComputeError",
+    "Note",
+    "Plan",
+    "PlanError",
+    "Planner",
+    "Recipe",
+    "RecordError",
+    "RunSet",
+    "RunSpec",
+    "SpecError",
+    "Study",
+    "Sweep",
+    "Throughput",
+    "avg_at_k",
+    "best_at_k",
+    "fit",
+    "launch_script",
+    "list_published",
+    "load_study",
+    "published",
+    "published_prior",
+    "refit",
+    "split_by_difficulty",
+    "worst_at_k",
+]
 
 
 def __getattr__(name: str) -> Any:

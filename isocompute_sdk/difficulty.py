@@ -207,8 +207,11 @@ def _notes_on_sizes(
             "No law was measured for them."
         )
         notes.append(Note("band-not-studied", "warning", message, unstudied))
-    small = {band: len(chosen.validation_P) for band, chosen in bands.items() if len(chosen.validation_P) < validation}
-    thin = {band: count for band, count in small.items() if len(bands[band].train_P)}
+    thin = {
+        str(band): len(chosen.validation_P)
+        for band, chosen in bands.items()
+        if len(chosen.validation_P) < validation and len(chosen.train_P)
+    }
     if thin:
         listed = ", ".join(f"{band} {count}" for band, count in thin.items())
         message = f"Bands too small to hold {validation} validation problems out, half of each instead: {listed}."

@@ -43,3 +43,9 @@ def unique(notes: Iterable[Note]) -> tuple[Note, ...]:
     for note in notes:
         seen.setdefault((note.code, note.message), note)
     return tuple(seen.values())
+
+
+def by_severity(notes: Iterable[Note]) -> list[Note]:
+    """The gravest first, otherwise in their order."""
+    order = {"refuse": 0, "warning": 1, "info": 2}
+    return sorted(notes, key=lambda note: order[note.severity])

@@ -230,10 +230,10 @@ def _finish(axes: Axes, fits: Fits, limits: tuple[float, float]) -> None:
     axes.grid(alpha=0.25)
 
 
-def _compact(minor: bool = False) -> Callable[[float, int], str]:
+def _compact(minor: bool = False) -> Callable[[float, float], str]:
     """1.5M instead of 1.5e6; among minor ticks only 2 and 5 are labelled."""
 
-    def show(value: float, _: int) -> str:
+    def show(value: float, _: float) -> str:
         if value <= 0 or (minor and round(value / 10 ** np.floor(np.log10(value) + 1e-9)) not in (2, 5)):
             return ""
         for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):

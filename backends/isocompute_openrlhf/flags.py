@@ -181,9 +181,17 @@ def _loss(recipe: Recipe) -> list[Flag]:
         *estimator,
         Flag("reward.clip_range", REWARD_RANGE),
         *_importance_sampling(recipe),
+        *_kl(recipe),
+    ]
+
+
+def _kl(recipe: Recipe) -> list[Flag]:
+    if recipe.kl_coef == 0:
+        return [_flag("algo.kl.init_coef", 0)]
+    return [
         _flag("algo.kl.init_coef", recipe.kl_coef),
         _flag("algo.kl.estimator", recipe.kl_estimator),
-        *_switches(algo__kl__use_loss=recipe.kl_in == "loss" and recipe.kl_coef > 0),
+        *_switches(algo__kl__use_loss=recipe.kl_in == "loss"),
     ]
 
 

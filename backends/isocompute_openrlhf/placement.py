@@ -88,11 +88,11 @@ def _nodes_and_gpus(run: RunSpec, options: OpenRLHFOptions) -> tuple[int, int] |
 def _as_stated(run: RunSpec, nodes: int | None, gpus_per_node: int) -> tuple[int, int] | Note:
     """The placement that the options state, where `hardware.gpus` does not say something else."""
     counts = run.hardware.gpu_counts
-    stated = "gpus" in run.hardware.model_fields_set
+    stated = counts != (1,)  # 1 is the default, so that the options may be the only place that says more
     if nodes is None:
         nodes = counts[0] // gpus_per_node if stated and len(counts) == 1 and counts[0] % gpus_per_node == 0 else 1
     total = nodes * gpus_per_node
-    if total in counts or not stated:
+    if not stated or total in counts:
         return nodes, gpus_per_node
     message = (
         f"options nodes = {nodes} and gpus_per_node = {gpus_per_node} give {total} GPUs; hardware.gpus says "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.display import print_fits
 from isocompute_sdk.cli.output import emit_json, say
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def fit(
         emit_json({"kind": "fits-set", "fits": {name: one.to_dict(with_runs=False) for name, one in every.items()}})
         return
     for one in every.values():
-        say(one.summary())
+        print_fits(one)
     for path in [output, *pictures]:
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))

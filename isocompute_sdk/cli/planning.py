@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.display import print_plan
 from isocompute_sdk.cli.output import emit_json, say
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Planning:
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        say(plan.summary())
+        print_plan(plan)
         for path in [self.output, *pictures]:
             if path is not None:
                 say(f"wrote {path}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.display import print_fits
 from isocompute_sdk.cli.output import emit_json, say
 
 
@@ -41,7 +42,7 @@ def published(
             }
         )
     elif name is not None:
-        say(laws[name].summary())
+        print_fits(laws[name])
     else:
         for key, fits in laws.items():
             say(key)

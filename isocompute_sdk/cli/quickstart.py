@@ -9,6 +9,7 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.display import print_fits, print_plan
 from isocompute_sdk.cli.output import emit_json, say
 
 
@@ -52,9 +53,9 @@ def quickstart(
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
         return
     say(f"{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy at B_p = 32, read off the paper's fig. 6")
-    say(fits.summary())
+    print_fits(fits, with_notes=False)
     say()
-    say(plan.summary())
+    print_plan(plan)
     say()
-    say("wrote " + ", ".join(str(path) for path in written))
-    say("next: the same with your runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")
+    say(f"wrote to {output}: " + ", ".join(path.name for path in written))
+    say("next, with your own runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")

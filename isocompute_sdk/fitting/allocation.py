@@ -217,7 +217,7 @@ def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float
     def residual(p: Any) -> Array:
         return sigmoid(at, p["L"].value, sign * p["k"].value, p["midpoint"].value, p["b"].value) - octaves
 
-    result = lmfit.minimize(residual, parameters, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    result: Any = lmfit.minimize(residual, parameters, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
     found = {name: float(p.value) for name, p in result.params.items()}
     at_bound = tuple(
         name

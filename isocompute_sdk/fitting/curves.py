@@ -224,7 +224,7 @@ def _fit_shape(points: Points, shape: Shape, bounds: tuple[float, float]) -> Rew
     enough = len(y) > shape.n_free
     found, converged, stderr = start, False, dict[str, float | None](dict.fromkeys(model))
     if enough:
-        result = lmfit.minimize(residual, model, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
+        result: Any = lmfit.minimize(residual, model, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
         found, converged = row(result.params)[0], bool(result.success)
         if np.sum(residual(model) ** 2) < np.sum(residual(result.params) ** 2):
             found = start

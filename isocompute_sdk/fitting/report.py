@@ -17,7 +17,7 @@ def summarise(fits: Fits) -> str:
     lines += [f"  {describe_law(name, law)}" for name, law in fits.laws.items()]
     lines += [f"  no law {name}: {reason}" for name, reason in fits.unsupported.items()]
     if fits.curves:
-        lines.append("  hand-overs: " + (_handovers(fits) or "none within the data"))
+        lines.append("  hand-overs: " + (describe_handovers(fits) or "none within the data"))
         lines += [
             f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
             f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
@@ -43,7 +43,8 @@ def describe_law(name: str, law: AllocationLaw) -> str:
     )
 
 
-def _handovers(fits: Fits) -> str:
+def describe_handovers(fits: Fits) -> str:
+    """Budgets at which the best configuration changes, in one line; empty where there are none."""
     many = len(fits.problems_per_batch) > 1
 
     def one(n: int, bp: int | None) -> str:

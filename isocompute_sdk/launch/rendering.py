@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, TemplateError
+from jinja2 import Environment, StrictUndefined, TemplateError, Undefined
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch.quoting import comment, heredoc, sh
@@ -29,7 +29,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
     )
     filters: dict[str, Any] = environment.filters
-    filters.update(sh=sh, comment=comment, heredoc=heredoc)
+    filters.update(sh=_word, comment=comment, heredoc=heredoc)
     try:
         return environment.from_string(template).render(dict(context))
     except TemplateError as error:
@@ -37,6 +37,12 @@ def render(template: str, context: Mapping[str, Any]) -> str:
             f"the launch template cannot be rendered: {error}",
             "Every variable of a template has to be given; this is a defect of the backend.",
         ) from error
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Undefined):
+        str(value)  # raises with the variable's name, which `sh` does not know
+    return sh(value)
 
 
 def render_resource(package: str, name: str, context: Mapping[str, Any]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from isocompute_sdk.notes import Note
-    from isocompute_sdk.planner.plan import Alternative, Plan
+from isocompute_sdk.notes import by_severity
 
-_ORDER = {"refuse": 0, "warning": 1, "info": 2}
+if TYPE_CHECKING:
+    from isocompute_sdk.planner.plan import Alternative, Plan
+    from isocompute_sdk.specs import Sweep
 
 
 def rows(plan: Plan) -> list[tuple[str, str]]:
@@ -48,13 +48,9 @@ def summarise(plan: Plan) -> str:
     lines = [f"{label:<24} {text}" for label, text in rows(plan)]
     shown = [a for a in plan.alternatives if a.kind != "other"]
     lines += [f"{a.kind:<24} {describe(a)}" for a in shown]
-    lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(plan)]
+    lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(plan.notes)]
     if plan.pilot is not None:
-        sizes = ", ".join(map(str, plan.pilot.group_size))
-        lines.append(
-            f"A pilot that would narrow this: n = {sizes} at B_p = {plan.pilot.problems_per_batch[0]}, "
-            f"{plan.pilot.rollouts:,} rollouts each, then fit and plan again."
-        )
+        lines.append(describe_pilot(plan.pilot))
     return "\n".join(lines)
 
 
@@ -69,9 +65,13 @@ def describe(alternative: Alternative) -> str:
     return text
 
 
-def by_severity(plan: Plan) -> list[Note]:
-    """Notes, the gravest first."""
-    return sorted(plan.notes, key=lambda note: _ORDER[note.severity])
+def describe_pilot(pilot: Sweep) -> str:
+    """A pilot sweep in one sentence."""
+    sizes = ", ".join(map(str, pilot.group_size))
+    return (
+        f"A pilot that would narrow this: n = {sizes} at B_p = {pilot.problems_per_batch[0]}, "
+        f"{pilot.rollouts:,} rollouts each, then fit and plan again."
+    )
 
 
 def to_html(plan: Plan) -> str:
@@ -80,7 +80,9 @@ def to_html(plan: Plan) -> str:
         f"<tr><th style='text-align:left'>{escape(label)}</th><td>{escape(text)}</td></tr>"
         for label, text in rows(plan)
     )
-    notes = "".join(f"<li><b>{escape(n.code)}</b> ({n.severity}): {escape(n.message)}</li>" for n in by_severity(plan))
+    notes = "".join(
+        f"<li><b>{escape(n.code)}</b> ({n.severity}): {escape(n.message)}</li>" for n in by_severity(plan.notes)
+    )
     return f"<table>{table}</table><ul>{notes}</ul>"
 
 

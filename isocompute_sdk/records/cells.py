@@ -111,24 +111,31 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
     Raises:
         RecordError: naming the first cell that cannot be read, its value and what is accepted.
     """
-    import polars as pl
 
     series = series.alias(column.name)
     if column.kind == "text":
         return _texts(series, column, source)
     numbers = to_numbers(series, column.name, source, column.accepted)
-    bad = ~numbers.is_finite()
     if column.kind == "integer":
-        bad = bad | (numbers.floor() != numbers) | (numbers.abs() >= 2.0**63)
+        numbers = _whole(series, numbers, column, source)
+    else:
+        _refuse(~numbers.is_finite(), series, column.name, source, column.accepted)
     if column.minimum is not None:
-        bad = bad | (numbers < column.minimum)
-    _refuse(bad, series, column.name, source, column.accepted)
-    if column.kind == "number":
-        return numbers + 0.0  # -0.0 and 0.0 are the same step
+        _refuse(numbers < column.minimum, series, column.name, source, column.accepted)
+    return numbers if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
+
+
+def _whole(series: pl.Series, numbers: pl.Series, column: Column, source: Source) -> pl.Series:
+    """64-bit integers; read directly where possible, since float64 cannot tell large ones apart."""
+    import polars as pl
+
+    whole = numbers.cast(pl.Int64, strict=False)  # null beyond 64 bits and for NaN
     if series.dtype.is_integer() or series.dtype == pl.String:
-        exact = series.str.strip_chars() if series.dtype == pl.String else series
-        return exact.cast(pl.Int64, strict=False).fill_null(numbers.cast(pl.Int64, strict=False))
-    return numbers.cast(pl.Int64)
+        digits = series.str.strip_chars() if series.dtype == pl.String else series
+        whole = digits.cast(pl.Int64, strict=False).fill_null(whole)
+    lost = numbers.is_not_null() & (whole.is_null() | (numbers.floor() != numbers))
+    _refuse(lost, series, column.name, source, column.accepted)
+    return whole
 
 
 def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) -> pl.Series:

@@ -99,9 +99,9 @@ _UNIT_WORDS: dict[str, Unit] = {
 
 def _short_form(value: object) -> dict[str, object]:
     """The mapping that a number or a text stands for."""
-    if not isinstance(value, str):
+    found = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
+    if value is not None and not isinstance(value, str):
         return {"rollouts": value}
-    found = _SHORT_FORM.fullmatch(value)
     if found is None:
         raise problem(accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'")
     word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"

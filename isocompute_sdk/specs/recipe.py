@@ -129,19 +129,21 @@ class Recipe(Spec):
         if isinstance(value, Recipe):
             return value
         if isinstance(value, str):
-            value = {"preset": value}
-        if not isinstance(value, Mapping):
+            key, given = None, {"preset": cast("object", value)}
+        elif isinstance(value, Mapping):
+            given = dict(cast("Mapping[str, object]", value))
+            key = "preset" if "preset" in given else "based_on"
+        else:
             raise problem(accepted=f"{', '.join(PRESET_NAMES)}, or a mapping with the fields of a recipe")
-        given = dict(cast("Mapping[str, object]", value))
         if "preset" in given and "based_on" in given:
             raise problem(message="received both preset and based_on, which mean the same", hint="Keep one of them.")
-        base = given.pop("preset", given.pop("based_on", "easy"))
+        base = given.pop(key or "preset", "easy")
         if base not in PRESET_NAMES:
             meant = close_match(base, PRESET_NAMES) if isinstance(base, str) else None
             raise problem(
                 message=f"received {base!r}; accepted presets: {', '.join(PRESET_NAMES)}",
                 hint=f"Did you mean {meant}?" if meant else None,
-                field="preset" if "preset" in cast("Mapping[str, object]", value) else None,
+                field=key,
             )
         return {"based_on": base, "name": base, **PRESETS[base], **given}
 

@@ -1,0 +1,68 @@
+"""Runs to launch, the real parser, and a `python3` that records instead of running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_sdk.specs import Data, Recipe, RunSpec
+from tests.backends.openrlhf.real_parser import RealParser, cached_wheel
+
+
+@pytest.fixture(scope="session")
+def real_parser() -> RealParser:
+    return RealParser(cached_wheel())
+
+
+@pytest.fixture(scope="session")
+def openrlhf() -> OpenRLHFBackend:
+    return OpenRLHFBackend()
+
+
+@pytest.fixture(scope="session")
+def make_run() -> Callable[..., RunSpec]:
+    def make(**changes: Any) -> RunSpec:
+        recipe = changes.pop("recipe", {})
+        values: dict[str, Any] = {
+            "run_id": "small",
+            "model": "Qwen/Qwen2.5-7B-Instruct",
+            "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+            "recipe": recipe if isinstance(recipe, Recipe) else Recipe(**recipe),
+            "group_size": 16,
+            "problems_per_batch": 32,
+            "update_steps": 100,
+            "output_dir": "runs",
+        }
+        return RunSpec(**{**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def record_script(tmp_path: Path) -> Callable[..., list[list[str]]]:
+    """Run a script with a `python3` first on PATH that notes its arguments and does nothing else."""
+    programs, record = tmp_path / "stub-bin", tmp_path / "record"
+    programs.mkdir()
+    stub = programs / "python3"
+    stub.write_text("#!/bin/sh\nfor a in \"$@\"; do printf '%s\\0' \"$a\"; done >> \"$RECORD\"\nprintf '\\1\\0' >> \"$RECORD\"\n")
+    stub.chmod(0o755)
+
+    def run(script: str, folder: Path) -> list[list[str]]:
+        folder.mkdir(exist_ok=True)
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "RECORD": str(record)}
+        environment.pop("PYTHON", None)
+        finished = subprocess.run(
+            ["bash"], input=script.encode(), cwd=folder, env=environment, capture_output=True, check=False
+        )
+        assert finished.returncode == 0, finished.stderr.decode()
+        calls = record.read_bytes().decode().split("\1\0")[:-1]
+        record.unlink()
+        return [call.split("\0")[:-1] for call in calls]
+
+    return run

@@ -1,0 +1,311 @@
+"""What would go wrong later is refused before, and no field of a recipe is dropped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_openrlhf.flags import Section, sections
+from isocompute_openrlhf.placement import Placement
+from isocompute_openrlhf.preflight import examine, run_folder
+from isocompute_sdk.errors import BackendError, SpecError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+
+MakeRun = Callable[..., RunSpec]
+
+
+def refusals(run: RunSpec) -> dict[str, Note]:
+    return {note.code: note for note in OpenRLHFBackend().preflight(run) if note.severity == "refuse"}
+
+
+def codes(run: RunSpec) -> dict[str, Note]:
+    return {note.code: note for note in OpenRLHFBackend().preflight(run)}
+
+
+def flags_of(run: RunSpec) -> tuple[Section, ...]:
+    _, options, placement = examine(run)
+    assert options is not None
+    assert placement is not None
+    return sections(run, options, placement)
+
+
+CHANGED: dict[str, list[Any]] = {
+    "algorithm": ["ppo", "cispo"],
+    "normalize_advantage": [False],
+    "std_epsilon": [0.0, 1e-5, 1e-4],
+    "kl_coef": [0.0, 0.01],
+    "kl_estimator": ["k1", "k2"],
+    "kl_in": ["reward"],
+    "entropy_coef": [0.0, 0.01],
+    "zero_variance_filter_policy": [True],
+    "zero_variance_filter_kl": [True],
+    "zero_variance_filter_entropy": [True],
+    "learning_rate_rule": ["linear", "constant"],
+    "learning_rate_anchor": [2e-6],
+    "learning_rate_anchor_batch": [512],
+    "warmup_steps": [0, 20],
+    "adam_betas": [(0.9, 0.95)],
+    "weight_decay": [0.1],
+    "gradient_clip": [0.5],
+    "ratio_clip": [0.3],
+    "importance_sampling": ["none"],
+    "tis_cap": [3.0],
+    "loss_aggregation": ["seq-mean-token-mean"],
+    "temperature": [1.0],
+    "top_p": [0.9],
+    "max_response_tokens": [4096],
+    "max_prompt_tokens": [512],
+    "updates_per_batch": [2],
+    "min_problems_per_batch": [64],
+    "value_learning_rate": [2e-5],
+    "gae_lambda": [0.9],
+    "gae_gamma": [0.9],
+    "value_clip": [0.1],
+}
+LABELS = {"name", "based_on"}
+"""Names for people; `name` stands in the script's header."""
+
+
+def test_the_table_of_changes_covers_every_field_of_a_recipe() -> None:
+    assert set(CHANGED) | LABELS == set(Recipe.model_fields)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CHANGED.items() for value in values])
+def test_each_recipe_field_is_emitted_or_noted_or_refused(
+    make_run: MakeRun, algorithm: str, field: str, value: Any
+) -> None:
+    before = make_run(recipe={"algorithm": algorithm})
+    after = make_run(recipe={"algorithm": algorithm, field: value})
+    if before.recipe == after.recipe:
+        pytest.fail(f"{field} = {value} changes nothing") if field != "algorithm" else None
+        return
+    refused, noted = refusals(after), {c: n.message for c, n in codes(after).items()}
+    emitted = flags_of(before) != flags_of(after)
+    new_notes = noted != {c: n.message for c, n in codes(before).items()}
+    assert refused or emitted or new_notes
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("std_epsilon", 1e-5, "std-epsilon-fixed"),
+        ("min_problems_per_batch", 64, "below-problems-floor"),
+        ("value_learning_rate", 2e-5, "recipe-field-unused"),
+        ("gae_lambda", 0.9, "recipe-field-unused"),
+        ("gae_gamma", 0.9, "recipe-field-unused"),
+        ("value_clip", 0.1, "recipe-field-unused"),
+    ],
+)
+def test_only_these_fields_are_covered_by_a_note_alone(make_run: MakeRun, field: str, value: Any, code: str) -> None:
+    run = make_run(recipe={field: value})
+    assert code in codes(run)
+    assert flags_of(run) == flags_of(make_run())
+    assert refusals(run) == {}
+
+
+def test_fields_without_a_note_alone_change_the_command_line_or_are_refused(make_run: MakeRun) -> None:
+    noted_only = {"std_epsilon", "min_problems_per_batch", "value_learning_rate", "gae_lambda", "gae_gamma", "value_clip"}
+    for field, values in CHANGED.items():
+        if field not in noted_only:
+            run = make_run(recipe={field: values[0]})
+            assert refusals(run) or flags_of(run) != flags_of(make_run()), field
+
+
+@pytest.mark.parametrize(
+    ("recipe", "code", "words"),
+    [
+        ({"algorithm": "cispo"}, "cispo-unsupported", "set recipe.algorithm to grpo"),
+        ({"zero_variance_filter_policy": True}, "zero-variance-filter-unsupported", "number of update steps"),
+        ({"zero_variance_filter_kl": True}, "zero-variance-filter-unsupported", "zero_variance_filter_kl"),
+        ({"zero_variance_filter_entropy": True}, "zero-variance-filter-unsupported", "dynamic filtering"),
+        ({"std_epsilon": 1e-3}, "std-epsilon-fixed", "1e-9 and cannot be set"),
+        ({"std_epsilon": 2.1e-5}, "std-epsilon-fixed", "at most 2e-05"),
+        ({"temperature": 0.001}, "temperature-too-low", "vLLM"),
+        ({"top_p": 0.9}, "evaluation-top-p", "Make both the same"),
+    ],
+)
+def test_recipes_that_openrlhf_cannot_carry_out_are_refused(
+    make_run: MakeRun, recipe: dict[str, Any], code: str, words: str
+) -> None:
+    run = make_run(recipe=recipe)
+    assert list(refusals(run)) == [code]
+    assert words in refusals(run)[code].message
+    with pytest.raises(BackendError, match=rf"\[{code}\]"):
+        OpenRLHFBackend().script(run)
+
+
+def test_the_std_epsilon_bound_is_a_thousandth_of_a_lone_success() -> None:
+    for n in (2, 64, 2048):
+        rewards = [1.0] + [0.0] * (n - 1)
+        mean = sum(rewards) / n
+        deviation = (sum((r - mean) ** 2 for r in rewards) / (n - 1)) ** 0.5
+        assert deviation == pytest.approx(n**-0.5)
+        change = 1 - deviation / (deviation + 2e-5)
+        assert change < 1e-3
+    assert 1 - 2100**-0.5 / (2100**-0.5 + 2.3e-5) > 1e-3
+
+
+def test_std_epsilon_is_refused_where_the_group_is_too_large_for_it(make_run: MakeRun) -> None:
+    assert "std-epsilon-fixed" in refusals(make_run(group_size=4096, recipe={"std_epsilon": 1.9e-5}))
+    assert refusals(make_run(group_size=2048, recipe={"std_epsilon": 1.9e-5}, options={"dynamic_batch": False})) == {}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "options", "expected"),
+    [
+        (Hardware(gpus=1), {}, Placement(1, 1, 1)),
+        (Hardware(gpus=8), {}, Placement(1, 8, 1)),
+        (Hardware(gpus=32), {}, Placement(4, 8, 1)),
+        (Hardware(gpus=8), {"nodes": 2}, Placement(2, 4, 1)),
+        (Hardware(gpus=16), {"gpus_per_node": 4}, Placement(4, 4, 1)),
+        (Hardware(gpus=16), {"gpus_per_node": 16}, Placement(1, 16, 1)),
+        (Hardware(gpus=(4, 8)), {"gpus_per_node": 4}, Placement(1, 4, 1)),
+        (Hardware(), {"gpus_per_node": 8}, Placement(1, 8, 1)),
+        (Hardware(), {"nodes": 2, "gpus_per_node": 8, "tensor_parallel": 4}, Placement(2, 8, 4)),
+    ],
+)
+def test_gpus_are_placed_on_nodes(
+    make_run: MakeRun, hardware: Hardware, options: dict[str, Any], expected: Placement
+) -> None:
+    run = make_run(hardware=hardware, options=options)
+    assert refusals(run) == {}
+    assert examine(run)[2] == expected
+    assert expected.engines * expected.tensor_parallel == expected.gpus
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"hardware": Hardware(gpus=8), "options": {"gpus_per_node": 3}}, "placement-contradicts-hardware", "give 3 GPUs"),
+        ({"hardware": Hardware(gpus=(4, 8))}, "several-gpu-counts", "lists 4, 8"),
+        ({"hardware": Hardware(gpus=8), "options": {"nodes": 3}}, "gpus-do-not-fill-nodes", "3 equal nodes"),
+        ({"hardware": Hardware(gpus=12, divisible_by=1)}, "gpus-do-not-fill-nodes", "12 GPUs"),
+        ({"hardware": Hardware(gpus=8), "options": {"tensor_parallel": 3}}, "tensor-parallel-does-not-fit", "divisor"),
+        (
+            {"hardware": Hardware(gpus=8, divisible_by=1), "group_size": 3, "problems_per_batch": 33},
+            "batch-not-divisible",
+            "Nearest multiples: 96 and 104",
+        ),
+        (
+            {"hardware": Hardware(gpus=8), "options": {"dynamic_batch": False, "micro_train_batch": 3}},
+            "batch-not-divisible",
+            "multiple of 24 (GPUs x micro_train_batch)",
+        ),
+        ({"options": {"dynamic_batch": True, "micro_train_batch": 2}}, "option-without-effect", "micro_train_batch"),
+        ({"options": {"dynamic_batch": False, "max_tokens_per_gpu": 9}}, "option-without-effect", "max_tokens_per_gpu"),
+        (
+            {"options": {"dynamic_batch": True}, "group_size": 1024, "problems_per_batch": 64},
+            "batch-too-large-to-pack",
+            "square of the batch",
+        ),
+        (
+            {"options": {"dynamic_batch": True}, "recipe": {"updates_per_batch": 2}},
+            "updates-sorted-by-length",
+            "by length",
+        ),
+        ({"options": {"tensor_paralel": 2}}, "unknown-option", "Did you mean tensor_parallel?"),
+        ({"options": {"zero_stage": 5}}, "invalid-option", "zero_stage"),
+        ({"options": {"nodes": 0}}, "invalid-option", "accepted: whole numbers >= 1"),
+        ({"options": {"save_hf": "yes"}}, "invalid-option", "accepted: true or false"),
+    ],
+)
+def test_placements_and_options_that_cannot_work_are_refused(
+    make_run: MakeRun, changes: dict[str, Any], code: str, words: str
+) -> None:
+    found = refusals(make_run(**changes))
+    assert list(found) == [code]
+    assert words in found[code].message
+
+
+def test_packing_is_chosen_where_it_is_affordable(make_run: MakeRun) -> None:
+    def packed(**changes: Any) -> bool:
+        names = {flag.name for section in flags_of(make_run(**changes)) for flag in section.flags}
+        return "train.dynamic_batch_enable" in names
+
+    assert packed()
+    assert packed(group_size=512)
+    assert not packed(group_size=1024)
+    assert not packed(options={"micro_train_batch": 4})
+    assert not packed(options={"dynamic_batch": False})
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"output_dir": "a,b"}, "path-misread"),
+        ({"output_dir": "me@host"}, "path-misread"),
+        ({"output_dir": "runs[1]"}, "path-misread"),
+        ({"output_dir": "s3://bucket"}, "path-misread"),
+        ({"output_dir": "~/runs"}, "home-not-expanded"),
+        ({"model": "~/models/base"}, "home-not-expanded"),
+        ({"data": Data(train="~/t.jsonl", validation="v.jsonl", reward="r.py")}, "home-not-expanded"),
+        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data-format"),
+        ({"seed": 2**32 - 1, "hardware": Hardware(gpus=2)}, "seed-too-large"),
+        ({"update_steps": 1}, "no-learning"),
+    ],
+)
+def test_values_that_would_be_misread_are_refused(make_run: MakeRun, changes: dict[str, Any], code: str) -> None:
+    assert list(refusals(make_run(**changes))) == [code]
+
+
+def test_commas_are_fine_where_openrlhf_never_sees_them(make_run: MakeRun) -> None:
+    data = Data(train="a,b@c[1].jsonl", validation="v,.jsonl", reward="r,1.py:f")
+    assert refusals(make_run(data=data, model="org/model,v2")) == {}
+
+
+def test_group_sizes_and_intervals_that_openrlhf_cannot_take_do_not_reach_it(make_run: MakeRun) -> None:
+    with pytest.raises(SpecError, match="group_size"):
+        make_run(group_size=1)
+    with pytest.raises(SpecError, match="every_steps"):
+        Evaluation(every_steps=0)
+
+
+def test_a_null_character_that_slipped_past_validation_is_refused(make_run: MakeRun) -> None:
+    run = make_run().model_construct(**{**dict(make_run()), "model": "a\0b"})
+    assert "nul-character" in refusals(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "severity"),
+    [
+        ({"update_steps": 10}, "warmup-longer-than-run", "warning"),
+        ({"update_steps": 11}, "warmup-starts-at-zero", "info"),
+        ({"update_steps": 8}, "never-evaluated", "warning"),
+        ({"update_steps": 105}, "evaluation-gaps", "info"),
+        ({"recipe": {"top_p": 0.9}, "evaluation": Evaluation(top_p=0.9)}, "importance-weights-biased", "warning"),
+        ({"recipe": {"kl_estimator": "k1"}}, "kl-estimator-without-gradient", "warning"),
+        ({"recipe": {"kl_in": "reward"}}, "kl-after-normalisation", "warning"),
+        ({"recipe": {"loss_aggregation": "seq-mean-token-mean"}}, "penalties-stay-token-mean", "warning"),
+        ({"recipe": {"entropy_coef": 0.0}}, "kl-entropy-unpaired", "warning"),
+        ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
+        ({"data": Data(train="t", validation="v", reward="r", n_problems=8)}, "batch-repeats-problems", "warning"),
+        ({"data": Data(train="t", validation="v", reward="r", n_problems=1600)}, "epochs-are-mixed", "info"),
+        ({"hardware": Hardware(gpus=16)}, "several-nodes", "info"),
+        ({"group_size": 256}, "slow-packing", "info"),
+        ({"recipe": {"algorithm": "ppo", "normalize_advantage": False}}, "advantages-still-centred", "info"),
+        ({}, "problem-order-unseeded", "info"),
+        ({}, "long-prompts-cut", "info"),
+    ],
+)
+def test_what_is_worth_knowing_is_noted(make_run: MakeRun, changes: dict[str, Any], code: str, severity: str) -> None:
+    run = make_run(**changes)
+    assert codes(run)[code].severity == severity
+    assert refusals(run) == {}
+    assert f"[{code}]" in OpenRLHFBackend().script(run)
+
+
+def test_the_order_note_states_the_exact_rows_and_steps(make_run: MakeRun) -> None:
+    message = codes(make_run(problems_per_batch=48, update_steps=77))["problem-order-unseeded"].message
+    assert "(3696)" in message
+    assert "77 update steps" in message
+
+
+def test_the_run_folder_is_named_once(make_run: MakeRun) -> None:
+    assert run_folder(make_run(output_dir="out")) == "out/small"
+    assert run_folder(make_run(output_dir="out/study/small")) == "out/study/small"
+    assert run_folder(make_run(output_dir="/abs/out/")) == "/abs/out/small"

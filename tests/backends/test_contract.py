@@ -1,0 +1,166 @@
+"""What every registered backend promises, built in or third party."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk import registry
+from isocompute_sdk.backend import Backend, BackendInfo
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+
+HOSTILE = [
+    "it's",
+    'a "quoted" name',
+    "$(touch escaped)",
+    "`touch escaped`",
+    "a;touch escaped",
+    "a && touch escaped",
+    "back\\slash",
+    "ünïcødé 模型",
+    "-leading-dash",
+    "two  spaces",
+    "#hash",
+    "${HOME}",
+    "!history",
+    "END_OF_REQUEST",
+]
+
+
+@pytest.fixture(params=registry.available())
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return registry.load(request.param)
+
+
+def run_for(backend: Backend, **changes: Any) -> RunSpec:
+    values: dict[str, Any] = {
+        "run_id": "contract",
+        "model": "Qwen/Qwen2.5-0.5B-Instruct",
+        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        "recipe": Recipe.preset("easy"),
+        "group_size": 4,
+        "problems_per_batch": 32,
+        "update_steps": 50,
+        "backend": backend.name,
+    }
+    return RunSpec(**{**values, **changes})
+
+
+def test_at_least_one_backend_is_registered() -> None:
+    assert "openrlhf" in registry.available()
+
+
+def test_it_describes_itself(backend: Backend) -> None:
+    info = backend.describe()
+    assert isinstance(info, BackendInfo)
+    assert info.name == backend.name
+    assert all([info.framework, info.version, info.summary, info.needs, info.algorithms])
+    assert json.loads(json.dumps(info.to_dict()))["name"] == backend.name
+    assert all(option.description for option in info.options)
+
+
+def test_it_accepts_the_presets_of_the_paper(backend: Backend) -> None:
+    for name in ("easy", "hard", "mixture"):
+        run = run_for(backend, recipe=Recipe.preset(name), problems_per_batch=64)
+        notes = backend.preflight(run)
+        assert all(isinstance(note, Note) for note in notes)
+        assert not [note for note in notes if note.severity == "refuse"]
+
+
+def test_notes_are_plain_data_with_stable_codes(backend: Backend) -> None:
+    for note in backend.preflight(run_for(backend)):
+        assert note.code == note.code.lower().replace(" ", "-").replace("_", "-")
+        assert Note.from_dict(json.loads(json.dumps(note.to_dict()))) == note
+
+
+def test_the_script_is_a_pure_function_of_the_run(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_for(backend)
+    assert backend.script(run) == backend.script(run)
+    assert not list(tmp_path.iterdir())
+    assert backend.script(run) != backend.script(run.replace(seed=1))
+
+
+def test_the_script_is_valid_bash_that_stops_at_the_first_error(backend: Backend) -> None:
+    text = backend.script(run_for(backend))
+    assert text.startswith("#!/usr/bin/env bash\n")
+    assert "\nset -euo pipefail\n" in text
+    subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+
+
+def test_its_header_says_what_the_run_is(backend: Backend) -> None:
+    lines = backend.script(run_for(backend)).split("\n\n")[0].splitlines()
+    assert all(line.startswith("#") for line in lines)
+    header = " ".join(lines)
+    for number in (4, 32, 4 * 32, 50, 4 * 32 * 50):
+        assert f" {number} " in f"{header} "
+    for word in (backend.describe().version, "resume", "Qwen/Qwen2.5-0.5B-Instruct"):
+        assert word in header
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_valid_bash_and_runs_nothing(backend: Backend, tmp_path: Path, text: str) -> None:
+    data = Data(train=f"{text}.jsonl", validation=f"v/{text}", reward=f"{text}.py", prompt_key=text, answer_key=text)
+    run = run_for(backend, model=text, data=data, output_dir=text, recipe=Recipe(name=text))
+    script = backend.script(run)
+    subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+    silent = tmp_path / "bin"
+    silent.mkdir()
+    (silent / "python3").write_text("#!/bin/sh\nexit 0\n")
+    (silent / "python3").chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    environment = {"PATH": f"{silent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    subprocess.run(["bash"], input=script.encode(), cwd=work, env=environment, check=True, capture_output=True)
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_prepare_writes_one_executable_script_and_nothing_else(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    launch = backend.prepare(run, tmp_path / "new" / "folder")
+    assert launch.files == (tmp_path / "new" / "folder" / "launch.sh",)
+    assert launch.files[0].read_text() == backend.script(run)
+    assert os.access(launch.files[0], os.X_OK)
+    assert launch.argv[-1] == str(launch.files[0])
+    assert [path.name for path in launch.folder.iterdir()] == ["launch.sh"]
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_known_one(backend: Backend, tmp_path: Path) -> None:
+    known = backend.describe().options[0].name
+    run = run_for(backend, options={f"{known}x": 1})
+    (note,) = [note for note in backend.preflight(run) if note.severity == "refuse"]
+    assert note.code == "unknown-option"
+    assert f"{known}x" in note.message
+    assert f"Did you mean {known}?" in note.message
+    with pytest.raises(BackendError, match=r"\[unknown-option\]"):
+        backend.script(run)
+    with pytest.raises(BackendError, match=r"\[unknown-option\]"):
+        backend.prepare(run, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_algorithm_it_does_not_list_is_refused(backend: Backend) -> None:
+    for algorithm in ("grpo", "ppo", "cispo"):
+        run = run_for(backend, recipe=Recipe(algorithm=algorithm))
+        refused = [note for note in backend.preflight(run) if note.severity == "refuse"]
+        assert bool(refused) == (algorithm not in backend.describe().algorithms)
+
+
+def test_a_batch_that_the_gpus_cannot_share_is_refused(backend: Backend) -> None:
+    hardware = Hardware(gpus=8, divisible_by=1)
+    run = run_for(backend, hardware=hardware, group_size=3, problems_per_batch=35)
+    assert [note for note in backend.preflight(run) if note.severity == "refuse"]
+
+
+def test_the_default_evaluation_is_carried_out_as_stated(backend: Backend) -> None:
+    run = run_for(backend, evaluation=Evaluation(every_steps=7, samples=3))
+    assert backend.script(run) != backend.script(run_for(backend))

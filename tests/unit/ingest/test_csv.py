@@ -1,0 +1,131 @@
+"""Reading CSV files, whole and broken ones, and the digitised figures that ship with the package."""
+
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
+
+DATA = files("isocompute_sdk") / "laws" / "data"
+
+
+def write(folder: Path, text: str, name: str = "runs.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def read_shipped(name: str, **options) -> RunSet:
+    with as_file(DATA / name) as path:
+        return RunSet.read(path, **options)
+
+
+def test_reward_curves_give_one_run_per_configuration_with_fractional_steps():
+    runs = read_shipped("reward_curves_easy_bp32.csv", metric="avg@4")
+    assert [(info.problems_per_batch, info.group_size) for info in runs.runs()] == [
+        (32, n) for n in (8, 32, 128, 256, 512)
+    ]
+    for run in runs.series("avg@4"):
+        assert len(run.value_T) == 60
+        assert run.step_T == pytest.approx(run.rollouts_T / (run.group_size * 32))
+    first = runs.series("avg@4")[0]
+    assert (first.rollouts_T[0], first.value_T[0], first.step_T[0]) == (39792.0, 0.45784, 39792 / 256)
+
+
+def test_scatter_reads_with_and_without_problems_per_batch():
+    without = read_shipped("scatter_easy_bp32.csv", metric="avg@4")
+    with_them = read_shipped("scatter_easy_bp32.csv", metric="avg@4", problems_per_batch=32)
+    assert without.metrics == ("avg@4", "colour_confidence")
+    assert sum(len(run.value_T) for run in without.series("avg@4")) == 1487
+    assert {info.problems_per_batch for info in without.runs()} == {None}
+    assert {info.problems_per_batch for info in with_them.runs()} == {32}
+    for before, after in zip(without.series("avg@4"), with_them.series("avg@4"), strict=True):
+        assert before.value_T.tolist() == after.value_T.tolist()
+
+
+def test_cells_stay_text_until_their_column_is_known(tmp_path: Path):
+    path = write(tmp_path, "run_id,n,C,avg@4\n007,8.0,1e3,.5\n")
+    runs = RunSet.read(path)
+    assert runs.run_ids == ("007",)
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [1000.0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n,C,avg@4\r\n8,1,0.5\r\n",
+        "\ufeffn,C,avg@4\n8,1,0.5\n",
+        "n;C;avg@4\n8;1;0.5\n",
+        "n\tC\tavg@4\n8\t1\t0.5",
+        ' n , C ,avg@4\n\n"8", 1 ,0.5\n\n',
+        ",n,C,avg@4\n0,8,1,0.5\n",
+    ],
+)
+def test_dialects_read_alike(tmp_path: Path, text: str):
+    assert RunSet.read(write(tmp_path, text)) == RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]})
+
+
+def test_an_error_names_file_and_line_even_after_quoted_line_ends(tmp_path: Path):
+    path = write(tmp_path, 'run_id,n,C,avg@4\n"two\nlines",8,1,0.5\n\nb,8.5,1,0.5\n')
+    with pytest.raises(RecordError) as caught:
+        RunSet.read(path)
+    assert str(caught.value).startswith(f"{path}:5, column n (group_size): received '8.5'")
+
+
+@pytest.mark.parametrize("cut", ["8,3", "8,3,", '8,3,"0.6', "8"])
+def test_a_file_that_ends_inside_a_line_is_refused_or_cut_back(tmp_path: Path, cut: str):
+    path = write(tmp_path, f"n,C,avg@4,best@4\n8,1,0.5,0.6\n8,2,0.55,0.65\n{cut}")
+    with pytest.raises(RecordError, match=r"runs.csv:4: the file ends inside this line(.|\n)*on_truncated"):
+        RunSet.read(path)
+    whole = RunSet.read(path, on_truncated="drop")
+    assert whole.series("avg@4")[0].value_T.tolist() == [0.5, 0.55]
+
+
+def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
+    raw = (DATA / "reward_curves_hard_bp32.csv").read_bytes()
+    expected = read_shipped("reward_curves_hard_bp32.csv", metric="avg@4").to_polars()
+    path = tmp_path / "cut.csv"
+    for length in range(raw.index(b"\n") + 400, len(raw) - 1, 37):
+        path.write_bytes(raw[:length])
+        kept = RunSet.read(path, metric="avg@4", on_truncated="drop").to_polars()
+        assert kept.join(expected, on=["run_id", "rollouts", "value"], how="anti").is_empty()
+
+
+def test_a_missing_line_end_alone_is_no_sign_of_a_cut(tmp_path: Path):
+    lines = ["n,C,avg@4", *(f"8,{i},0.{i}" for i in range(1, 10))]
+    assert len(RunSet.read(write(tmp_path, "\n".join(lines)))) == 9
+
+
+def test_a_last_cell_that_lost_digits_is_taken_for_a_cut(tmp_path: Path):
+    lines = ["n,C,avg@4", *(f"8,{i},0.12345" for i in range(9)), "8,9,0.12"]
+    with pytest.raises(RecordError, match=r"runs.csv:11: .*'0.12', which is shorter than every other"):
+        RunSet.read(write(tmp_path, "\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+        ("n,C,avg@4\n", "table is empty: columns n, C, avg@4, no rows"),
+        ("n,C,avg@4\n8,1,0.5,9\n8,2,0.5\n", "runs.csv:2: 4 cells; accepted: 3"),
+        ("n,C,avg@4\n8,1\n8,2,0.5\n", "runs.csv:2: 2 cells; accepted: 3"),
+        ("8,1,0.5\n8,2,0.6\n", "runs.csv:1: .*column names in the first line"),
+        ("n,C,n\n8,1,8\n", "runs.csv:1: columns n are there twice"),
+        ("n,C,avg@4\n8,1,nan\n", "runs.csv:2, column avg@4: received 'nan'"),
+        ("n,C,avg@4\n8,1,0.5\n8,1,0.6\n", "runs.csv:3 repeats .*runs.csv:2"),
+        ("n,C,reward\n8,1,0.5\n", "runs.csv: column 'reward' does not say"),
+    ],
+)
+def test_broken_files_are_refused_by_name_and_line(tmp_path: Path, text: str, message: str):
+    with pytest.raises(RecordError, match=message):
+        RunSet.read(write(tmp_path, text))
+
+
+def test_text_of_another_encoding_is_refused(tmp_path: Path):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(b"n,C,avg@4\n8,1,\xff\n")
+    with pytest.raises(RecordError, match="not UTF-8 text"):
+        RunSet.read(path)

@@ -1,0 +1,58 @@
+"""Reading JSON lines."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
+
+LINES = [
+    {"run_id": "a", "n": 8, "bp": 32, "step": 0, "avg@4": 0.5},
+    {"run_id": "a", "step": 1, "entropy": 0.7},
+    {"run_id": "a", "step": 2, "avg@4": 0.6, "entropy": 0.6, "note\u2028": None},
+]
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "metrics.jsonl"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_keys_may_be_absent_from_some_lines(tmp_path: Path):
+    path = write(tmp_path, "\n\n".join(json.dumps(line, ensure_ascii=False) for line in LINES))
+    runs = RunSet.read(path)
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [0.0, 512.0]
+    assert runs.series("entropy")[0].value_T.tolist() == [0.7, 0.6]
+
+
+def test_a_cut_last_line_is_refused_or_dropped(tmp_path: Path):
+    text = "\n".join(map(json.dumps, LINES))
+    path = write(tmp_path, text[:-9])
+    with pytest.raises(RecordError, match=r"metrics.jsonl:3: the file ends inside this line\n.*on_truncated"):
+        RunSet.read(path)
+    assert RunSet.read(path, on_truncated="drop") == RunSet.read(write(tmp_path, text.rsplit("\n", 1)[0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ('{"n": 8}\n{"n": \n{"n": 8}\n', r"metrics.jsonl:2: not JSON \(column 7"),
+        ("[1, 2]\n", r"metrics.jsonl:1: received '\[1, 2\]'; accepted: one JSON object"),
+        ('\n{"n": 8.5, "C": 1, "avg@4": 1}\n', r"metrics.jsonl:2, column n \(group_size\): received 8.5"),
+        ('{"n": 8, "C": 1, "avg@4": NaN}\n', "metrics.jsonl:1, column avg@4: received nan"),
+        ('{"n": 8, "C": 1, "avg@4": 1, "args": {"lr": 1}}\n', "'args'.*\n.*ignore="),
+        ('{"n": 8, "C": 1, "avg@4": 1, "done": true}\n', "'done'"),
+    ],
+)
+def test_broken_lines_are_refused_by_number(tmp_path: Path, text: str, message: str):
+    with pytest.raises(RecordError, match=message):
+        RunSet.read(write(tmp_path, text))
+
+
+def test_only_a_line_cut_off_leaves_nothing_to_read(tmp_path: Path):
+    with pytest.raises(RecordError, match="table is empty"):
+        RunSet.read(write(tmp_path, '{"n": 8'), on_truncated="drop")

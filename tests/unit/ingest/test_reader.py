@@ -1,0 +1,115 @@
+"""Folders, globs, formats, and configuration given beside the files."""
+
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import FORMATS, read_runs
+from isocompute_sdk.records import RunSet
+
+TABLE = "n,bp,C,avg@4\n8,32,256,0.5\n8,32,512,0.6\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "easy.csv").write_text(TABLE)
+    (tmp_path / "sub" / "hard.csv").write_text(TABLE.replace("0.", "0.0"))
+    (tmp_path / "README.md").write_text("notes")
+    (tmp_path / ".hidden.csv").write_text("broken")
+    return tmp_path
+
+
+def test_runs_of_different_files_never_melt_together(folder: Path):
+    assert RunSet.read(folder).run_ids == ("easy/n8-bp32-seed0", "sub/hard/n8-bp32-seed0")
+
+
+def test_a_glob_reads_what_it_matches(folder: Path):
+    assert RunSet.read(str(folder / "**" / "*.csv")) == RunSet.read(folder)
+    assert RunSet.read(str(folder / "e*.csv")).run_ids == ("n8-bp32-seed0",)
+
+
+def test_run_ids_in_the_files_join_across_files(folder: Path):
+    for name, step in (("easy.csv", 1), ("sub/hard.csv", 2)):
+        (folder / name).write_text(f"run_id,n,bp,step,avg@4\na,8,32,{step},0.5\n")
+    assert RunSet.read(folder).series("avg@4")[0].step_T.tolist() == [1.0, 2.0]
+
+
+def test_a_run_that_is_in_two_files_is_refused_by_their_names(folder: Path):
+    for name in ("easy.csv", "sub/hard.csv"):
+        (folder / name).write_text("run_id,n,bp,step,avg@4\na,8,32,1,0.5\n")
+    with pytest.raises(RecordError, match=r"run 'a' is in .*easy.csv .* and in .*hard.csv"):
+        RunSet.read(folder)
+    assert len(RunSet.read(folder, on_duplicate="last")) == 1
+
+
+def test_format_overrules_the_ending(tmp_path: Path):
+    path = tmp_path / "runs.log"
+    path.write_text(TABLE)
+    assert len(RunSet.read(path, "csv")) == 2
+    with pytest.raises(RecordError, match=r"unknown ending '.log'; accepted: .csv"):
+        RunSet.read(path)
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path):
+    with pytest.raises(RecordError, match=r"format: received 'jsnol'; accepted: auto, csv(.|\n)*'jsonl'"):
+        RunSet.read(tmp_path, "jsnol")
+    assert FORMATS == ("auto", "csv", "parquet", "jsonl", "wandb")
+
+
+def test_a_folder_of_several_formats_needs_a_choice(folder: Path):
+    (folder / "easy.jsonl").write_text('{"n": 8, "C": 1, "avg@4": 0.5}\n')
+    with pytest.raises(RecordError, match="mixes formats: 2 csv, 1 jsonl"):
+        RunSet.read(folder)
+    assert len(RunSet.read(folder, "jsonl")) == 1
+    assert len(RunSet.read(folder, "csv")) == 4
+
+
+def test_a_path_to_nothing_is_refused_with_the_nearest_name(folder: Path):
+    with pytest.raises(RecordError, match=r"no such file or folder: .*esay.csv\n.*'easy.csv'"):
+        RunSet.read(folder / "esay.csv")
+    with pytest.raises(RecordError, match="no such file or folder"):
+        RunSet.read(folder / "nowhere" / "x.csv")
+    with pytest.raises(RecordError, match=r"glob .*parquet holds nothing to read: no files"):
+        RunSet.read(str(folder / "*.parquet"))
+
+
+def test_a_folder_without_data_is_refused_with_what_it_holds(tmp_path: Path):
+    (tmp_path / "README.md").write_text("notes")
+    with pytest.raises(RecordError, match=r"holds nothing to read: 1 .md; accepted: files that end in .csv"):
+        RunSet.read(tmp_path)
+
+
+def test_runs_describe_any_file_that_has_run_ids(tmp_path: Path):
+    path = tmp_path / "runs.csv"
+    path.write_text("run,step,avg@4\na,1,0.5\nb,1,0.6\n")
+    described = {"a": {"n": 8, "bp": 32}, "b": {"n": 16, "bp": 32}}
+    assert [info.rollouts for info in read_runs(path, runs=described).runs()] == [256.0, 512.0]
+    with pytest.raises(RecordError, match=r"run 'b' is not in runs="):
+        read_runs(path, runs={"a": described["a"]})
+
+
+def test_runs_without_run_ids_are_refused(folder: Path):
+    with pytest.raises(RecordError, match="no column run_id"):
+        read_runs(folder / "easy.csv", runs={"a": {"n": 8}})
+
+
+def test_what_a_file_says_cannot_be_said_again_in_runs(tmp_path: Path):
+    path = tmp_path / "runs.csv"
+    path.write_text("run,n,bp,step,avg@4\na,8,32,1,0.5\n")
+    with pytest.raises(RecordError, match="group_size is given twice"):
+        read_runs(path, runs={"a": {"n": 8}})
+
+
+def test_rename_and_ignore_need_not_fit_every_file(folder: Path):
+    (folder / "easy.csv").write_text("n,bp,C,score,host\n8,32,256,0.5,node-1\n")
+    runs = RunSet.read(folder, rename={"score": "avg@4"}, ignore=["host"])
+    assert runs.metrics == ("avg@4",)
+
+
+def test_a_misspelt_option_is_refused(folder: Path):
+    with pytest.raises(RecordError, match=r"argument problem_per_batch: no such column(.|\n)*'problems_per_batch'"):
+        RunSet.read(folder / "easy.csv", problem_per_batch=32)
+    with pytest.raises(RecordError, match="on_truncated: received 'keep'"):
+        RunSet.read(folder / "easy.csv", on_truncated="keep")

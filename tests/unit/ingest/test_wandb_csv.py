@@ -1,0 +1,105 @@
+"""Reading CSV exports of Weights & Biases."""
+
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
+
+CHART = (
+    '"Step","sun-3 - eval/avg@4","sun-3 - eval/avg@4__MIN","sun-3 - eval/avg@4__MAX",'
+    '"a - b - eval/avg@4","a - b - eval/avg@4__MIN","a - b - eval/avg@4__MAX"\n'
+    '"0","0.45","0.45","0.45","","",""\n'
+    '"10","0.5","0.5","0.5","0.52","0.52","0.52"\n'
+)
+RUNS = {
+    "sun-3": {"group_size": 8, "problems_per_batch": 32, "model": "qwen"},
+    "a - b": {"n": 16, "bp": 32, "seed": 4},
+}
+
+
+def write(folder: Path, text: str, name: str = "chart.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_chart_gives_one_run_per_column(tmp_path: Path):
+    runs = RunSet.read(write(tmp_path, CHART), runs=RUNS)
+    sun, other = runs.series("eval/avg@4")
+    assert (sun.run_id, sun.group_size, sun.context["model"]) == ("sun-3", 8, "qwen")
+    assert (sun.rollouts_T.tolist(), sun.value_T.tolist()) == ([0.0, 2560.0], [0.45, 0.5])
+    assert (other.run_id, other.seed, other.rollouts_T.tolist()) == ("a - b", 4, [5120.0])
+
+
+def test_a_metric_can_be_renamed_while_reading(tmp_path: Path):
+    path = write(tmp_path, CHART)
+    runs = RunSet.read(path, "wandb", runs=RUNS, rename={"eval/avg@4": "avg@4"}, metric="avg@4")
+    assert runs.metrics == ("avg@4",)
+
+
+def test_charts_of_several_metrics_join_by_run(tmp_path: Path):
+    write(tmp_path, CHART)
+    write(tmp_path, CHART.replace("avg@4", "best@4"), "chart2.csv")
+    runs = RunSet.read(tmp_path, runs=RUNS)
+    assert runs.run_ids == ("sun-3", "a - b")
+    assert runs.metrics == ("eval/avg@4", "eval/best@4")
+
+
+def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
+    path = write(tmp_path, CHART)
+    with pytest.raises(
+        RecordError, match=r"'sun-3 - eval/avg@4' belongs to no run(.|\n)*runs=\{'sun-3': \{'group_size'"
+    ):
+        RunSet.read(path)
+    with pytest.raises(RecordError, match=r"'a - b - eval/avg@4' belongs to no run in runs=; received runs: 'sun-3'"):
+        RunSet.read(path, runs={"sun-3": RUNS["sun-3"]})
+
+
+def test_a_column_that_is_not_wanted_can_be_ignored(tmp_path: Path):
+    runs = RunSet.read(write(tmp_path, CHART), runs={"sun-3": RUNS["sun-3"]}, ignore=["a - b - eval/avg@4"])
+    assert runs.run_ids == ("sun-3",)
+
+
+def test_a_column_that_fits_two_runs_is_ambiguous(tmp_path: Path):
+    with pytest.raises(RecordError, match="'a - b - eval/avg@4' fits several runs: 'a - b', 'a'"):
+        RunSet.read(write(tmp_path, CHART), runs={**RUNS, "a": {"n": 4}})
+
+
+def test_a_run_that_no_file_has_is_refused(tmp_path: Path):
+    with pytest.raises(RecordError, match=r"run 'moon-3' of runs= is in no file; the files have: a - b, sun-3"):
+        RunSet.read(write(tmp_path, CHART), runs={**RUNS, "moon-3": {"n": 4}})
+
+
+def test_time_on_the_x_axis_is_refused(tmp_path: Path):
+    path = write(tmp_path, CHART.replace('"Step"', '"Relative Time (Process)"'))
+    with pytest.raises(RecordError, match=r"x axis of the chart is 'Relative Time \(Process\)'"):
+        RunSet.read(path, runs=RUNS)
+
+
+@pytest.mark.parametrize("name", ["_step", "train/global_step", "trainer/global_step", "global_step"])
+def test_the_step_of_a_trainer_is_a_step(tmp_path: Path, name: str):
+    path = write(tmp_path, CHART.replace('"Step"', f'"{name}"'))
+    assert RunSet.read(path, runs=RUNS).series("eval/avg@4")[0].step_T.tolist() == [0.0, 10.0]
+
+
+def test_an_error_in_a_chart_names_the_line(tmp_path: Path):
+    path = write(tmp_path, CHART.replace('"0.52","0.52","0.52"', '"NaN","NaN","NaN"'))
+    with pytest.raises(RecordError, match=r"chart.csv:3, column value: received 'NaN'"):
+        RunSet.read(path, runs=RUNS)
+
+
+def test_a_history_needs_only_its_configuration(tmp_path: Path):
+    path = write(tmp_path, "_step,_runtime,_timestamp,eval/avg@4\n0,1.5,1e9,0.4\n1,3.5,1e9,\n2,4.5,1e9,0.5\n")
+    runs = RunSet.read(path, group_size=8, problems_per_batch=32)
+    assert runs.metrics == ("eval/avg@4",)
+    assert runs.series("eval/avg@4")[0].rollouts_T.tolist() == [0.0, 512.0]
+
+
+def test_what_runs_says_is_checked(tmp_path: Path):
+    path = write(tmp_path, CHART)
+    with pytest.raises(RecordError, match="field in runs=: received 'group'"):
+        RunSet.read(path, runs={**RUNS, "sun-3": {"group": 8}})
+    with pytest.raises(RecordError, match=r"group_size.*8.5"):
+        RunSet.read(path, runs={**RUNS, "sun-3": {"group_size": 8.5, "bp": 32}})

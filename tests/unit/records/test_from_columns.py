@@ -1,0 +1,215 @@
+"""What `RunSet.from_columns` understands."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from isocompute_sdk.records import COLUMNS, RunSet
+
+WIDE = {"n": [8, 8, 16], "bp": [32, 32, 32], "step": [0, 10, 10], "avg@4": [0.4, 0.5, 0.55]}
+
+
+def test_wide_table_gives_one_row_per_measured_cell():
+    runs = RunSet.from_columns({**WIDE, "best@4": [None, 0.7, None]})
+    assert runs.metrics == ("avg@4", "best@4")
+    assert len(runs) == 4
+    (best,) = runs.series("best@4")
+    assert best.step_T.tolist() == [10.0]
+    assert best.value_T.tolist() == [0.7]
+
+
+def test_rollouts_are_step_times_group_size_times_problems():
+    small, large = RunSet.from_columns(WIDE).series("avg@4")
+    assert small.rollouts_T.tolist() == [0.0, 10 * 8 * 32]
+    assert large.rollouts_T.tolist() == [10 * 16 * 32]
+
+
+def test_step_derived_from_rollouts_may_be_fractional():
+    (run,) = RunSet.from_columns({"n": [8], "Bp": [32], "C": [39792], "avg@4": [0.45]}).series("avg@4")
+    assert run.step_T.tolist() == [39792 / 256]
+
+
+@pytest.mark.parametrize("size", ["n", "group_size"])
+@pytest.mark.parametrize("problems", ["bp", "Bp", "B_p", "problems_per_batch"])
+@pytest.mark.parametrize("compute", ["C", "compute", "rollouts"])
+def test_every_alias_means_the_same_column(size: str, problems: str, compute: str):
+    runs = RunSet.from_columns({size: [8], problems: [32], compute: [256], "avg@4": [0.5]})
+    assert runs == RunSet.from_columns({"n": [8], "bp": [32], "step": [1], "avg@4": [0.5]})
+
+
+def test_run_id_defaults_to_configuration_and_seed_to_zero():
+    runs = RunSet.from_columns(WIDE)
+    assert runs.run_ids == ("n8-bp32-seed0", "n16-bp32-seed0")
+    assert [info.seed for info in runs.runs()] == [0, 0]
+
+
+def test_seeds_tell_runs_of_one_configuration_apart():
+    runs = RunSet.from_columns({"n": [8, 8], "bp": [32, 32], "seed": [1, 2], "step": [5, 5], "avg@4": [0.5, 0.6]})
+    assert runs.run_ids == ("n8-bp32-seed1", "n8-bp32-seed2")
+
+
+def test_context_that_differs_within_a_configuration_enters_the_default_run_id():
+    columns = {"n": [8, 8, 16], "C": [1, 1, 1], "model": ["a", "b", "a"], "avg@4": [0.1, 0.2, 0.3]}
+    runs = RunSet.from_columns(columns, learning_rate=1e-6)
+    assert runs.run_ids == ("n8-seed0-model=a", "n8-seed0-model=b", "n16-seed0-model=a")
+
+
+def test_seed_of_a_named_run_stays_unknown():
+    runs = RunSet.from_columns({**WIDE, "run_id": ["a", "a", "b"]})
+    assert [info.seed for info in runs.runs()] == [None, None]
+
+
+def test_without_problems_per_batch_the_step_is_unknown():
+    (run,) = RunSet.from_columns({"n": [8, 8], "C": [1, 2], "avg@4": [0.1, 0.2]}).series("avg@4")
+    assert run.problems_per_batch is None
+    assert np.isnan(run.step_T).all()
+
+
+def test_constants_fill_every_row():
+    runs = RunSet.from_columns({"n": [8], "C": [512], "avg@4": [0.1]}, bp=32, model="qwen", learning_rate="1e-6")
+    (info,) = runs.runs()
+    assert (info.problems_per_batch, info.context["model"], info.context["learning_rate"]) == (32, "qwen", 1e-6)
+    assert runs.series("avg@4")[0].step_T.tolist() == [2.0]
+
+
+def test_a_constant_may_fill_a_column_that_is_wholly_empty():
+    runs = RunSet.from_columns({"n": [8], "bp": [None], "C": [512], "avg@4": [0.1]}, bp=32)
+    assert runs.runs()[0].problems_per_batch == 32
+
+
+def test_constants_alone_may_give_the_configuration():
+    runs = RunSet.from_columns({"avg@4": [0.1, 0.2]}, run_id="a", group_size=8, rollouts=256, on_duplicate="last")
+    assert runs.series("avg@4")[0].value_T.tolist() == [0.2]
+
+
+def test_a_lone_reward_column_takes_the_name_given_and_leaves_other_metrics_alone():
+    runs = RunSet.from_columns({"n": [8], "C": [1], "reward": [0.5], "entropy": [1.5]}, metric="avg@4")
+    assert runs.metrics == ("avg@4", "entropy")
+
+
+@pytest.mark.parametrize("name", ["step", "rollouts", "value", "n"])
+def test_a_metric_may_bear_the_name_of_a_column(name: str):
+    runs = RunSet.from_columns({"n": [8], "C": [5], "reward": [0.5]}, metric=name)
+    (run,) = runs.series(name)
+    assert (run.group_size, run.rollouts_T.tolist(), run.value_T.tolist()) == (8, [5.0], [0.5])
+
+
+def test_metric_names_are_kept_as_written():
+    assert RunSet.from_columns({"n": [8], "C": [1], "Val/Avg@4 ": [0.5]}).metrics == ("Val/Avg@4",)
+    long = {"n": [8], "C": [1], "metric": [" Val/Avg@4"], "value": [0.5]}
+    assert RunSet.from_columns(long).metrics == (" Val/Avg@4",)
+
+
+def test_text_and_whole_floats_are_read_as_numbers():
+    texts = {"n": ["8", " 8.0 "], "bp": [32.0, 32.0], "step": ["1e1", "20"], "avg@4": ["0.5", ""]}
+    plain = {"n": [8], "bp": [32], "step": [10], "avg@4": [0.5]}
+    assert RunSet.from_columns(texts) == RunSet.from_columns(plain)
+
+
+def test_whole_numbers_beyond_float_precision_stay_exact():
+    seed = 2**53 + 1
+    for given in (seed, str(seed)):
+        (info,) = RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5], "seed": [given]}).runs()
+        assert info.seed == seed
+
+
+def test_lists_arrays_and_frames_read_alike():
+    expected = RunSet.from_columns(WIDE)
+    assert RunSet.from_columns({name: np.array(values) for name, values in WIDE.items()}) == expected
+    assert RunSet.from_columns({name: np.array(values, dtype=object) for name, values in WIDE.items()}) == expected
+    assert RunSet.from_columns({name: tuple(values) for name, values in WIDE.items()}) == expected
+    assert RunSet.from_columns({name: pd.Series(values) for name, values in WIDE.items()}) == expected
+    assert RunSet.from_columns(pl.DataFrame(WIDE)) == expected
+    assert RunSet.from_columns(pd.DataFrame(WIDE)) == expected
+
+
+def test_nan_in_a_pandas_frame_means_not_measured():
+    frame = pd.DataFrame({**WIDE, "best@4": [None, 0.7, float("nan")], "model": ["a", None, pd.NA]})
+    runs = RunSet.from_columns(frame, run_id="x", ignore=["n"], group_size=8, on_duplicate="last")
+    assert runs.series("best@4")[0].value_T.tolist() == [0.7]
+    assert runs.runs()[0].context["model"] == "a"
+
+
+def test_eval_sets_are_kept_apart_and_default_to_validation():
+    base = {"n": [8, 8], "C": [1, 1], "avg@4": [0.5, 0.2]}
+    runs = RunSet.from_columns({**base, "eval_set": ["aime24", None]})
+    assert runs.eval_sets == ("aime24", "validation")
+    assert RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]}, eval_set="aime24").eval_sets == ("aime24",)
+
+
+def test_last_of_a_repeated_evaluation_is_kept_when_asked_for():
+    columns = {"n": [8, 8], "bp": [32, 32], "step": [1, 1], "avg@4": [0.9, 0.1]}
+    (run,) = RunSet.from_columns(columns, on_duplicate="last").series("avg@4")
+    assert run.value_T.tolist() == [0.1]
+
+
+def test_a_configuration_given_once_holds_for_the_whole_run():
+    columns = {
+        "run_id": ["a", "a", "b"],
+        "n": [8, None, 16],
+        "bp": [None, 32, None],
+        "model": [None, "m", None],
+        "C": [256, 512, 7],
+        "avg@4": [0.1, 0.2, 0.3],
+    }
+    first, second = RunSet.from_columns(columns).runs()
+    assert (first.group_size, first.problems_per_batch, first.context["model"]) == (8, 32, "m")
+    assert (second.problems_per_batch, second.context["model"]) == (None, None)
+
+
+def test_logged_rollouts_may_be_rounded():
+    runs = RunSet.from_columns({"n": [8], "bp": [32], "step": [155.4], "C": [39792], "avg@4": [0.5]})
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [39792.0]
+
+
+def test_rows_are_ordered_by_run_then_compute_then_metric():
+    columns = {
+        "n": [16, 8, 16, 8],
+        "C": [2, 2, 1, 1],
+        "z": [1.0, 2.0, 3.0, 4.0],
+        "a": [5.0, 6.0, 7.0, 8.0],
+    }
+    frame = RunSet.from_columns(columns).to_polars()
+    assert frame["group_size"].to_list() == [16] * 4 + [8] * 4
+    assert frame["metric"].to_list() == ["a", "z"] * 4
+    assert frame["value"].to_list() == [7.0, 3.0, 5.0, 1.0, 8.0, 4.0, 6.0, 2.0]
+
+
+def test_the_table_always_has_every_column_with_its_type():
+    frame = RunSet.from_columns(WIDE).to_polars()
+    assert frame.columns == [column.name for column in COLUMNS]
+    kinds = {"text": pl.String, "integer": pl.Int64, "number": pl.Float64}
+    assert frame.dtypes == [kinds[column.kind] for column in COLUMNS]
+
+
+def test_tokens_and_gpu_seconds_come_along():
+    runs = RunSet.from_columns({**WIDE, "tokens": [0, 5e6, None], "gpu_seconds": [0, 60, 60]})
+    small, large = runs.series("avg@4")
+    assert small.tokens_T is not None
+    assert small.tokens_T.tolist() == [0.0, 5e6]
+    assert large.tokens_T is None
+    assert runs.to_polars()["gpu_seconds"].to_list() == [0.0, 60.0, 60.0]
+
+
+def test_rename_and_ignore_settle_foreign_names():
+    columns = {"num_generations": [8], "C": [1], "eval/avg": [0.5], "host": ["node-1"]}
+    runs = RunSet.from_columns(columns, rename={"num_generations": "n", "eval/avg": "avg@4"}, ignore=["host"])
+    assert runs == RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]})
+
+
+def test_a_million_rows_take_a_few_seconds():
+    rows = 1_000_000
+    columns = {
+        "run_id": np.repeat([f"run-{i}" for i in range(1000)], 1000),
+        "n": np.repeat(2 ** (np.arange(1000) % 8), 1000),
+        "bp": np.full(rows, 32),
+        "step": np.tile(np.arange(1000), 1000),
+        "avg@4": np.linspace(0, 1, rows),
+    }
+    start = time.process_time()
+    runs = RunSet.from_columns(columns)
+    assert time.process_time() - start < 10
+    assert len(runs) == rows

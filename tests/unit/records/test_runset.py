@@ -1,0 +1,188 @@
+"""What can be asked of a `RunSet`."""
+
+import pickle
+
+import numpy as np
+import polars as pl
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
+
+
+@pytest.fixture
+def runs() -> RunSet:
+    return RunSet.from_columns(
+        {
+            "n": [8, 8, 32, 32],
+            "bp": [64, 64, 64, 64],
+            "step": [20, 10, 10, 20],
+            "avg@4": [0.6, 0.5, 0.7, 0.8],
+            "best@4": [0.9, None, None, 0.95],
+            "learning_rate": [1e-6, 1e-6, 2e-6, 2e-6],
+        },
+        model="qwen",
+    )
+
+
+def test_series_are_sorted_float_arrays_that_belong_to_the_caller(runs: RunSet):
+    first, second = runs.series("avg@4")
+    assert (first.run_id, first.group_size, first.problems_per_batch, first.seed) == ("n8-bp64-seed0", 8, 64, 0)
+    assert first.rollouts_T.tolist() == [5120.0, 10240.0]
+    assert first.value_T.tolist() == [0.5, 0.6]
+    assert first.step_T.dtype == first.rollouts_T.dtype == first.value_T.dtype == np.float64
+    assert second.context == {**dict.fromkeys(CONTEXT_FIELDS), "model": "qwen", "learning_rate": 2e-6}
+    first.value_T[:] = 0
+    assert runs.series("avg@4")[0].value_T.tolist() == [0.5, 0.6]
+
+
+def test_series_skip_runs_that_lack_the_metric(runs: RunSet):
+    part = runs.filter(metric="avg@4").concat(RunSet.from_columns({"n": [4], "C": [1], "best@4": [0.1]}))
+    assert [run.group_size for run in part.series("best@4")] == [4]
+
+
+def test_a_metric_that_is_not_there_is_refused_with_the_nearest_match(runs: RunSet):
+    with pytest.raises(RecordError, match=r"'avg@8'; accepted: avg@4, best@4\n.*Did you mean 'avg@4'"):
+        runs.series("avg@8")
+
+
+def test_several_eval_sets_need_a_choice():
+    columns = {"n": [8, 8], "C": [1, 1], "eval_set": ["aime", "math"], "avg@4": [0.1, 0.2], "best@4": [0.3, None]}
+    runs = RunSet.from_columns(columns)
+    with pytest.raises(RecordError, match="several evaluation sets: aime, math"):
+        runs.series("avg@4")
+    assert runs.series("avg@4", "math")[0].value_T.tolist() == [0.2]
+    assert runs.series("best@4")[0].value_T.tolist() == [0.3]
+    with pytest.raises(RecordError, match="eval_set of best@4: received 'math'; accepted: aime"):
+        runs.series("best@4", "math")
+
+
+def test_runs_tell_configuration_and_extent(runs: RunSet):
+    first, second = runs.runs()
+    assert (first.run_id, first.group_size, first.rollouts, first.evaluations) == ("n8-bp64-seed0", 8, 10240.0, 3)
+    assert second.context["learning_rate"] == 2e-6
+    assert runs.run_ids == (first.run_id, second.run_id)
+
+
+def test_context_groups_split_what_differs_unless_it_is_ignored(runs: RunSet):
+    groups = runs.context_groups()
+    assert [(context["learning_rate"], run_ids) for context, run_ids in groups] == [
+        (1e-6, ["n8-bp64-seed0"]),
+        (2e-6, ["n32-bp64-seed0"]),
+    ]
+    ((context, run_ids),) = runs.context_groups(ignore=("learning_rate",))
+    assert run_ids == ["n8-bp64-seed0", "n32-bp64-seed0"]
+    assert set(context) == set(CONTEXT_FIELDS) - {"learning_rate"}
+
+
+def test_unknown_context_pools_with_unknown_and_with_nothing_else():
+    columns = {"n": [8, 16, 32], "C": [1, 1, 1], "model": [None, "m", None], "avg@4": [0.1, 0.2, 0.3]}
+    groups = RunSet.from_columns(columns).context_groups()
+    assert [run_ids for _, run_ids in groups] == [["n8-seed0", "n32-seed0"], ["n16-seed0"]]
+
+
+def test_context_groups_refuse_a_field_that_is_none(runs: RunSet):
+    with pytest.raises(RecordError, match="'learning_rat'; accepted"):
+        runs.context_groups(ignore=["learning_rat"])
+
+
+def test_filter_takes_values_collections_tests_and_expressions(runs: RunSet):
+    assert len(runs.filter(n=8)) == 3
+    assert len(runs.filter(group_size=8.0, metric="avg@4")) == 2
+    assert len(runs.filter(metric=["avg@4", "best@4"])) == len(runs)
+    assert len(runs.filter(C=lambda rollouts: rollouts > 10_000)) == 5
+    assert len(runs.filter(pl.col("value") > 0.75)) == 3
+    assert runs.filter(train_data=None) == runs
+    assert runs.filter(train_data=[None, "x"]) == runs
+
+
+def test_a_filter_that_leaves_nothing_is_refused_with_what_there_is(runs: RunSet):
+    with pytest.raises(RecordError, match="n = 9; group_size holds: 8, 32"):
+        runs.filter(n=9)
+    with pytest.raises(RecordError, match="no row meets"):
+        runs.filter(pl.col("value") > 2)
+    with pytest.raises(RecordError, match="'modle'.*\n.*'model'"):
+        runs.filter(modle="qwen")
+
+
+def test_concat_continues_a_run():
+    early = RunSet.from_columns({"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]})
+    late = RunSet.from_columns({"n": [8], "bp": [32], "step": [3], "avg@4": [0.3]})
+    for joined in (early.concat(late), late.concat(early)):
+        assert joined.series("avg@4")[0].value_T.tolist() == [0.1, 0.2, 0.3]
+
+
+def test_concat_refuses_interleaved_runs_of_one_name():
+    easy = RunSet.from_columns({"n": [8, 8], "C": [1, 10], "avg@4": [0.5, 0.6]})
+    hard = RunSet.from_columns({"n": [8, 8], "C": [2, 11], "avg@4": [0.0, 0.1]})
+    with pytest.raises(RecordError, match=r"'n8-seed0' is in table 1 \(rollouts 1 to 10\) and in table 2 \(rollouts 2"):
+        easy.concat(hard)
+    with pytest.raises(RecordError, match="overlapping"):
+        easy.concat(easy)
+
+
+def test_concat_with_last_takes_the_later_value():
+    old = RunSet.from_columns({"n": [8, 8], "C": [1, 10], "avg@4": [0.5, 0.6]})
+    new = RunSet.from_columns({"n": [8, 8], "C": [10, 20], "avg@4": [0.7, 0.8]})
+    (run,) = old.concat(new, on_duplicate="last").series("avg@4")
+    assert run.value_T.tolist() == [0.5, 0.7, 0.8]
+
+
+def test_concat_refuses_a_run_that_changed_its_configuration():
+    first = RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]}, run_id="a", model="x")
+    second = RunSet.from_columns({"n": [8], "C": [2], "avg@4": [0.5]}, run_id="a", model="y")
+    with pytest.raises(RecordError, match=r"run 'a': model changes from 'x' \(table 1\) to 'y' \(table 2\)"):
+        first.concat(second)
+
+
+def test_concat_spreads_context_known_in_one_part_only():
+    first = RunSet.from_columns({"n": [8], "C": [1], "avg@4": [0.5]}, run_id="a", model="x")
+    second = RunSet.from_columns({"n": [8], "C": [2], "avg@4": [0.5]}, run_id="a")
+    assert first.concat(second).runs()[0].context["model"] == "x"
+
+
+def test_to_pandas_keeps_values_and_marks_gaps(runs: RunSet):
+    frame = runs.concat(RunSet.from_columns({"n": [4], "C": [1], "avg@4": [0.1]})).to_pandas()
+    assert frame["problems_per_batch"].dtype == "Int64"
+    assert frame["group_size"].dtype == "int64"
+    assert frame["value"].tolist()[-1] == 0.1
+    assert RunSet.from_columns(frame.iloc[:-1]) == runs
+
+
+def test_dict_form_states_constant_columns_once(runs: RunSet):
+    raw = runs.to_dict()
+    assert raw["constants"]["model"] == "qwen"
+    assert set(raw["columns"]) == {"run_id", "group_size", "step", "rollouts", "metric", "value", "learning_rate"}
+
+
+def test_a_damaged_dict_is_refused(runs: RunSet):
+    with pytest.raises(RecordError, match="'columns' and 'constants'"):
+        RunSet.from_dict({"columns": {}})
+    raw = runs.to_dict()
+    raw["columns"]["value"].pop()
+    with pytest.raises(RecordError, match="unequal lengths"):
+        RunSet.from_dict(raw)
+
+
+def test_repr_tells_the_extent(runs: RunSet):
+    assert repr(runs) == (
+        "RunSet(2 runs, 6 evaluations; metrics avg@4, best@4; eval_sets validation; group sizes 8 to 32; "
+        "rollouts 5120 to 4.096e+04)"
+    )
+
+
+def test_pickling_keeps_the_table(runs: RunSet):
+    assert pickle.loads(pickle.dumps(runs)) == runs
+
+
+def test_equality_is_by_content(runs: RunSet):
+    assert runs != runs.filter(n=8)
+    assert runs != "runs"
+    assert runs == RunSet.from_columns(runs.to_polars())
+
+
+def test_changing_the_exported_frame_does_not_change_the_runs(runs: RunSet):
+    before = runs.to_dict()
+    frame = runs.to_polars()
+    frame[0, "value"] = 0.0
+    assert runs.to_dict() == before

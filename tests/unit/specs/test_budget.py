@@ -1,0 +1,75 @@
+"""A budget is one amount in one unit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs import UNITS, Budget
+
+SHORT_FORMS = {
+    "3M": ("rollouts", 3e6),
+    "3M rollouts": ("rollouts", 3e6),
+    "3 M rollouts": ("rollouts", 3e6),
+    "2.5e6": ("rollouts", 2.5e6),
+    "65_536": ("rollouts", 65536),
+    "200 gpu_hours": ("gpu_hours", 200),
+    "200 GPU-hours": ("gpu_hours", 200),
+    "1 gpu hour": ("gpu_hours", 1),
+    "200gpu_hours": ("gpu_hours", 200),
+    "1.5B tokens": ("tokens", 1.5e9),
+    "5 tokens": ("tokens", 5),
+    "$500": ("usd", 500),
+    "$ 1.5k": ("usd", 1500),
+    "500 usd": ("usd", 500),
+    "12.50 dollars": ("usd", 12.5),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), SHORT_FORMS.items())
+def test_short_forms_are_read(text: str, expected: tuple[str, float]) -> None:
+    budget = Budget.parse(text)
+    assert (budget.unit, budget.amount) == expected
+
+
+@pytest.mark.parametrize("value", [3_000_000, 3e6, "3M", Budget(rollouts=3_000_000)])
+def test_a_number_a_text_and_a_budget_mean_the_same(value: float | str | Budget) -> None:
+    assert Budget.parse(value) == Budget(rollouts=3_000_000)
+
+
+@pytest.mark.parametrize("text", ["", "lots", "3 apples", "$5 tokens", "-3", "0M", "3,000", "nan", "1e400", "3 3M"])
+def test_texts_without_an_amount_above_zero_are_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"received .*accepted"):
+        Budget.parse(text)
+
+
+@pytest.mark.parametrize("value", [0, -1, True, float("nan"), float("inf"), None, [3]])
+def test_values_that_are_no_amount_are_refused(value: object) -> None:
+    with pytest.raises(
+        SpecError, match=r"Budget(\.rollouts)?: received .*accepted: (numbers > 0|a number of rollouts)"
+    ):
+        Budget.parse(value)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_misspelt_unit_gets_a_close_match() -> None:
+    with pytest.raises(SpecError, match=r"Did you mean rollouts\?"):
+        Budget.parse("3M rolouts")
+
+
+def test_two_units_or_none_are_refused() -> None:
+    with pytest.raises(SpecError, match="received rollouts=3 and usd=4; accepted: exactly one of rollouts, tokens"):
+        Budget(rollouts=3, usd=4)
+    with pytest.raises(SpecError, match="received none of them"):
+        Budget(deadline_hours=5)
+
+
+@given(st.sampled_from(UNITS), st.floats(min_value=1e-6, max_value=1e15))
+def test_unit_and_amount_are_those_given(unit: str, amount: float) -> None:
+    budget = Budget.model_validate({unit: amount})
+    assert (budget.unit, budget.amount) == (unit, amount)
+    assert isinstance(budget.amount, float)
+
+
+def test_a_budget_prints_with_its_unit() -> None:
+    assert str(Budget(gpu_hours=1200.5, deadline_hours=24)) == "1,200.5 gpu-hours within 24 hours"
+    assert str(Budget.parse("3M")) == "3,000,000 rollouts"

@@ -1,0 +1,46 @@
+"""Which rollout batches fit the machines."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs import Hardware
+
+
+def test_one_gpu_and_no_limit_take_any_batch() -> None:
+    assert Hardware().divisor == 1
+    assert Hardware().refusal(7) is None
+
+
+def test_several_machine_sizes_need_a_common_multiple() -> None:
+    assert Hardware(gpus=(8, 12)).divisor == 24
+    assert Hardware.model_validate({"gpus": [4, 6]}).gpus == (4, 6)
+    assert Hardware(gpus=8).gpus == 8
+    assert Hardware(gpus=8).gpu_counts == (8,)
+
+
+def test_an_explicit_divisor_wins() -> None:
+    assert Hardware(gpus=8, divisible_by=2).divisor == 2
+
+
+def test_refusals_show_the_arithmetic() -> None:
+    hardware = Hardware(max_rollouts_per_batch=1024, gpus=24)
+    assert hardware.refusal(1056) == "1056 rollouts per batch > max_rollouts_per_batch = 1024"
+    assert hardware.refusal(256) == "256 rollouts per batch is not a multiple of 24 (rest 16)"
+    assert hardware.refusal(240) is None
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True), st.integers(1, 10**5))
+def test_a_batch_is_refused_exactly_when_some_machine_cannot_share_it_out(gpus: list[int], batch: int) -> None:
+    hardware = Hardware(gpus=tuple(gpus))
+    assert (hardware.refusal(batch) is None) == all(batch % count == 0 for count in gpus)
+    assert hardware.divisor == math.lcm(*gpus)
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 2.5, [], [8, 8], [8, 0], "many", True])
+def test_gpus_are_whole_numbers_without_repeats(gpus: object) -> None:
+    with pytest.raises(SpecError, match=r"Hardware\.gpus"):
+        Hardware.model_validate({"gpus": gpus})

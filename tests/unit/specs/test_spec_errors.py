@@ -1,0 +1,119 @@
+"""What every spec does alike: it is frozen, refuses unknown keys, and explains itself."""
+
+import pickle
+
+import pytest
+
+from isocompute_sdk.errors import IsoComputeError, SpecError
+from isocompute_sdk.specs import Allocation, Budget, Data, Evaluation, Hardware, Recipe, Study, Sweep, Throughput
+
+STUDY = {
+    "name": "s",
+    "model": "m",
+    "data": {"train": "t", "validation": "v", "reward": "r.py"},
+    "recipe": "easy",
+    "sweep": {"group_size": [8, 16], "problems_per_batch": 32, "rollouts": "1M"},
+}
+
+
+def complaint(**changes: object) -> str:
+    with pytest.raises(SpecError) as caught:
+        Study.model_validate({**STUDY, **changes})
+    return str(caught.value)
+
+
+def test_a_spec_error_is_a_value_error_and_survives_pickling() -> None:
+    with pytest.raises(ValueError, match="update_steps") as caught:
+        Allocation(group_size=8, problems_per_batch=32, update_steps=0)
+    assert isinstance(caught.value, IsoComputeError)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), copy.message, copy.hint) == (SpecError, caught.value.message, caught.value.hint)
+
+
+def test_nested_errors_carry_the_whole_path() -> None:
+    text = complaint(sweep={"group_size": [8, 3.5], "problems_per_batch": 32, "rollouts": "1M"})
+    assert text == "Study.sweep.group_size[1]: received 3.5; accepted: whole numbers >= 2"
+
+
+def test_an_unknown_key_gets_the_close_match_of_its_own_mapping() -> None:
+    text = complaint(evaluation={"every_step": 5})
+    assert "Study.evaluation.every_step: unknown key, received 5; accepted keys: every_steps, samples" in text
+    assert text.endswith("Did you mean every_steps?")
+
+
+@pytest.mark.parametrize(
+    ("spec", "key", "meant"),
+    [
+        (Allocation, "n", "group_size"),
+        (Recipe, "lr", "learning_rate_anchor"),
+        (Hardware, "B_max", "max_rollouts_per_batch"),
+    ],
+)
+def test_names_of_the_paper_and_of_other_frameworks_are_translated(spec: type, key: str, meant: str) -> None:
+    with pytest.raises(SpecError, match=rf"Did you mean {meant}\?"):
+        spec(**{key: 1})
+
+
+def test_a_missing_key_says_what_it_is() -> None:
+    text = complaint(data={"train": "t", "validation": "v"})
+    assert text.startswith("Study.data.reward: missing; it is: Reward function: path of a Python file")
+
+
+def test_all_problems_are_listed_at_once() -> None:
+    text = complaint(name="a/b", model=7, evaluation={"samples": 0})
+    assert text.startswith("Study: 3 problems\n")
+    assert "Study.model: received 7; accepted: text (Write it in quotes.)" in text
+    assert "Study.evaluation.samples: received 0; accepted: whole numbers >= 1" in text
+
+
+def test_a_long_list_of_problems_is_cut() -> None:
+    text = complaint(options={f"option{i}": None for i in range(30)})
+    assert text.startswith("Study: 30 problems\n")
+    assert text.endswith("and 20 more")
+
+
+def test_a_long_value_is_cut_in_the_middle() -> None:
+    assert len(complaint(name="x" * 10_000)) < 300
+
+
+@pytest.mark.parametrize("value", [3, None, "x", [1]])
+def test_a_section_that_is_no_mapping_says_which_keys_it_takes(value: object) -> None:
+    assert "accepted: a mapping with the keys train, validation, reward" in complaint(data=value)
+
+
+def test_fields_cannot_be_assigned() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Budget(rollouts=5).rollouts = 6  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_replace_validates_and_leaves_the_original_alone() -> None:
+    before = Allocation(group_size=8, problems_per_batch=32, update_steps=10)
+    assert before.replace(group_size="16").group_size == 16
+    assert before.group_size == 8
+    for change in ({"group_size": 1}, {"groups": 2}):
+        with pytest.raises(SpecError, match="Allocation.group"):
+            before.replace(**change)
+
+
+def test_model_copy_cannot_smuggle_a_wrong_value_in() -> None:
+    before = Allocation(group_size=8, problems_per_batch=32, update_steps=10)
+    assert before.model_copy() == before
+    assert before.model_copy(update={"seed": 3}).seed == 3
+    with pytest.raises(SpecError, match=r"Allocation\.seed: received -1"):
+        before.model_copy(update={"seed": -1})
+
+
+def test_json_text_is_validated_alike() -> None:
+    assert Budget.model_validate_json('{"rollouts": "3M"}') == Budget(rollouts=3_000_000)
+    with pytest.raises(SpecError, match="Budget: not valid JSON"):
+        Budget.model_validate_json("{")
+    with pytest.raises(SpecError, match="received -1"):
+        Budget.model_validate_json('{"rollouts": -1}')
+
+
+@pytest.mark.parametrize(
+    "spec", [Allocation, Budget, Data, Evaluation, Hardware, Recipe, Study, Sweep, Throughput], ids=lambda s: s.__name__
+)
+def test_every_field_is_documented(spec: type[Study]) -> None:
+    undocumented = [name for name, field in spec.model_fields.items() if not field.description]
+    assert undocumented == []

@@ -1,0 +1,126 @@
+"""A study expands to complete runs, and refuses batches that cannot run."""
+
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs import Budget, Data, Evaluation, Hardware, Recipe, RunSpec, Study, Sweep
+
+DATA = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=6000)
+SWEEP = Sweep(group_size=(8, 16), problems_per_batch=(32, 64), update_steps=50, seeds=(0, 1))
+
+
+def study(**changes: object) -> Study:
+    base: dict[str, object] = {"name": "s", "model": "m", "data": DATA, "recipe": "hard", "sweep": SWEEP}
+    return Study.model_validate({**base, **changes})
+
+
+def run(**changes: object) -> RunSpec:
+    base: dict[str, object] = {
+        "run_id": "r",
+        "model": "m",
+        "data": DATA,
+        "recipe": "easy",
+        "group_size": 8,
+        "problems_per_batch": 32,
+        "update_steps": 100,
+    }
+    return RunSpec.model_validate({**base, **changes})
+
+
+def test_every_run_inherits_the_study() -> None:
+    shared = {
+        "evaluation": Evaluation(samples=16),
+        "hardware": Hardware(gpus=8),
+        "backend": "verl",
+        "options": {"nodes": 2},
+    }
+    runs = study(**shared, output_dir="out/").expand()
+    assert len(runs) == 8
+    for one in runs:
+        assert (one.model, one.data, one.recipe) == ("m", DATA, Recipe.preset("hard"))
+        assert {name: getattr(one, name) for name in shared} == shared
+        assert one.output_dir == f"out/s/{one.run_id}"
+
+
+@given(st.lists(st.integers(2, 99), min_size=1, max_size=4, unique=True), st.sets(st.integers(0, 9), min_size=1))
+def test_run_ids_are_unique_and_safe_as_folder_names(group_size: list[int], seeds: set[int]) -> None:
+    sweep = {"group_size": group_size, "problems_per_batch": [1, 11], "update_steps": 1, "seeds": [*seeds]}
+    ids = [one.run_id for one in study(sweep=sweep).expand()]
+    assert len({*ids}) == len(ids)
+    assert all(re.fullmatch(r"n\d+-bp\d+-seed\d+", run_id) for run_id in ids)
+
+
+def test_a_study_without_sweep_says_so_when_expanded() -> None:
+    with pytest.raises(SpecError, match="study 's' has no sweep"):
+        study(sweep=None).expand()
+
+
+@pytest.mark.parametrize("budget", ["3M", 3_000_000, {"rollouts": "3M"}, Budget(rollouts=3_000_000)])
+def test_a_budget_may_be_written_short(budget: object) -> None:
+    assert study(budget=budget).budget == Budget(rollouts=3_000_000)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "why"),
+    [
+        ({"gpus": 24}, "256 rollouts per batch is not a multiple of 24"),
+        ({"max_rollouts_per_batch": 512}, "1024 rollouts per batch > max_rollouts_per_batch = 512"),
+    ],
+)
+def test_a_sweep_with_batches_that_the_hardware_cannot_take_is_refused(hardware: object, why: str) -> None:
+    with pytest.raises(SpecError, match=rf"Study\.sweep: group_size = \d+ with problems_per_batch = \d+: {why}"):
+        study(hardware=hardware)
+
+
+def test_a_batch_that_cannot_be_cut_into_updates_is_refused() -> None:
+    with pytest.raises(SpecError, match="cannot be cut into updates_per_batch = 3 parts"):
+        study(recipe={"updates_per_batch": 3})
+    with pytest.raises(SpecError, match=r"RunSpec: .*256 rollouts per batch cannot be cut"):
+        run(recipe={"updates_per_batch": 3})
+
+
+def test_a_run_multiplies_out_and_follows_the_learning_rate_rule() -> None:
+    one = run(group_size=128)
+    assert (one.rollouts_per_batch, one.rollouts, one.learning_rate) == (4096, 409_600, 2e-6)
+
+
+@pytest.mark.parametrize("run_id", ["", ".", "..", "a/b", "a b", "-rf", "a\nb", "x" * 129, "ä", "$(id)"])
+def test_a_run_id_that_is_unsafe_on_a_command_line_is_refused(run_id: str) -> None:
+    with pytest.raises(SpecError, match=r"RunSpec\.run_id: received"):
+        run(run_id=run_id)
+
+
+@pytest.mark.parametrize("model", ["", "  ", "a\nb", "a\0b", "a\u2028b", None, 3])
+def test_text_is_one_line_and_not_empty(model: object) -> None:
+    with pytest.raises(SpecError, match=r"RunSpec\.model: received"):
+        run(model=model)
+
+
+def test_options_keep_their_types() -> None:
+    options = {"a": 1, "b": 1.0, "c": True, "d": "1", "e-f.g": "two\nlines"}
+    kept = run(options=options).options
+    assert kept == options
+    assert [type(value) for value in kept.values()] == [int, float, bool, str, str]
+
+
+@pytest.mark.parametrize("value", [None, [1], {"a": 1}, float("nan"), 10**400, "nul\0"])
+def test_options_are_scalars(value: object) -> None:
+    with pytest.raises(SpecError, match=r"RunSpec\.options\.x: received"):
+        run(options={"x": value})
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "1a", "a=b"])
+def test_option_names_are_plain(name: str) -> None:
+    with pytest.raises(SpecError, match="accepted: option names"):
+        run(options={name: 1})
+
+
+def test_specs_survive_pickling_and_json() -> None:
+    whole = study(budget="$5", hardware={"gpus": [4, 8]}, options={"a": True})
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    assert Study.model_validate_json(whole.model_dump_json()) == whole

@@ -1,0 +1,40 @@
+"""Seconds, GPU-hours, tokens and money follow from one overhead and one rate."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs import Throughput
+
+SPEED = Throughput(
+    step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5
+)
+
+
+def test_costs_of_a_worked_example() -> None:
+    assert SPEED.step_seconds(4096) == 84.0
+    assert SPEED.wall_hours(4096, 150) == 3.5
+    assert SPEED.gpu_hours(4096, 150) == 28.0
+    assert SPEED.usd(4096, 150) == 70.0
+    assert SPEED.tokens(1000) == 1.5e6
+
+
+@given(st.integers(1, 10**5), st.integers(1, 10**4))
+def test_fewer_larger_steps_never_cost_more_for_the_same_rollouts(batch: int, steps: int) -> None:
+    assert SPEED.gpu_hours(2 * batch, steps) <= SPEED.gpu_hours(batch, 2 * steps)
+
+
+def test_unknown_price_and_length_are_named_when_they_are_needed() -> None:
+    bare = Throughput(step_overhead_seconds=0, rollouts_per_second=64)
+    with pytest.raises(SpecError, match="usd_per_gpu_hour is None"):
+        bare.usd(256, 10)
+    with pytest.raises(SpecError, match="tokens_per_rollout is None"):
+        bare.tokens(256)
+
+
+def test_a_rate_of_zero_and_a_negative_overhead_are_refused() -> None:
+    with pytest.raises(SpecError, match="rollouts_per_second: received 0; accepted: numbers > 0"):
+        Throughput(step_overhead_seconds=0, rollouts_per_second=0)
+    with pytest.raises(SpecError, match="step_overhead_seconds: received -1; accepted: numbers >= 0"):
+        Throughput(step_overhead_seconds=-1, rollouts_per_second=1)

@@ -1,0 +1,171 @@
+"""Reading YAML: the plain subset, the line of every complaint, and files that are not what they should be."""
+
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs import Budget, Study, Sweep, load_spec, load_study, parse_spec
+from isocompute_sdk.specs.yaml_reader import read_yaml
+
+STUDY = """\
+# a comment
+name: demo
+model: Qwen/Qwen2.5-7B-Instruct
+data:
+  train: train.jsonl
+  validation: validation.jsonl
+  reward: reward.py
+recipe: {preset: easy, kl_coef: 2e-3}
+sweep:
+  problems_per_batch: [32, 64]
+  rollouts: 3M
+  group_size: [8, 16]
+  seeds:
+    - 0
+    - 1
+budget: 65_536
+options:
+  nodes: 2
+"""
+
+
+def complaint(text: str, spec: type = Study) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, spec, source="study.yaml")
+    return str(caught.value)
+
+
+def test_a_study_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + STUDY.replace("\n", "\r\n").encode())
+    study = load_study(path)
+    assert study == parse_spec(STUDY, Study)
+    assert study.sweep == Sweep(
+        group_size=(8, 16), problems_per_batch=(32, 64), rollouts=3_000_000, update_steps=None, seeds=(0, 1)
+    )
+    assert (study.budget, study.recipe.kl_coef, study.options) == (Budget(rollouts=65_536), 0.002, {"nodes": 2})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("[8, 16]", "3.5", "study.yaml:12: sweep.group_size: received 3.5; accepted: whole numbers >= 2"),
+        ("[8, 16]", "[8, 1]", "study.yaml:12: sweep.group_size[1]: received 1; accepted: whole numbers >= 2"),
+        ("- 1\n", "- x\n", "study.yaml:15: sweep.seeds[1]: received 'x'; accepted: whole numbers >= 0"),
+        ("3M", "yes", "study.yaml:11: sweep.rollouts: received 'yes'; accepted: whole numbers >= 1"),
+        ("3M", "true", "study.yaml:11: sweep.rollouts: received True; accepted: whole numbers >= 1"),
+        ("3M", ".nan", "study.yaml:11: sweep.rollouts: received nan; accepted: whole numbers >= 1"),
+        ("rollouts: 3M", "rolouts: 3M", "study.yaml:11: sweep.rolouts: unknown key, received '3M'"),
+        ("  rollouts: 3M\n", "", "study.yaml:9: sweep: received neither rollouts nor update_steps"),
+        ("3M", "100", "study.yaml:11: sweep.rollouts: group_size = 16 with problems_per_batch = 64 takes 16 * 64"),
+        ("preset: easy", "preset: eazy", "study.yaml:8: recipe.preset: received 'eazy'; accepted presets: easy"),
+        ("kl_coef: 2e-3", "kl_coef: -1", "study.yaml:8: recipe.kl_coef: received -1; accepted: numbers >= 0"),
+        ("65_536", "3 apples", "study.yaml:16: budget: received '3 apples'; accepted units: rollouts"),
+        ("65_536", "-5", "study.yaml:16: budget.rollouts: received -5; accepted: numbers > 0"),
+        ("nodes: 2", "nodes: [2]", "study.yaml:18: options.nodes: received [2]; accepted: text, a number"),
+        ("name: demo", "name: 2024", "study.yaml:2: name: received 2024; accepted: text"),
+        ("  reward: reward.py\n", "", "study.yaml:4: data.reward: missing; it is: Reward function"),
+        ("name: demo\n", "", "study.yaml:1: name: missing; it is: Name of the study"),
+    ],
+)
+def test_an_error_names_file_line_field_value_and_what_is_accepted(before: str, after: str, expected: str) -> None:
+    assert STUDY.count(before) == 1
+    assert complaint(STUDY.replace(before, after)).startswith(expected)
+
+
+def test_several_errors_are_listed_with_a_line_each() -> None:
+    text = complaint(STUDY.replace("[8, 16]", "1").replace("name: demo", "nam: demo"))
+    assert text.startswith("study.yaml: 3 problems\n")
+    assert "study.yaml:2: nam: unknown key, received 'demo'; accepted keys: name, model" in text
+    assert "(Did you mean name?)" in text
+    assert "study.yaml:12: sweep.group_size: received 1" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rollouts: &x 3", "study.yaml:1: anchor &x; anchors are not read"),
+        ("rollouts: 3\ntokens: *x", "study.yaml:2: alias *x; aliases are not read"),
+        ("<<: {rollouts: 3}", "study.yaml:1: merge key <<; merging is not read"),
+        ("rollouts: 3\nrollouts: 4", "study.yaml:2: rollouts is given twice, first in line 1"),
+        ("rollouts: !!int 3", "study.yaml:1: tag tag:yaml.org,2002:int; tags are not read"),
+        ("rollouts: !python/object 3", "study.yaml:1: tag !python/object; tags are not read"),
+        ("!!map {rollouts: 3}", "study.yaml:1: tag tag:yaml.org,2002:map; tags are not read"),
+        ("rollouts: 3\n---\nrollouts: 4", "study.yaml:2: a second document starts here"),
+        ("rollouts: 3\n? [a]\n: 4", "study.yaml:2: received ['a'] as a key; accepted: text"),
+        ("\n3: 4", "study.yaml:2: received 3 as a key; accepted: text"),
+        ("rollouts: 3\n\ttokens: 4", "study.yaml:2: not valid YAML: "),
+        ("a: b: c", "study.yaml:1: not valid YAML: "),
+        ("rollouts: [3", "study.yaml:1: not valid YAML: "),
+        ('rollouts: "3', "study.yaml:1: not valid YAML: "),
+        ("a: 1\nrollouts: \x00", "study.yaml:2: not valid YAML: character '\\x00' is not allowed"),
+        ("", "study.yaml:1: empty; accepted: a mapping"),
+        ("# nothing but a comment", "study.yaml:1: empty; accepted: a mapping"),
+        ("[1, 2]", "study.yaml:1: Budget: received [1, 2]; accepted: "),
+        ("[" * 50 + "]" * 50, "study.yaml:1: nested more than 20 levels deep"),
+        ("[" * 5000, "study.yaml:1: nested more than 20 levels deep"),
+    ],
+)
+def test_yaml_that_says_something_else_than_it_shows_is_refused(text: str, expected: str) -> None:
+    assert expected.removesuffix("; accepted: ") in complaint(text, Budget)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-3", -3),
+        ("65_536", 65536),
+        ("1e-6", 1e-6),
+        ("2.5e6", 2.5e6),
+        (".5", 0.5),
+        ("-.5e+3", -500.0),
+        ("1.", 1.0),
+        ("-.inf", float("-inf")),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("3M", "3M"),
+        ("2024-01-01", "2024-01-01"),
+        ("12:30:45", "12:30:45"),
+        ("0x1F", "0x1F"),
+        ("1__0", "1__0"),
+        ("9" * 5000, "9" * 5000),
+        ("'3'", "3"),
+        ('"true"', "true"),
+        ("|-\n  two\n  lines", "two\nlines"),
+    ],
+)
+def test_scalars_have_the_type_they_look_like(text: str, value: object) -> None:
+    read = read_yaml(f"key: {text}", "x").data
+    assert read == {"key": value}
+    assert isinstance(read, dict)
+    assert type(read["key"]) is type(value)
+
+
+def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no such file: .*absent\.yaml"):
+        load_study(tmp_path / "absent.yaml")
+    with pytest.raises(SpecError, match="cannot be read"):
+        load_study(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
+    with pytest.raises(SpecError, match="is not UTF-8 text"):
+        load_study(tmp_path / "latin.yaml")
+
+
+def test_a_file_cut_in_the_middle_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "cut.yaml"
+    path.write_text(STUDY[: STUDY.index("recipe")], encoding="utf-8")
+    with pytest.raises(SpecError, match=r"cut\.yaml:1: recipe: missing"):
+        load_study(path)
+
+
+def test_any_spec_type_can_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "budget.yaml"
+    path.write_text("gpu_hours: 1.2k\ndeadline_hours: 48\n", encoding="utf-8")
+    assert load_spec(path, Budget) == Budget(gpu_hours=1200, deadline_hours=48)

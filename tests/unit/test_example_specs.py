@@ -1,0 +1,69 @@
+"""Every file in specs/ loads, and expands to the grid it stands for."""
+
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.specs import RunSpec, dump_spec, load_study, parse_spec
+from isocompute_sdk.specs.study import Study
+
+FOLDER = Path(__file__).parents[2] / "specs"
+FILES = sorted(FOLDER.glob("*.yaml"))
+GROUP_SIZES = [2**e for e in range(3, 12)]
+PROBLEMS = [2**e for e in range(5, 11)]
+
+
+def cells(name: str) -> set[tuple[int, int]]:
+    return {(run.group_size, run.problems_per_batch) for run in load_study(FOLDER / name).expand()}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_loads_expands_and_survives_being_written(path: Path) -> None:
+    study = load_study(path)
+    runs = study.expand()
+    assert len({run.run_id for run in runs}) == len(runs) >= 3
+    assert all(isinstance(run, RunSpec) and run.update_steps >= 20 for run in runs)
+    assert parse_spec(dump_spec(study), Study) == study
+
+
+def test_all_four_examples_are_there() -> None:
+    assert [path.stem for path in FILES] == ["paper_easy", "paper_fixed_batch", "paper_hard", "quick"]
+
+
+def test_easy_sweep_is_the_papers_grid_up_to_65536_rollouts() -> None:
+    expected = {(n, bp) for n in GROUP_SIZES for bp in PROBLEMS if n * bp <= 65_536}
+    assert cells("paper_easy.yaml") == expected
+    assert len(expected) == 39
+
+
+def test_hard_sweep_is_the_papers_grid_up_to_16384_rollouts() -> None:
+    expected = {(n, bp) for n in GROUP_SIZES for bp in PROBLEMS if n * bp <= 16_384}
+    assert cells("paper_hard.yaml") == expected
+    assert len(expected) == 27
+
+
+def test_fixed_batch_sweep_holds_three_batches_down_to_eight_problems() -> None:
+    expected = {(n, bp) for n in GROUP_SIZES for bp in [8, 16, *PROBLEMS] if n * bp in {4096, 8192, 16_384}}
+    assert cells("paper_fixed_batch.yaml") == expected
+    assert {bp for _, bp in expected} >= {8, 16}
+
+
+def test_every_run_of_a_paper_sweep_spends_its_rollouts_but_for_less_than_one_step() -> None:
+    for run in load_study(FOLDER / "paper_easy.yaml").expand():
+        assert 0 <= 4_000_000 - run.rollouts < run.rollouts_per_batch
+
+
+def test_paper_examples_use_the_recipe_of_their_difficulty() -> None:
+    easy, hard = load_study(FOLDER / "paper_easy.yaml").recipe, load_study(FOLDER / "paper_hard.yaml").recipe
+    assert (easy.kl_coef, easy.entropy_coef, easy.min_problems_per_batch) == (1e-3, 1e-3, 32)
+    assert (hard.kl_coef, hard.entropy_coef, hard.min_problems_per_batch) == (0, 0, 64)
+    assert "user" not in {*easy.sources().values(), *hard.sources().values()}
+
+
+def test_quick_sweep_is_three_short_runs() -> None:
+    runs = load_study(FOLDER / "quick.yaml").expand()
+    assert [(run.run_id, run.update_steps) for run in runs] == [
+        ("n4-bp32-seed0", 160),
+        ("n8-bp32-seed0", 80),
+        ("n16-bp32-seed0", 40),
+    ]
