@@ -289,7 +289,7 @@ def _paths(run: RunSpec) -> list[Note]:
         if value == "~" or value.startswith("~/"):
             message = f"{field} = {value!r}: '~' is not expanded here. Write the folder out, or a relative path."
             notes.append(Note("home-not-expanded", "refuse", message))
-    bad = [mark for mark in MISREAD_IN_PATHS if mark in run_folder(run)]
+    bad = [mark for mark in MISREAD_IN_PATHS if mark in run.output_dir]
     if bad:
         message = (
             f"output_dir = {run.output_dir!r} holds {', '.join(map(repr, bad))}: OpenRLHF splits paths at ',' and '@', "

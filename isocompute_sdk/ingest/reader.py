@@ -64,7 +64,7 @@ def read_runs(
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
     files = find_files(path, format)
-    request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), dict(runs or {}))
+    request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), _described(runs or {}))
     loaded = [_load(file, request) for file in files]
     _check_all_used(loaded, request)
     frames: list[pl.DataFrame] = []
@@ -125,27 +125,39 @@ def _with_run_columns(
     """Add what `runs=` says about each run as columns."""
     if not runs:
         return table, frozenset()
-    canon = {canonical(rename.get(name, name)): name for name in table.columns}
-    if "run_id" not in canon:
+    names = {canonical(rename.get(name, name)): name for name in table.columns}
+    if "run_id" not in names:
         raise RecordError(
             f"{path} has no column run_id to find the runs of runs= by; it has: {', '.join(table.columns)}",
             "Drop runs=, and give what holds for all rows as arguments, e.g. group_size=8.",
         )
-    ids = [str(run) for run in table.columns[canon["run_id"]]]
+    ids = [str(run) for run in table.columns[names["run_id"]]]
     strangers = sorted(set(ids) - set(runs))
     if strangers:
         raise RecordError(
             f"{path}: run {strangers[0]!r} is not in runs=; received runs: {', '.join(map(repr, runs))}",
             f"{did_you_mean(strangers[0], list(runs))}Describe every run of the file.",
         )
-    added: dict[str, list[object]] = {}
-    for field in dict.fromkeys(field for values in runs.values() for field in values):
-        name = canonical(field) or field
-        check_fields([name], PER_RUN, "field in runs=")
-        if name in canon or name in added:
-            raise RecordError(f"{path}: {name} is given twice, in runs= and in the file", "Give it once.")
-        added[name] = [runs[run].get(field) for run in ids]
+    told = {field: None for values in runs.values() for field in values}
+    for field in told:
+        if field in names:
+            raise RecordError(f"{path}: {field} is given twice, in runs= and in the file", "Give it once.")
+    added = {field: [runs[run].get(field) for run in ids] for field in told}
     return RawTable({**table.columns, **added}, table.locate), frozenset(ids)
+
+
+def _described(runs: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    """What `runs=` says, with canonical column names."""
+    described: dict[str, dict[str, object]] = {}
+    for run, values in runs.items():
+        fields = [canonical(field) or field for field in values]
+        check_fields(fields, PER_RUN, f"field of run {run!r} in runs=")
+        if len(set(fields)) < len(fields):
+            raise RecordError(
+                f"run {run!r} in runs=: received {', '.join(values)}; accepted: each column once", "Give it once."
+            )
+        described[run] = dict(zip(fields, values.values(), strict=True))
+    return described
 
 
 def _check_all_used(loaded: Sequence[_Loaded], request: _Request) -> None:

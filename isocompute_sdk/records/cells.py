@@ -70,7 +70,8 @@ def to_series(name: str, values: object) -> pl.Series:
                 f"column {name}: received an array of shape {values.shape}; accepted: one dimension",
                 "Give one array per column.",
             )
-        return pl.Series(name, values) if values.dtype.kind in "iuf" else _from_items(name, values.tolist())
+        plain = values.dtype.kind in "iuf" and not np.ma.isMaskedArray(values)
+        return pl.Series(name, np.array(values)) if plain else _from_items(name, values.tolist())
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise RecordError(
             f"column {name}: received {values!r}; accepted: a list or array with one entry per row",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.cells import Source, require, to_numbers, typed
+from isocompute_sdk.records.cells import Source, require, typed
 from isocompute_sdk.records.naming import Named, Options
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
             f"known: {schema.known_names()}; any other column must be a numeric metric",
             f"{schema.did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
         )
-    return to_numbers(series, name, source, "finite numbers")
+    return series
 
 
 def _melt(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], source: Source) -> pl.DataFrame:

@@ -93,14 +93,15 @@ def _as_mapping(table: object) -> dict[str, object]:
     if isinstance(table, Mapping):
         mapping = cast(Mapping[object, object], table)
         return {str(name): values for name, values in mapping.items()}
-    names = getattr(table, "columns", None)
-    if names is None or not hasattr(table, "__getitem__"):
+    # Both frames have these two; a lazy frame or an Arrow table, which cannot be read by column, has not.
+    if not (hasattr(table, "columns") and hasattr(table, "to_dict")):
         raise RecordError(
             f"received a {type(table).__name__}; accepted: a mapping from column name to values, or a "
             "polars or pandas frame",
             'Give the columns by name: RunSet.from_columns({"n": [...], "C": [...], "avg@4": [...]}).',
         )
-    return {str(name): cast(Any, table)[name] for name in names}
+    frame = cast(Any, table)
+    return {str(name): frame[name] for name in frame.columns}
 
 
 def _check_lengths(table: Mapping[str, pl.Series], written: Mapping[str, str]) -> None:

@@ -42,7 +42,7 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Complete rollouts from step * n * B_p and step from rollouts; refuse rows where they disagree."""
     import polars as pl
 
-    batch = (pl.col("group_size") * pl.col("problems_per_batch")).cast(pl.Float64)
+    batch = pl.col("group_size").cast(pl.Float64) * pl.col("problems_per_batch").cast(pl.Float64)
     expected = pl.col("step") * batch
     slack = pl.max_horizontal(pl.col("rollouts") * STEP_TOLERANCE, pl.lit(1.0))
     wrong = frame.select(((pl.col("rollouts") - expected).abs() > slack).fill_null(False)).to_series()

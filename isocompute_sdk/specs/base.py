@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
+from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.problems import Place, explain, problem
 from isocompute_sdk.specs.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
@@ -29,6 +30,17 @@ class Spec(BaseModel):
     # Without this mark pydantic would build nested specs through __init__ too, and the SpecError raised there
     # would hide the path of the field inside the outer spec.
     __init__.__pydantic_base_init__ = True  # pyright: ignore[reportFunctionMemberAccess]
+
+    if not TYPE_CHECKING:  # A type checker that saw these would believe that any attribute can be assigned.
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise SpecError(
+                f"{type(self).__name__}.{name} cannot be assigned: specs do not change",
+                f"Make a changed copy with .replace({name}=...).",
+            )
+
+        def __delattr__(self, name: str) -> None:
+            raise SpecError(f"{type(self).__name__}.{name} cannot be deleted: specs do not change")
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from typing import Any, Literal, Self, cast
 
@@ -100,7 +101,7 @@ _UNIT_WORDS: dict[str, Unit] = {
 def _short_form(value: object) -> dict[str, object]:
     """The mapping that a number or a text stands for."""
     found = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
-    if value is not None and not isinstance(value, str):
+    if isinstance(value, numbers.Real):
         return {"rollouts": value}
     if found is None:
         raise problem(accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'")

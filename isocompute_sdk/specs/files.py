@@ -58,5 +58,15 @@ def parse_spec(text: str, type: type[SpecType], source: str = "<text>") -> SpecT
 
 
 def dump_spec(spec: Spec) -> str:
-    """The spec as YAML that `load_spec` reads back to an equal one; fields that are None are left out."""
-    return write_yaml(spec.model_dump(mode="json", exclude_none=True))
+    """The spec as YAML that `load_spec` reads back to an equal one; fields that are None by default are left out."""
+    return write_yaml(_without_empty(spec))
+
+
+def _without_empty(spec: Spec) -> dict[str, object]:
+    """The fields as plain data, less those that are None by default anyway."""
+    data: dict[str, object] = {}
+    for name, field in type(spec).model_fields.items():
+        value = getattr(spec, name)
+        if value is not None or field.default is not None:
+            data[name] = _without_empty(value) if isinstance(value, Spec) else value
+    return data

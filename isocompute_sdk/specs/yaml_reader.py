@@ -86,8 +86,9 @@ def read_yaml(text: str, source: str) -> Document:
         raise SpecError(f"{source}:{line}: not valid YAML: {what}", "Check indentation, colons and quotes.") from error
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
+        character = chr(error.character) if isinstance(error.character, int) else error.character
         raise SpecError(
-            f"{source}:{line}: not valid YAML: character {show(error.character)} is not allowed",
+            f"{source}:{line}: not valid YAML: character {show(character)} is not allowed",
             "Remove it, or write it as an escape in double quotes.",
         ) from error
     except YAMLError as error:

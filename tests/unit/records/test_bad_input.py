@@ -3,6 +3,8 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
@@ -14,6 +16,8 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "no columns": ({}, {}, ["table is empty", "no rows"]),
     "no rows": ({name: [] for name in GOOD}, {}, ["table is empty", "n, bp, C, avg@4"]),
     "not a table": ([1, 2], {}, ["list", "mapping"]),
+    "a lazy frame": (pl.LazyFrame(GOOD), {}, ["LazyFrame", "polars or pandas frame"]),
+    "a frame with a column twice": (pd.DataFrame([[1, 2]], columns=["n", "n"]), {}, ["n", "more than once"]),
     "unequal lengths": ({**GOOD, "C": [1, 2, 3]}, {}, ["n 2", "C 3"]),
     "a scalar": ({**GOOD, "n": 8}, {}, ["column n", "received 8", "from_columns(..., n=...)"]),
     "two dimensions": ({**GOOD, "n": np.ones((2, 2))}, {}, ["column n", "(2, 2)", "one dimension"]),

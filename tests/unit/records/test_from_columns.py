@@ -126,6 +126,18 @@ def test_lists_arrays_and_frames_read_alike():
     assert RunSet.from_columns(pd.DataFrame(WIDE)) == expected
 
 
+def test_masked_cells_of_an_array_were_not_measured():
+    masked = np.ma.array(WIDE["avg@4"], mask=[False, True, False])
+    assert len(RunSet.from_columns({**WIDE, "avg@4": masked})) == 2
+
+
+def test_later_changes_to_the_arrays_do_not_reach_the_runs():
+    values = np.array(WIDE["avg@4"])
+    runs = RunSet.from_columns({**WIDE, "avg@4": values})
+    values[:] = 0
+    assert runs == RunSet.from_columns(WIDE)
+
+
 def test_nan_in_a_pandas_frame_means_not_measured():
     frame = pd.DataFrame({**WIDE, "best@4": [None, 0.7, float("nan")], "model": ["a", None, pd.NA]})
     runs = RunSet.from_columns(frame, run_id="x", ignore=["n"], group_size=8, on_duplicate="last")

@@ -101,7 +101,7 @@ def test_a_filter_that_leaves_nothing_is_refused_with_what_there_is(runs: RunSet
         runs.filter(n=9)
     with pytest.raises(RecordError, match="no row meets"):
         runs.filter(pl.col("value") > 2)
-    with pytest.raises(RecordError, match="'modle'.*\n.*'model'"):
+    with pytest.raises(RecordError, match=r"'modle'.*\n.*'model'"):
         runs.filter(modle="qwen")
 
 
@@ -119,6 +119,13 @@ def test_concat_refuses_interleaved_runs_of_one_name():
         easy.concat(hard)
     with pytest.raises(RecordError, match="overlapping"):
         easy.concat(easy)
+
+
+def test_concat_refuses_a_step_that_is_in_both_tables():
+    first = RunSet.from_columns({"n": [8], "bp": [32], "step": [10], "C": [2560], "avg@4": [0.5]})
+    second = RunSet.from_columns({"n": [8], "bp": [32], "step": [10], "C": [2561], "avg@4": [0.6]})
+    with pytest.raises(RecordError, match="table 2 repeats table 1: run 'n8-bp32-seed0', step 10"):
+        first.concat(second)
 
 
 def test_concat_with_last_takes_the_later_value():

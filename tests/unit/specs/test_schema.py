@@ -1,5 +1,6 @@
 """The JSON schema accepts what the loader accepts, and catches plain mistakes."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ VALID: dict[str, Any] = {
 }
 
 
+@functools.cache
 def validator(type: type[Spec] = Study) -> Any:
     schema = json_schema(type)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -85,6 +87,6 @@ def test_other_specs_have_schemas_with_their_short_forms() -> None:
 
 def test_schema_documents_fields_and_sources_for_editors() -> None:
     definitions = json_schema()["$defs"]
-    tis_cap = definitions["Recipe"]["properties"]["tis_cap"]
+    tis_cap = definitions["Recipe"]["anyOf"][-1]["properties"]["tis_cap"]
     assert tis_cap["source"] == "assumed"
     assert "truncated importance weight" in tis_cap["description"]

@@ -50,7 +50,9 @@ STUDIES = st.fixed_dictionaries(
     {
         "name": NAMES,
         "model": LINES,
-        "data": st.fixed_dictionaries({"train": LINES, "validation": LINES, "reward": LINES}, optional={"prompt_key": LINES}),
+        "data": st.fixed_dictionaries(
+            {"train": LINES, "validation": LINES, "reward": LINES}, optional={"prompt_key": LINES}
+        ),
         "recipe": RECIPES,
     },
     optional={
@@ -58,11 +60,13 @@ STUDIES = st.fixed_dictionaries(
         "budget": st.sampled_from(["rollouts", "tokens", "gpu_hours", "usd"]).flatmap(
             lambda unit: st.fixed_dictionaries({unit: AMOUNTS}, optional={"deadline_hours": st.floats(0.1, 1e3)})
         ),
-        "throughput": st.fixed_dictionaries({"step_overhead_seconds": st.floats(0, 1e3), "rollouts_per_second": AMOUNTS}),
+        "throughput": st.fixed_dictionaries(
+            {"step_overhead_seconds": st.floats(0, 1e3), "rollouts_per_second": AMOUNTS}
+        ),
         "evaluation": st.fixed_dictionaries({"n_problems": st.none() | st.integers(1, 10**4)}),
         "options": OPTIONS,
     },
-)  # fmt: skip
+)
 
 
 @settings(deadline=None)

@@ -1,0 +1,250 @@
+"""From a problem file to the exact rows of a run, and what is said about files that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocompute_openrlhf.payload import prepare_rows
+
+Prepare = Callable[..., Path]
+REWARD = "def reward(prompt, response, answer):\n    return float(response == answer)\n"
+
+
+def write_jsonl(path: Path, rows: list[Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def problems(count: int, name: str = "p") -> list[dict[str, Any]]:
+    return [{"id": f"{name}{i}", "prompt": f"what is {name}{i}?", "answer": i} for i in range(count)]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def prepare(tmp_path: Path) -> Prepare:
+    """Write inputs and a request, prepare the run folder and return it."""
+    folder = tmp_path / "run"
+
+    def run(train: Any = None, validation: Any = None, *, reward: str = REWARD, **request: Any) -> Path:
+        folder.mkdir(exist_ok=True)
+        for name, rows in {"train": train or problems(6), "validation": validation or problems(3, "v")}.items():
+            path = tmp_path / f"{name}.jsonl"
+            path.write_text(rows) if isinstance(rows, str) else write_jsonl(path, rows)
+        (tmp_path / "reward.py").write_text(reward)
+        data = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
+        data |= {"prompt_key": None, "answer_key": None, "n_problems": None} | request.pop("data", {})
+        defaults = {"framework_version": "0.11.2", "problems_per_batch": 4, "update_steps": 5, "seed": 0, "nodes": 1}
+        defaults |= {"validation_problems": None, "chat_template": True}
+        (folder / "request.json").write_text(json.dumps(defaults | {"data": data} | request))
+        prepare_rows.prepare(folder, tmp_path)
+        return folder
+
+    return run
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_whole_epochs_hold_every_problem_once_and_the_rest_at_most_once(count: int, rows: int, seed: int) -> None:
+    order = list(prepare_rows.epoch_orders(count, rows, seed))
+    assert len(order) == rows
+    for start in range(0, rows, count):
+        epoch = order[start : start + count]
+        assert len(set(epoch)) == len(epoch)
+        assert set(epoch) <= set(range(count))
+
+
+def test_there_are_exactly_as_many_rows_as_prompts_are_consumed(prepare: Prepare) -> None:
+    rows = read(prepare(problems(6), problems_per_batch=4, update_steps=5) / "train_rows.jsonl")
+    assert len(rows) == 20
+    labels = [json.loads(row["label"]) for row in rows]
+    counts = Counter(label["id"] for label in labels)
+    assert set(counts.values()) <= {3, 4}
+    for row, label in zip(rows, labels, strict=True):
+        assert set(label) == {"id", "split", "answer"}
+        assert label["split"] == row["datasource"] == "train"
+        assert row["input"] == f"what is {label['id']}?"
+        assert label["answer"] == int(label["id"].removeprefix("p"))
+
+
+def test_the_seed_fixes_the_order(prepare: Prepare, tmp_path: Path) -> None:
+    first = list(prepare_rows.epoch_orders(50, 100, 3))
+    assert first == list(prepare_rows.epoch_orders(50, 100, 3))
+    assert first != list(prepare_rows.epoch_orders(50, 100, 4))
+    assert first[:50] != first[50:]
+    assert list(prepare_rows.epoch_orders(6, 6, 0)) == [0, 4, 1, 2, 5, 3]  # the same on every Python from 3.10 on
+
+
+def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> None:
+    folder = prepare(validation=problems(5, "v"), validation_problems=3, seed=7)
+    labels = [json.loads(row["label"]) for row in read(folder / "validation_rows.jsonl")]
+    assert [label["id"] for label in labels] == ["v0", "v1", "v2"]
+    assert {label["split"] for label in labels} == {"validation"}
+
+
+@pytest.mark.parametrize("prompt_key", prepare_rows.PROMPT_KEYS)
+@pytest.mark.parametrize("answer_key", prepare_rows.ANSWER_KEYS)
+def test_usual_key_names_are_recognised_per_file(prepare: Prepare, prompt_key: str, answer_key: str) -> None:
+    folder = prepare([{prompt_key: "a", answer_key: "b"}], [{"question": "c", "solution": "d"}])
+    row = read(folder / "train_rows.jsonl")[0]
+    assert (row["input"], json.loads(row["label"])) == ("a", {"id": "train-0", "split": "train", "answer": "b"})
+    (row,) = read(folder / "validation_rows.jsonl")
+    assert json.loads(row["label"]) == {"id": "validation-0", "split": "validation", "answer": "d"}
+
+
+def test_keys_can_be_named(prepare: Prepare) -> None:
+    rows = [{"text": "a", "prompt": "no", "gold": "b", "answer": "no"}]
+    folder = prepare(rows, rows, data={"prompt_key": "text", "answer_key": "gold"})
+    row = read(folder / "train_rows.jsonl")[0]
+    assert (row["input"], json.loads(row["label"])["answer"]) == ("a", "b")
+
+
+@pytest.mark.parametrize("answer", ["text", 7, 1.5, None, True, ["a", 1], {"value": "x", "unit": "m"}, "ü\n\"'"])
+def test_answers_of_any_json_type_arrive_as_they_are(prepare: Prepare, answer: Any) -> None:
+    folder = prepare([{"prompt": "a", "answer": answer}])
+    assert json.loads(read(folder / "train_rows.jsonl")[0]["label"])["answer"] == answer
+
+
+def test_text_and_message_lists_become_one_type(prepare: Prepare) -> None:
+    chat = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    folder = prepare([{"prompt": chat, "answer": 1}, {"prompt": "hello", "answer": 2}])
+    inputs = [row["input"] for row in read(folder / "train_rows.jsonl")]
+    assert chat in inputs
+    assert [{"role": "user", "content": "hello"}] in inputs
+    assert {type(value) for value in inputs} == {list}
+
+
+GOOD = '{"prompt": "a", "answer": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("\n\n", "train.jsonl: holds no problems"),
+        (GOOD + '{"prompt": "a", "ans', "train.jsonl:2: is not valid JSON .* may have been cut off"),
+        (GOOD + "[1, 2]\n", "train.jsonl:2: holds a JSON list"),
+        (GOOD + '{"prompt": "a"}\n', "train.jsonl:2: has no answer key 'answer'; its keys are 'prompt'"),
+        ('{"text": "a", "answer": "b"}\n', "no prompt key; its keys are 'text', 'answer'.*set prompt_key"),
+        ('{"prompt": "a", "gold": "b"}\n', "no answer key; .* answer, label, solution, target .*set answer_key"),
+        ('{"prompt": "a", "question": "q", "answer": "b"}\n', r"several prompt keys \(prompt, question\)"),
+        (GOOD + '{"prompt": "a", "answer": "b", "label": "c"}\n', r"several answer keys \(answer, label\)"),
+        ('{"prompt": "", "answer": "b"}\n', "train.jsonl:1: the prompt is empty"),
+        ('{"prompt": 7, "answer": "b"}\n', "the prompt is 7; accepted: text"),
+        ('{"prompt": [], "answer": "b"}\n', r"the prompt is \[\]"),
+        ('{"prompt": [{"role": "user", "content": "x", "name": "y"}], "answer": "b"}\n', "without other keys"),
+        ('{"prompt": [{"role": "user", "content": [1]}], "answer": "b"}\n', "accepted: text, or a list"),
+        ('{"prompt": "see <image>", "answer": "b"}\n', "replace by a picture"),
+        ('{"prompt": "a\\ud800", "answer": "b"}\n', "half of a surrogate pair"),
+        ('{"prompt": "a", "answer": "b", "id": 1.5}\n', "the id is 1.5"),
+        ('{"prompt": "a", "answer": "b", "id": 1}\n{"prompt": "c", "answer": "d", "id": "1"}\n', "used in line 1 already"),
+    ],
+)
+def test_a_bad_problem_file_is_refused_with_file_line_and_reason(prepare: Prepare, train: str, message: str) -> None:
+    with pytest.raises(prepare_rows.InputError, match=message):
+        prepare(train)
+
+
+@pytest.mark.parametrize("name", ["train", "validation", "reward"])
+def test_a_missing_input_is_named(prepare: Prepare, name: str) -> None:
+    with pytest.raises(prepare_rows.InputError, match="there is no file 'absent'"):
+        prepare(data={name: "absent"})
+
+
+def test_text_that_is_not_utf8_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+    (tmp_path / "latin.jsonl").write_bytes('{"prompt": "\xe9", "answer": 1}\n'.encode("latin-1"))
+    with pytest.raises(prepare_rows.InputError, match=r"latin\.jsonl: is not UTF-8"):
+        prepare(data={"train": "latin.jsonl"})
+
+
+def test_message_lists_need_the_chat_template(prepare: Prepare) -> None:
+    chat = [{"prompt": [{"role": "user", "content": "x"}], "answer": 1}]
+    with pytest.raises(prepare_rows.InputError, match="chat_template is off"):
+        prepare(chat, chat_template=False)
+
+
+def test_another_openrlhf_is_refused(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare_rows.metadata, "version", lambda name: "0.11.0")
+    with pytest.raises(prepare_rows.InputError, match=r"OpenRLHF 0\.11\.0 is installed .* openrlhf==0\.11\.2"):
+        prepare()
+
+
+@pytest.mark.parametrize("name", ["a,b", "a@b", "a*", "a[1]", "x::y"])
+def test_a_folder_that_openrlhf_would_misread_is_refused(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    with pytest.raises(prepare_rows.InputError, match="OpenRLHF would split"):
+        prepare_rows.check_run_folder(folder)
+
+
+def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
+    for name in ("r.py", "odd:name.py", "c:d"):
+        (tmp_path / name).write_text("")
+    assert prepare_rows.reward_target(tmp_path, "r.py") == (tmp_path / "r.py", None)
+    assert prepare_rows.reward_target(tmp_path, "r.py:mine") == (tmp_path / "r.py", "mine")
+    assert prepare_rows.reward_target(tmp_path, "odd:name.py") == (tmp_path / "odd:name.py", None)
+    assert prepare_rows.reward_target(tmp_path, "c:d") == (tmp_path / "c:d", None)
+
+
+def test_what_may_not_be_meant_is_said(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(problems(3), problems(2), data={"n_problems": 100}, validation_problems=9)
+    said = capsys.readouterr().err
+    assert "3 training problems for batches of 4" in said
+    assert "planned for 100 training problems; the file holds 3" in said
+    assert "holds 2 problems; 9 were asked for" in said
+    assert "2 of 2 validation prompts are also training prompts" in said
+
+
+def test_a_second_start_keeps_the_rows_and_counts_the_attempt(prepare: Prepare) -> None:
+    folder = prepare()
+    before = (folder / "train_rows.jsonl").stat().st_mtime_ns
+    assert json.loads((folder / "reward_config.json").read_text())["attempt"] == 1
+    prepare()
+    assert (folder / "train_rows.jsonl").stat().st_mtime_ns == before
+    assert json.loads((folder / "reward_config.json").read_text())["attempt"] == 2
+    assert [line["attempt"] for line in read(folder / "attempts.jsonl")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, r"seed \(0 before, 1 now\)"),
+        ({"update_steps": 6}, "update_steps"),
+        ({"train": problems(7)}, "content of train"),
+        ({"reward": REWARD + "#"}, "content of reward"),
+    ],
+)
+def test_another_run_in_the_same_folder_is_refused(prepare: Prepare, change: dict[str, Any], words: str) -> None:
+    prepare()
+    with pytest.raises(prepare_rows.InputError, match=words):
+        prepare(**change)
+
+
+def test_rows_that_were_tampered_with_are_refused(prepare: Prepare) -> None:
+    folder = prepare()
+    with (folder / "train_rows.jsonl").open("a") as file:
+        file.write("{}\n")
+    with pytest.raises(prepare_rows.InputError, match=r"train_rows\.jsonl in .* was changed"):
+        prepare()
+
+
+def test_the_program_ends_with_one_line_and_a_status(prepare: Prepare, tmp_path: Path) -> None:
+    folder = prepare()
+    program = [sys.executable, prepare_rows.__file__]
+    good = subprocess.run([*program, str(folder)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert good.returncode == 0
+    (tmp_path / "train.jsonl").unlink()
+    bad = subprocess.run([*program, str(folder)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert bad.returncode == 2
+    assert bad.stderr.splitlines()[-1].startswith("prepare_rows: training data: there is no file 'train.jsonl'")
+    assert subprocess.run(program, capture_output=True, check=False).returncode == 2

@@ -1,0 +1,159 @@
+"""The script as bash runs it: what it writes, in which order it starts programs, and with which arguments."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_openrlhf.backend import PROGRAMS
+from isocompute_openrlhf.flags import arguments, sections
+from isocompute_openrlhf.preflight import examine, run_folder
+from isocompute_sdk.specs import Data, Hardware, RunSpec
+from tests.backends.openrlhf.real_parser import RealParser
+
+MakeRun = Callable[..., RunSpec]
+Record = Callable[[str, Path], list[list[str]]]
+
+HOSTILE = [
+    "plain",
+    "it's \"both\" quotes",
+    "$(touch escaped) `touch escaped` ${HOME} $$",
+    "; touch escaped; & | > < ( ) { }",
+    "ünïcødé 模型 \u202e",
+    "--leading dashes",
+    "-x",
+    "back\\slash\\",
+    "!history #comment ~",
+    "%s %n",
+    "END_OF_PROGRAM",
+    "=x",
+]
+
+
+def meant(run: RunSpec, folder: Path) -> list[str]:
+    _, options, placement = examine(run)
+    assert options is not None
+    assert placement is not None
+    return arguments(sections(run, options, placement), str(folder / run_folder(run)), run.model)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_openrlhf_gets_exactly_the_arguments_that_were_meant(
+    make_run: MakeRun, record_script: Record, real_parser: RealParser, tmp_path: Path, text: str, algorithm: str
+) -> None:
+    data = Data(train=text, validation=text, reward=text, prompt_key=text, answer_key=text)
+    run = make_run(model=text, data=data, output_dir=text, recipe={"algorithm": algorithm, "name": text})
+    work = tmp_path / "work"
+    calls = record_script(OpenRLHFBackend().script(run), work)
+    assert calls[-1][:2] == ["-m", "openrlhf.cli.train_ppo_ray"]
+    assert calls[-1][2:] == meant(run, work)
+    flat = real_parser.parse(calls[-1][2:]).flat
+    folder = f"{work}/{run_folder(run)}"
+    assert flat["actor.model_name_or_path"] == text
+    assert flat["data.prompt_dataset"] == f"{folder}/train_rows.jsonl"
+    assert flat["eval.dataset"] == f"{folder}/validation_rows.jsonl"
+    assert flat["reward.remote_url"] == [f"{folder}/reward_wrapper.py"]
+    assert json.loads(Path(folder, "request.json").read_text())["data"]["train"] == text
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
+    run = make_run(recipe={"algorithm": "ppo"})
+    folder = str(tmp_path / "work" / "runs" / "small")
+    calls = record_script(OpenRLHFBackend().script(run), tmp_path / "work")
+    assert calls[:3] == [
+        [f"{folder}/prepare_rows.py", folder],
+        [f"{folder}/reward_wrapper.py", folder],
+        [f"{folder}/resume_point.py", f"{folder}/checkpoints", "_actor", "_critic"],
+    ]
+    assert len(calls) == 4
+
+
+def test_the_programs_arrive_byte_for_byte(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
+    record_script(OpenRLHFBackend().script(make_run()), tmp_path / "work")
+    for name in PROGRAMS:
+        shipped = resources.files("isocompute_openrlhf") / "payload" / name
+        assert (tmp_path / "work" / "runs" / "small" / name).read_bytes() == shipped.read_bytes()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_programs_need_the_standard_library_of_python_3_10_only(name: str) -> None:
+    source = (resources.files("isocompute_openrlhf") / "payload" / name).read_text()
+    tree = ast.parse(source, feature_version=(3, 10))
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").split(".")[0])
+    standard = {"__future__", "collections", "dataclasses", "hashlib", "importlib", "inspect", "json", "math", "os"}
+    assert imported <= standard | {"pathlib", "random", "re", "socket", "sys", "threading", "time", "traceback", "typing"}
+
+
+def test_another_interpreter_can_be_chosen(make_run: MakeRun, tmp_path: Path) -> None:
+    chosen = tmp_path / "my python"
+    chosen.write_text("#!/bin/sh\necho chosen >> \"$PWD/used\"\n")
+    chosen.chmod(0o755)
+    script = OpenRLHFBackend().script(make_run()).encode()
+    subprocess.run(["bash"], input=script, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHON": str(chosen)}, check=True)
+    assert (tmp_path / "used").read_text() == "chosen\n" * 4
+
+
+def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python3").write_text('#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; *) touch started;; esac\n')
+    (programs / "python3").chmod(0o755)
+    script = OpenRLHFBackend().script(make_run()).encode()
+    finished = subprocess.run(["bash"], input=script, cwd=tmp_path, env={"PATH": f"{programs}:/usr/bin:/bin"}, check=False)
+    assert finished.returncode == 2
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_exit_status_of_training_is_that_of_the_script(make_run: MakeRun, tmp_path: Path) -> None:
+    (tmp_path / "python3").write_text('#!/bin/sh\nif [ "$1" = -m ]; then exit 7; fi\n')
+    (tmp_path / "python3").chmod(0o755)
+    script = OpenRLHFBackend().script(make_run()).encode()
+    finished = subprocess.run(["bash"], input=script, cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    assert finished.returncode == 7
+
+
+def test_an_absolute_output_folder_is_used_as_it_is(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
+    run = make_run(output_dir=str(tmp_path / "elsewhere"))
+    calls = record_script(OpenRLHFBackend().script(run), tmp_path / "work")
+    assert f"{tmp_path}/elsewhere/small/train_rows.jsonl" in calls[-1]
+    assert not (tmp_path / "work" / "runs").exists()
+
+
+def test_a_local_model_is_passed_by_its_full_path(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "-my model").mkdir(parents=True)
+    calls = record_script(OpenRLHFBackend().script(make_run(model="-my model")), work)
+    assert calls[-1][2] == f"--actor.model_name_or_path={work}/-my model"
+
+
+def test_too_few_visible_gpus_are_a_warning(make_run: MakeRun, tmp_path: Path) -> None:
+    for name, text in {"python3": "exit 0", "nvidia-smi": "echo 'GPU 0: one'"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for gpus, warned in ((8, True), (1, False)):
+        script = OpenRLHFBackend().script(make_run(hardware=Hardware(gpus=gpus))).encode()
+        finished = subprocess.run(["bash"], input=script, cwd=tmp_path, env=environment, capture_output=True, check=True)
+        assert (b"this machine shows 1 GPUs" in finished.stderr) == warned
+
+
+def test_every_flag_has_a_line_of_its_own(make_run: MakeRun) -> None:
+    run = make_run()
+    lines = [line.strip() for line in OpenRLHFBackend().script(run).split("arguments=(")[1].splitlines()]
+    written = [line for line in lines if line.startswith("--")]
+    assert len(written) == sum(word.startswith("--") for word in meant(run, Path("/x")))
+    assert all(" --" not in line for line in written)

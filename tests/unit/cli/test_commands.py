@@ -1,0 +1,180 @@
+"""The command line as a newcomer and as a program meet it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from isocompute_sdk.laws import digitised
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def curves_csv(tmp_path: Path) -> Path:
+    """The paper's fitted Easy curves as a user's CSV file."""
+    table = digitised("reward_curves_easy_bp32.csv")
+    path = tmp_path / "curves.csv"
+    rows = zip(*(table[name] for name in ("Bp", "n", "C", "reward")), strict=True)
+    path.write_text("Bp,n,C,reward\n" + "".join(f"{bp:g},{n:g},{c:.17g},{r:.17g}\n" for bp, n, c, r in rows))
+    return path
+
+
+def succeeded(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode != 0
+    assert "Traceback" not in result.stderr, result.stderr
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["quickstart", "plan", "fit", "allocate", "launch", "sweep", "published", "backends", "schema"]
+)
+def test_every_command_teaches_with_an_example(isocompute: Command, command: str) -> None:
+    text = succeeded(isocompute(command, "--help"))
+    assert "Example" in text
+    assert f"isocompute {command}" in text
+
+
+def test_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Command, tmp_path: Path) -> None:
+    text = succeeded(isocompute("quickstart", "--output", "out"))
+    assert "2,998,272 = 512 x 32 x 183" in text
+    assert "near-tie" in text
+    for name in ("runs.csv", "fits.json", "plan.json", "launch.sh", "reward_curves.png", "allocation_law.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 1000, name
+    subprocess.run(["bash", "-n", tmp_path / "out" / "launch.sh"], check=True)
+    # What it leaves is what the other commands take.
+    again = json.loads(succeeded(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")))
+    assert again["group_size"] == 512
+    # The runs in long form go the whole way again.
+    refit = json.loads(
+        succeeded(isocompute("allocate", "out/runs.csv", "--points", "all", "--budget", "3M", "--json"))
+    )
+    assert refit["rollouts"] == again["rollouts"]
+
+
+def test_quickstart_prints_one_json_document(isocompute: Command) -> None:
+    document = json.loads(succeeded(isocompute("quickstart", "--json")))
+    assert document["group_size"] == 512
+    assert document["schema_version"] == 1
+
+
+def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:
+    text = succeeded(
+        isocompute("allocate", curves_csv, "--points", "all", "--budget", "3M", "--output", "plan.json", "--plot", "pics")
+    )
+    assert "512" in text
+    assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]
+    script = succeeded(isocompute("launch", "plan.json", "--model", "org/model", "--dry-run"))
+    assert script.startswith("#!/usr/bin/env bash")
+    assert "openrlhf.cli.train_ppo_ray" in script
+    assert not (tmp_path / "launch.sh").exists()
+    succeeded(isocompute("launch", "plan.json", "--model", "org/model"))
+    assert (tmp_path / "launch.sh").read_text().rstrip() == script.rstrip()
+    assert (tmp_path / "launch.sh").stat().st_mode & 0o100
+
+
+def test_fit_saves_fits_and_reports_the_published_handovers(isocompute: Command, curves_csv: Path) -> None:
+    text = succeeded(isocompute("fit", curves_csv, "--points", "all", "--output", "fits.json"))
+    assert "8 -> 32 at 2.593e+05, 32 -> 128 at 8.521e+05" in text
+    document = json.loads(succeeded(isocompute("fit", curves_csv, "--points", "all", "--json")))
+    assert document["fits"]["avg@4"]["method"] == "paper"
+
+
+def test_a_plan_without_any_data(isocompute: Command) -> None:
+    name = "qwen2.5-7b-instruct/guru-math-easy"
+    plan = json.loads(succeeded(isocompute("plan", "--published", name, "--budget", "3M", "--json")))
+    assert (plan["group_size"], plan["schema_version"]) == (512, 1)
+    assert "constants-of-another-model" in {note["code"] for note in plan["notes"]}
+
+
+def test_the_default_without_data_is_the_prior_with_a_range_and_a_pilot(isocompute: Command) -> None:
+    text = succeeded(isocompute("plan", "--budget", "3M"))
+    assert "80 % band 8 to 512" in text
+    assert "A pilot that would narrow this" in text
+
+
+def test_another_model_needs_an_explicit_flag(isocompute: Command) -> None:
+    arguments = ["plan", "--published", "qwen2.5-7b-instruct/guru-math-hard", "--budget", "2M", "--model", "org/other"]
+    assert "allow_other_model" in refused(isocompute(*arguments))
+    assert "constants-of-another-model" in succeeded(isocompute(*arguments, "--allow-other-model"))
+
+
+def test_budgets_in_other_units(isocompute: Command) -> None:
+    rates = ["--rollouts-per-second", 60, "--step-overhead-seconds", 25, "--gpus", 8, "--usd-per-gpu-hour", 2.5]
+    plan = json.loads(succeeded(isocompute("plan", "--budget", "500 usd", *rates, "--json")))
+    assert plan["cost"] <= 500
+    assert plan["costs"]["usd"] == plan["cost"]
+    assert "throughput" in refused(isocompute("plan", "--budget", "500 usd"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan", "--budget", "many"], "many"),
+        (["plan", "--budget", "100"], "smallest budget"),
+        (["plan", "--budget", "3M", "--published", "no/such"], "no published law"),
+        (["plan", "--budget", "3M", "--prior", "--fits", "x.json"], "one of"),
+        (["plan", "--budget", "3M", "--mode", "bold"], "'bold'"),
+        (["plan", "--budget", "3M", "--recipe", "medium"], "medium"),
+        (["plan", "--budget", "3M", "--fits", "missing.json"], "missing.json"),
+        (["allocate", "missing.csv", "--budget", "3M"], "missing.csv"),
+        (["launch", "missing.json"], "missing.json"),
+        (["sweep", "missing.yaml"], "missing.yaml"),
+        (["schema", "planet"], "planet"),
+        (["published", "no/such"], "no/such"),
+        (["fit", "missing.csv", "--set", "nonsense"], "name=value"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_a_failing_exit_code(
+    isocompute: Command, arguments: list[str], says: str
+) -> None:
+    assert says in refused(isocompute(*arguments))
+
+
+def test_an_unknown_backend_names_the_known_ones(isocompute: Command) -> None:
+    succeeded(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", "plan.json"))
+    assert "openrlhf" in refused(isocompute("launch", "plan.json", "--backend", "openrhlf"))
+
+
+def test_a_failed_command_leaves_the_earlier_file(isocompute: Command, tmp_path: Path) -> None:
+    kept = tmp_path / "plan.json"
+    kept.write_text("precious")
+    refused(isocompute("plan", "--budget", "100", "--output", kept))
+    assert kept.read_text() == "precious"
+
+
+def test_a_file_cut_in_the_middle_is_refused_by_name(isocompute: Command, tmp_path: Path) -> None:
+    succeeded(isocompute("plan", "--budget", "3M", "--output", "plan.json"))
+    whole = (tmp_path / "plan.json").read_text()
+    (tmp_path / "plan.json").write_text(whole[: len(whole) // 2])
+    assert "not valid JSON" in refused(isocompute("launch", "plan.json", "--dry-run"))
+
+
+def test_a_study_expands_into_runs(isocompute: Command, repository: Path) -> None:
+    document = json.loads(succeeded(isocompute("sweep", repository / "specs/paper_easy.yaml", "--dry-run", "--json")))
+    assert len(document["runs"]) == 39
+
+
+def test_the_printed_schema_accepts_the_examples_and_refuses_a_typo(isocompute: Command, repository: Path) -> None:
+    from ruamel.yaml import YAML
+
+    schema = json.loads(succeeded(isocompute("schema")))
+    study = YAML(typ="safe", pure=True).load(repository / "specs" / "quick.yaml")
+    jsonschema.validate(study, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**study, "bugdet": "3M"}, schema)
+
+
+def test_backends_lists_openrlhf_with_its_version(isocompute: Command) -> None:
+    assert "0.11.2" in succeeded(isocompute("backends"))
+    assert json.loads(succeeded(isocompute("backends", "--json")))["backends"]["openrlhf"]["name"] == "openrlhf"
