@@ -65,7 +65,8 @@ def fit(
         metric: metric to fit, or several for a `FitsSet` (the first decides where a planner takes it).
         eval_set: evaluation set; None where the metric has only one.
         method: `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
-        rng: generator or seed of the bootstrap; None for a fixed one.
+        rng: generator or seed of the bootstrap; None for a fixed one. `refit` repeats a seed; for a generator,
+            which has moved on since, it takes the fixed one.
         draws: bootstrap replicates; 0 for no intervals.
         bounds: range of the metric; a value outside is an error.
         pool: context fields that may differ between the runs, e.g. `("learning_rate",)`.
@@ -80,21 +81,22 @@ def fit(
     if method != "paper":
         raise FitError(f"method = {method!r}; accepted: 'paper'")
     low, high = _bounds(bounds)
+    options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(options)
+    pool = (pool,) if isinstance(pool, str) else tuple(pool)
     _refuse_mixed_contexts(runs, pool)
-    generator = (
-        rng if isinstance(rng, np.random.Generator) else np.random.default_rng(DEFAULT_SEED if rng is None else rng)
-    )
-    if isinstance(draws, bool) or draws < 0:
-        raise FitError(f"draws = {draws!r}; accepted: 0 or more bootstrap replicates")
+    seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
+    draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
     asked = {"eval_set": eval_set, "draws": draws, "bounds": [low, high], "pool": list(pool), **options}
-    asked |= {"rng": rng} if isinstance(rng, int) else {}
+    asked |= {"rng": seed} if rng is not None and isinstance(seed, int) else {}
     table = runs.to_dict()
 
     def one(name: str) -> Fits:
         series = runs.series(name, eval_set)
         _check_bounds(series, name, (low, high))
+        # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
+        generator = np.random.default_rng(seed)
         found = fit_paper([_run(s, settings.compute) for s in series], name, (low, high), settings, draws, generator)
         context = _common_context(series)
         return replace(
@@ -238,10 +240,20 @@ def run_spec(
 
 
 def _bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = (float(b) for b in bounds)
+    try:
+        low, high = (float(b) for b in bounds)
+    except (TypeError, ValueError):
+        low, high = np.nan, np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise FitError(f"bounds = {bounds}; accepted: (lowest, highest) value of the metric, finite and increasing")
+        raise FitError(f"bounds = {bounds!r}; accepted: (lowest, highest) value of the metric, finite and increasing")
     return low, high
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        extra = ", or a numpy Generator" if name == "rng" else ""
+        raise FitError(f"{name} = {value!r}; accepted: a whole number, 0 or more{extra}")
+    return int(value)
 
 
 def _options(options: dict[str, Any]) -> PaperOptions:

@@ -17,7 +17,7 @@ from isocompute_sdk.launch import render_resource
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 
-PROGRAMS = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py")
+PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py")
 """Programs that the script writes into the run folder, from the folder payload/."""
 
 

@@ -1,28 +1,21 @@
-"""What OpenRLHF would accept and then get wrong, said before anything runs.
+"""What OpenRLHF would accept and then get wrong, said before anything runs: all notes on one run.
 
-Recipe fields are carried out exactly (flags.py), or refused here, or covered here by a note that says why
-the difference does not matter. A test changes every field of a recipe and checks that one of the three
-happens.
+Those on the recipe are in recipe_notes.py, those on GPUs and batches in placement.py.
 """
 
 from __future__ import annotations
 
-import math
 from pathlib import PurePosixPath
 
 from isocompute_openrlhf.flags import checkpoint_interval
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.payload.prepare_rows import MISREAD_IN_PATHS
+from isocompute_openrlhf.payload.claim_folder import MISREAD_IN_PATHS
 from isocompute_openrlhf.placement import Placement, place
+from isocompute_openrlhf.recipe_notes import recipe_notes
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.problems import close_match
-
-LARGEST_STD_EPSILON = 2e-5
-"""Above it an advantage of 0/1 rewards could change by a thousandth within the paper's grid (n <= 2,048)."""
-LOWEST_TEMPERATURE = 0.01
-"""vLLM samples with at least this temperature (0 apart, which is greedy)."""
 
 
 def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Placement | None]:
@@ -32,7 +25,7 @@ def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Pla
     if options is not None:
         placement, placed = place(run, options)
         notes += (*placed, *_checkpoints(run, options))
-    notes += (*_recipe(run), *_length(run), *_evaluation(run), *_data(run), *_paths(run), *_seed(run, placement))
+    notes += (*recipe_notes(run), *_evaluation(run), *_data(run), *_paths(run), *_seed(run, placement))
     return unique((*run.recipe.notes(), *notes, *_order(run), *_multi_node(placement))), options, placement
 
 
@@ -58,156 +51,6 @@ def read_options(run: RunSpec) -> tuple[OpenRLHFOptions | None, tuple[Note, ...]
         return OpenRLHFOptions.model_validate(run.options), ()
     except SpecError as error:
         return None, (Note("invalid-option", "refuse", str(error).replace("\n  ", " ")),)
-
-
-def _recipe(run: RunSpec) -> list[Note]:
-    recipe = run.recipe
-    notes = [*_unsupported(recipe), *_standard_deviation(run), *_penalties(recipe), *_unused_fields(recipe)]
-    if recipe.temperature < LOWEST_TEMPERATURE:
-        message = (
-            f"temperature = {recipe.temperature:g}: vLLM samples with {LOWEST_TEMPERATURE:g} at least, while the "
-            f"trainer divides logits by {recipe.temperature:g}. Use {LOWEST_TEMPERATURE:g} or more."
-        )
-        notes.append(Note("temperature-too-low", "refuse", message, {"temperature": recipe.temperature}))
-    if recipe.importance_sampling == "tis" and recipe.top_p < 1:
-        message = (
-            f"top_p = {recipe.top_p:g} with importance_sampling = tis: the sampler's log-probabilities are those of "
-            "the truncated distribution, the trainer's are not, so every weight is too small. Use top_p = 1."
-        )
-        notes.append(Note("importance-weights-biased", "warning", message, {"top_p": recipe.top_p}))
-    if run.problems_per_batch < recipe.min_problems_per_batch:
-        message = (
-            f"{run.problems_per_batch} problems per batch are below the recipe's floor of "
-            f"{recipe.min_problems_per_batch}, under which training was found unstable."
-        )
-        notes.append(Note("below-problems-floor", "warning", message))
-    return notes
-
-
-def _unsupported(recipe: Recipe) -> list[Note]:
-    notes: list[Note] = []
-    if recipe.algorithm == "cispo":
-        message = (
-            "OpenRLHF has no CISPO loss. With one update per batch the policy ratio is 1 and the gradient of CISPO "
-            "equals that of GRPO's clipped loss: set recipe.algorithm to grpo."
-        )
-        notes.append(Note("cispo-unsupported", "refuse", message))
-    filters = [
-        name for name in Recipe.model_fields if name.startswith("zero_variance_filter") and getattr(recipe, name)
-    ]
-    if filters:
-        message = (
-            f"{', '.join(filters)}: OpenRLHF cannot leave groups out of a loss term. Its dynamic filtering replaces "
-            "them by groups of new problems instead, which uses up problems and changes the number of update steps. "
-            "Set them to false: a group of equal rewards has no policy gradient anyway."
-        )
-        notes.append(Note("zero-variance-filter-unsupported", "refuse", message, {"fields": filters}))
-    return notes
-
-
-def _standard_deviation(run: RunSpec) -> list[Note]:
-    """std_epsilon: OpenRLHF divides groups by std + 1e-9 and batches by max(std, 1e-4), whatever is asked for."""
-    recipe, epsilon = run.recipe, run.recipe.std_epsilon
-    data = {"std_epsilon": epsilon}
-    if not recipe.normalize_advantage:
-        notes = [Note("std-epsilon-unused", "info", "std_epsilon is not used: nothing is divided.", data)]
-        if recipe.algorithm == "ppo":
-            message = "normalize_advantage is off: OpenRLHF still subtracts the batch mean from PPO's advantages."
-            notes.append(Note("advantages-still-centred", "info", message))
-        return notes
-    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
-    change = epsilon * math.sqrt(run.group_size)
-    if epsilon > LARGEST_STD_EPSILON or change > 1e-3:
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF's own value is 1e-9 and cannot be set; with {run.group_size} "
-            f"rollouts per problem an advantage would differ by up to {change:.1e} of its size. Accepted: at most "
-            f"{LARGEST_STD_EPSILON:g} and at most {1e-3 / math.sqrt(run.group_size):.1e} for this group size."
-        )
-        return [Note("std-epsilon-fixed", "refuse", message, data)]
-    if recipe.algorithm == "ppo":
-        message = (
-            f"std_epsilon = {epsilon:g}: OpenRLHF divides PPO's advantages by their deviation over the batch, at least "
-            "1e-4, without adding anything; the difference is below a thousandth for deviations above "
-            f"{1e3 * epsilon:.0e}."
-        )
-        return [Note("std-epsilon-fixed", "info", message, data)]
-    message = (
-        f"std_epsilon = {epsilon:g}: OpenRLHF always uses 1e-9, with the unbiased deviation. With rewards of 0 and 1 "
-        f"an advantage changes by at most {change:.1e} of its size. With other rewards a group of equal rewards, such "
-        "as 0.1, can get advantages up to 1 from rounding alone; use rewards that are multiples of 1/2, 1/4 ..."
-    )
-    return [Note("std-epsilon-fixed", "info", message, {**data, "largest_relative_change": change})]
-
-
-def _penalties(recipe: Recipe) -> list[Note]:
-    notes: list[Note] = []
-    if recipe.kl_coef > 0 and recipe.kl_in == "loss" and recipe.kl_estimator == "k1":
-        message = (
-            "kl_estimator = k1 in the loss: the gradient of that term has mean zero while every batch gets one "
-            "update, so nothing holds the policy near the base model. Use k2 or k3, or kl_in = reward."
-        )
-        notes.append(Note("kl-estimator-without-gradient", "warning", message))
-    if recipe.kl_coef > 0 and recipe.kl_in == "reward" and recipe.algorithm != "ppo":
-        message = (
-            "kl_in = reward: OpenRLHF subtracts the KL per token after the rewards of a group were normalised, so its "
-            "weight is in units of advantages, not of rewards."
-        )
-        notes.append(Note("kl-after-normalisation", "warning", message))
-    if recipe.kl_coef == 0:
-        message = "kl_coef = 0: kl_in and kl_estimator have no effect, and no reference model is loaded."
-        notes.append(Note("kl-off", "info", message))
-    if recipe.loss_aggregation != "token-mean":
-        message = (
-            f"loss_aggregation = {recipe.loss_aggregation} applies to the policy loss; OpenRLHF averages the KL, "
-            "entropy and value terms over tokens in any case."
-        )
-        severity = "warning" if recipe.kl_coef > 0 or recipe.entropy_coef > 0 or recipe.algorithm == "ppo" else "info"
-        notes.append(Note("penalties-stay-token-mean", severity, message))
-    return notes
-
-
-def _unused_fields(recipe: Recipe) -> list[Note]:
-    """Fields that this recipe does not use, where they were changed from its preset all the same."""
-    preset = Recipe.preset(recipe.based_on)
-    idle: list[str] = []
-    if recipe.algorithm != "ppo":
-        idle += ["value_learning_rate", "gae_lambda", "gae_gamma", "value_clip"]
-    if recipe.importance_sampling == "none":
-        idle.append("tis_cap")
-    changed = [name for name in idle if getattr(recipe, name) != getattr(preset, name)]
-    if not changed:
-        return []
-    message = (
-        f"{', '.join(changed)}: without effect with algorithm = {recipe.algorithm} and importance_sampling = "
-        f"{recipe.importance_sampling}."
-    )
-    return [Note("recipe-field-unused", "info", message, {"fields": changed})]
-
-
-def _length(run: RunSpec) -> list[Note]:
-    """The warm-up against the number of updates."""
-    updates, warmup = run.update_steps * run.recipe.updates_per_batch, run.recipe.warmup_steps
-    if warmup == 0:
-        return []
-    reached = min(1.0, (updates - 1) / warmup)
-    data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
-    if updates == 1:
-        message = (
-            "a run of one update with a warm-up: the first update has a learning rate of 0, so nothing would be "
-            "learned. Use more update_steps, or recipe.warmup_steps = 0."
-        )
-        return [Note("no-learning", "refuse", message, data)]
-    if reached < 1:
-        message = (
-            f"the warm-up of {warmup} steps is not over when the run of {updates} updates ends: the learning rate "
-            f"reaches {reached:.0%} of {run.learning_rate:.3g}. Use more update_steps or a shorter warm-up."
-        )
-        return [Note("warmup-longer-than-run", "warning", message, data)]
-    message = (
-        f"warm-up of {warmup} steps: update u has the learning rate times min(1, (u - 1) / {warmup}), so the first "
-        "one changes nothing."
-    )
-    return [Note("warmup-starts-at-zero", "info", message, data)]
 
 
 def _evaluation(run: RunSpec) -> list[Note]:

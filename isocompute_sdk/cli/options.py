@@ -73,9 +73,7 @@ def read_runs(paths: list[Path], metric: str, constants: list[str] | None) -> Ru
     """Runs of one or several files, folders or globs."""
     from isocompute_sdk.records import RunSet
 
-    fixed = assignments(constants, "--set")
-    first, *rest = [RunSet.read(str(path), metric=metric, **fixed) for path in paths]
-    return first.concat(*rest) if rest else first
+    return RunSet.read(paths, metric=metric, **assignments(constants, "--set"))
 
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:

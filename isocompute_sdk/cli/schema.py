@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import say
 from isocompute_sdk.errors import SpecError
 
@@ -15,6 +16,7 @@ KINDS = ("study", "budget", "throughput", "hardware", "recipe", "sweep", "run")
 
 def schema(
     kind: Annotated[str, typer.Argument(help="study, budget, throughput, hardware, recipe, sweep or run.")] = "study",
+    json: opt.Json = False,
 ) -> None:
     """Print the JSON schema of a spec, so that an editor checks and completes YAML files.
 
@@ -22,6 +24,9 @@ def schema(
         isocompute schema > study.schema.json
     """
     from isocompute_sdk import specs
+
+    # A schema is JSON with or without the flag, which is there so that programs can pass it to every command.
+    del json
 
     if kind not in KINDS:
         raise SpecError(f"no spec {kind!r}; accepted: {', '.join(KINDS)}")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.solver import minimise
 from isocompute_sdk.fitting.status import FitStatus
 
 LawVariable = Literal["log10_rollouts", "log10_tokens", "update_steps"]
@@ -23,6 +24,7 @@ STEP_TOLERANCE = 1.05
 """Steep sigmoids overfit: between the points on both sides of a jump every k fits alike. A minimum inside the
 bounds is preferred to one on the bound of k unless its rms residual is more than this factor larger."""
 L_MAX, B_MAX = 12.0, 12.0
+"""Upper bounds of L and b in octaves, unless the data themselves lie higher."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,12 @@ class AllocationLaw:
         Raises:
             FitError: fewer than two points or x values, values that are not positive or not finite.
         """
-        raw, sizes = np.asarray(x_values, dtype=float).ravel(), np.asarray(group_sizes, dtype=float).ravel()
+        raw, sizes = _numbers("x values", x_values).ravel(), _numbers("group sizes", group_sizes).ravel()
         if raw.shape != sizes.shape:
             raise FitError(f"{raw.size} x values and {sizes.size} group sizes; they must be as many")
         if not np.all(np.isfinite(sizes) & (sizes > 0)):
-            raise FitError(f"group sizes must be positive and finite; received {sizes[~(sizes > 0)][:3].tolist()}")
+            bad = sizes[~(np.isfinite(sizes) & (sizes > 0))][:3].tolist()
+            raise FitError(f"group sizes must be positive and finite; received {bad}")
         at, octaves = to_x(raw, x), np.log2(sizes)
         if len(np.unique(at)) < 2:
             raise FitError(
@@ -146,7 +149,7 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
     Raises:
         FitError: an unknown variable, compute that is not positive and finite, steps that are negative.
     """
-    raw = np.asarray(value, dtype=float)
+    raw = _numbers("compute or steps", value)
     if x == "update_steps":
         if not np.all(np.isfinite(raw) & (raw >= 0)):
             raise FitError(f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}")
@@ -159,6 +162,13 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
     return np.log10(raw)
 
 
+def _numbers(what: str, values: npt.ArrayLike) -> Array:
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise FitError(f"{what} must be numbers; received {values!r:.60}") from error
+
+
 def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Array | float, b: Array | float) -> Array:
     """L / (1 + exp(-k (x - midpoint))) + b, broadcast; no overflow for any finite input."""
     z = np.asarray(k, dtype=float) * (np.asarray(x, dtype=float) - midpoint)
@@ -167,7 +177,8 @@ def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Arra
 
 def steepest(x: LawVariable, low: float, high: float) -> float:
     """Upper bound of |k| for data between `low` and `high` in x."""
-    return STEEPEST / (high - low) if x == "update_steps" else STEEPEST
+    # In a fifth of a decade and less, k = 50 would be a gentle slope and no step.
+    return STEEPEST / (high - low) if x == "update_steps" else max(STEEPEST, 10.0 / (high - low))
 
 
 def _fit(at: Array, octaves: Array, x: LawVariable) -> AllocationLaw:
@@ -206,18 +217,19 @@ def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float
     import lmfit
 
     low, high = float(at.min()), float(at.max())
+    smallest, largest = float(octaves.min()), float(octaves.max())
     limit = steepest(x, low, high)
     sign = np.sign(start[1])
     parameters = lmfit.Parameters()
-    parameters.add("L", value=start[0], min=0.0, max=L_MAX)
+    parameters.add("L", value=start[0], min=0.0, max=max(L_MAX, 2 * (largest - smallest)))
     parameters.add("k", value=min(abs(start[1]), 0.9 * limit), min=0.2 / (high - low), max=limit)
     parameters.add("midpoint", value=start[2], min=low - (high - low), max=high + (high - low))
-    parameters.add("b", value=start[3], min=0.0, max=B_MAX)
+    parameters.add("b", value=start[3], min=min(0.0, smallest), max=max(B_MAX, largest))
 
     def residual(p: Any) -> Array:
         return sigmoid(at, p["L"].value, sign * p["k"].value, p["midpoint"].value, p["b"].value) - octaves
 
-    result: Any = lmfit.minimize(residual, parameters, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    result = minimise(residual, parameters)
     found = {name: float(p.value) for name, p in result.params.items()}
     at_bound = tuple(
         name

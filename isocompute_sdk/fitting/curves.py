@@ -11,12 +11,16 @@ import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.shapes import SHAPES, Array, Shape
+from isocompute_sdk.fitting.solver import minimise
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
 
 PLATEAU_SEEN = 3.0
 """A plateau counts as identified once the data reach this many times the half-way compute; below it, one
 curve with evaluation noise of .012 pins its plateau to no better than half to twice the true gain."""
+PLATEAU_MISSING = 0.3
+"""Largest part of the rise that the data may leave unseen for that. It matters for flat sigmoids, which have
+hardly risen at 3 x their half-way compute; the Hill form with exponent 1 lacks a quarter there."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Points:
     """Metric of the base model (step 0), where measured."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RewardCurve:
     """A fitted reward curve of one (n, B_p)."""
 
@@ -80,14 +84,22 @@ class RewardCurve:
 
     @property
     def plateau_identified(self) -> bool:
-        """Whether the data reach far enough past the half-way point to pin the plateau."""
-        return self.status is FitStatus.CONVERGED and self.last_compute >= PLATEAU_SEEN * self.half_compute
+        """Whether the data reach far enough past the half-way point, and up the rise, to pin the plateau."""
+        reached = self.last_compute >= PLATEAU_SEEN * self.half_compute
+        missing = self.plateau - float(self.predict(self.last_compute))
+        return self.status is FitStatus.CONVERGED and reached and missing <= PLATEAU_MISSING * self.rise
 
     def predict(self, compute: npt.ArrayLike) -> Array:
         """Reward at `compute` (any shape), the noise-free fitted value."""
         at = np.asarray(compute, dtype=float)
         values = evaluate(SHAPES[self.shape], at.ravel(), np.array([[self.plateau, self.rise, *self.parameters]]))
         return values[0].reshape(at.shape)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to the last bit, data included."""
+        return self.to_dict() == other.to_dict() if isinstance(other, RewardCurve) else NotImplemented
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form that keeps every bit."""
@@ -134,7 +146,9 @@ def evaluate(shape: Shape, compute: Array, parameters: Array) -> Array:
     return parameters[:, :1] - parameters[:, 1:2] * (1.0 - shape.unit(compute, parameters[:, 2:]))
 
 
-def profile(shape: Shape, points: Points, weights: Array, bounds: tuple[float, float]) -> Array:
+def profile(
+    shape: Shape, points: Points, weights: Array, bounds: tuple[float, float], floor: float | None = None
+) -> Array:
     """Best (plateau, rise, shape parameters...) on the shape's grid for each row of weights.
 
     For fixed shape parameters the curve is linear in plateau and rise (variable projection), so the whole
@@ -144,13 +158,15 @@ def profile(shape: Shape, points: Points, weights: Array, bounds: tuple[float, f
         shape: the family.
         points: T evaluations.
         weights: shape (D, T), non-negative; one row per bootstrap replicate, or a single row of ones.
-        bounds: range of the metric; the plateau is kept inside it.
+        bounds: range of the metric; plateau and floor are kept inside it.
+        floor: reward at no compute; None to fit it, or to take the base model's where the shape asks for it.
 
     Returns:
         Shape (D, 2 + P).
     """
     grid = shape.grid(*_observed(points))
-    floor = _base(points) if shape.floor_is_base_reward else None
+    if floor is None and shape.floor_is_base_reward:
+        floor = _base(points)
     missing_GT = 1.0 - shape.unit(points.compute_T, grid)
     best = project(missing_GT, points.reward_T[None, :], weights, bounds, floor)
     return np.column_stack([best.plateau, best.rise, grid[best.grid_index]])
@@ -200,37 +216,47 @@ def _base(points: Points) -> float:
 
 
 def _fit_shape(points: Points, shape: Shape, bounds: tuple[float, float]) -> RewardCurve:
+    if shape.floor_is_base_reward:
+        return _fit_with_floor(points, shape, bounds, _base(points))
+    curve = _fit_with_floor(points, shape, bounds, None)
+    # Below the first evaluation a curve may point out of the metric's range: then its floor is the bound.
+    return curve if curve.plateau - curve.rise >= bounds[0] else _fit_with_floor(points, shape, bounds, bounds[0])
+
+
+def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], floor: float | None) -> RewardCurve:
+    """One shape; `floor` is the reward at no compute, None to fit it too."""
     import lmfit
 
     x, y = points.compute_T, points.reward_T
-    start = profile(shape, points, np.ones((1, len(y))), bounds)[0]
-    pinned = _base(points) if shape.floor_is_base_reward else None
+    start = profile(shape, points, np.ones((1, len(y))), bounds, floor)[0]
     ranges = [p.bounds(*_observed(points)) for p in shape.parameters]
-    model = lmfit.Parameters()
-    if pinned is None:
-        model.add("plateau", value=start[0], min=bounds[0], max=bounds[1])
-    model.add("rise", value=start[1], min=0.0, max=bounds[1] - (bounds[0] if pinned is None else pinned))
-    for parameter, value, (low, high) in zip(shape.parameters, start[2:], ranges, strict=True):
-        model.add(parameter.name, value=value, min=low, max=high)
-
-    def row(values: Any) -> Array:
-        rise = values["rise"].value
-        plateau = values["plateau"].value if pinned is None else pinned + rise
-        return np.array([[plateau, rise, *(values[p.name].value for p in shape.parameters)]])
-
-    def residual(values: Any) -> Array:
-        return evaluate(shape, x, row(values))[0] - y
-
+    room = bounds[1] - (bounds[0] if floor is None else floor)
     enough = len(y) > shape.n_free
-    found, converged, stderr = start, False, dict[str, float | None](dict.fromkeys(model))
-    if enough:
-        result: Any = lmfit.minimize(residual, model, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    found, converged, stderr = start, False, dict[str, float | None]()
+    # A base model on the upper bound leaves nothing to fit: the curve is flat.
+    if enough and room > 0:
+        model = lmfit.Parameters()
+        if floor is None:
+            model.add("plateau", value=start[0], min=bounds[0], max=bounds[1])
+        model.add("rise", value=start[1], min=0.0, max=room)
+        for parameter, value, (low, high) in zip(shape.parameters, start[2:], ranges, strict=True):
+            model.add(parameter.name, value=value, min=low, max=high)
+
+        def row(values: Any) -> Array:
+            rise = values["rise"].value
+            plateau = values["plateau"].value if floor is None else floor + rise
+            return np.array([[plateau, rise, *(values[p.name].value for p in shape.parameters)]])
+
+        def residual(values: Any) -> Array:
+            return evaluate(shape, x, row(values))[0] - y
+
+        result = minimise(residual, model)
         found, converged = row(result.params)[0], bool(result.success)
         if np.sum(residual(model) ** 2) < np.sum(residual(result.params) ** 2):
             found = start
         stderr = {name: _finite(p.stderr) for name, p in result.params.items()}
-    at_bound = _on_bounds(shape, found, ranges, bounds, pinned)
-    stderr.update(dict.fromkeys(at_bound))
+    at_bound = _on_bounds(shape, found, ranges, bounds, floor)
+    names = ["plateau", "rise", *(p.name for p in shape.parameters)]
     sse = float(np.sum((evaluate(shape, x, found[None, :])[0] - y) ** 2))
     return RewardCurve(
         group_size=points.group_size,
@@ -241,7 +267,7 @@ def _fit_shape(points: Points, shape: Shape, bounds: tuple[float, float]) -> Rew
         parameters=tuple(float(v) for v in found[2:]),
         status=_status(enough, converged, at_bound),
         at_bound=at_bound,
-        stderr=stderr,
+        stderr={name: None if name in at_bound else stderr.get(name) for name in names},
         rms=float(np.sqrt(sse / len(y))),
         aicc=_aicc(sse, len(y), shape.n_free),
         compute_T=x,
@@ -263,16 +289,14 @@ def _status(enough: bool, converged: bool, at_bound: tuple[str, ...]) -> FitStat
 
 
 def _on_bounds(
-    shape: Shape,
-    found: Array,
-    ranges: list[tuple[float, float]],
-    bounds: tuple[float, float],
-    pinned: float | None,
+    shape: Shape, found: Array, ranges: list[tuple[float, float]], bounds: tuple[float, float], floor: float | None
 ) -> tuple[str, ...]:
     span = bounds[1] - bounds[0]
-    names = ["plateau"] if pinned is None and (found[0] > bounds[1] - 1e-4 * span) else []
+    names = ["plateau"] if found[0] > bounds[1] - 1e-4 * span else []
     if found[1] < 1e-6 * span:
         names.append("rise")
+    if floor is not None and not shape.floor_is_base_reward:
+        names.append("floor")
     for parameter, value, (low, high) in zip(shape.parameters, found[2:], ranges, strict=True):
         if min(value - low, high - value) < 1e-3 * (high - low):
             names.append(parameter.name)

@@ -40,7 +40,7 @@ class Prediction(NamedTuple):
     high: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fits:
     """Everything fitted for one metric. Frozen: `refit` returns another one."""
 
@@ -263,6 +263,12 @@ class Fits:
             IsoComputeError: missing file, other content, another schema version.
         """
         return cls.from_dict(files.read_json(path, kind="fits", schema_version=SCHEMA_VERSION))
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to the last bit: curves, laws, draws, notes, options and runs."""
+        return self.to_dict() == other.to_dict() if isinstance(other, Fits) else NotImplemented
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON form; `with_runs=False` leaves out the table that `refit` needs."""

@@ -57,8 +57,12 @@ class PaperOptions:
     def __post_init__(self) -> None:
         if self.points not in ("records", "all"):
             raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'")
-        if not 0 < self.bin_width <= 1:
-            raise FitError(f"bin_width = {self.bin_width}; accepted: a share of the metric's range, 0 < width <= 1")
+        if not (isinstance(self.bin_width, float | int) and 0 < self.bin_width <= 1):
+            raise FitError(f"bin_width = {self.bin_width!r}; accepted: a share of the metric's range, 0 < width <= 1")
+        for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
 
 
 def fit_paper(
@@ -80,8 +84,9 @@ def fit_paper(
         rng: randomness of the bootstrap.
 
     Raises:
-        FitError: fewer than two group sizes with a curve.
+        FitError: fewer than two group sizes with a curve, or problems per batch known for some runs only.
     """
+    _refuse_partly_known(runs)
     points, dropped = _pool(runs, options, bounds)
     curves = {key: fit_curve(p, options.curve, bounds) for key, p in points.items()}
     if len({n for n, _ in curves}) < 2:
@@ -103,10 +108,20 @@ def fit_paper(
     )
     fits = _with_group_size_law(fits)
     fits = _with_step_laws(fits, options)
-    notes: list[Note] = [*dropped, *findings.about_curves(fits), *findings.about_laws(fits)]
+    notes: list[Note] = [*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)]
     if draws:
         notes.append(findings.uncalibrated())
     return replace(fits, notes=unique(notes))
+
+
+def _refuse_partly_known(runs: Sequence[Run]) -> None:
+    unknown = [run.run_id for run in runs if run.problems_per_batch is None]
+    if unknown and len(unknown) < len(runs):
+        raise FitError(
+            f"{len(unknown)} of {len(runs)} runs do not say their problems per batch ({', '.join(unknown[:3])}); "
+            "they cannot stand on one frontier with runs that do",
+            "Add problems_per_batch to all of them, or fit them apart.",
+        )
 
 
 def _pool(
@@ -170,24 +185,31 @@ def _with_step_laws(fits: Fits, options: PaperOptions) -> Fits:
         if curve.problems_per_batch is not None:
             by_batch[curve.group_size * curve.problems_per_batch].append(curve)
     shared = {batch: curves for batch, curves in by_batch.items() if len(curves) > 1}
-    if fits.compute != "log10_rollouts" or not shared:
-        reason = "no two configurations share one rollouts_per_batch = n * B_p"
-        return replace(fits, unsupported={**fits.unsupported, **dict.fromkeys(names, reason)})
-    batch = options.rollouts_per_batch or max(shared, key=lambda b: (len(shared[b]), b))
-    if batch not in shared:
+    if options.rollouts_per_batch not in (None, *shared):
         raise FitError(
-            f"rollouts_per_batch = {batch}: fewer than two configurations have it; "
-            f"shared by two or more: {sorted(shared)}"
+            f"rollouts_per_batch = {options.rollouts_per_batch}: fewer than two configurations have it; "
+            f"shared by two or more: {sorted(shared) or 'none'}"
         )
+
+    def without(reason: str, *notes: Note) -> Fits:
+        unsupported = {**fits.unsupported, **dict.fromkeys(names, reason)}
+        return replace(fits, unsupported=unsupported, notes=(*fits.notes, *notes))
+
+    if fits.compute != "log10_rollouts":
+        return without("laws in steps need compute in rollouts, and these fits count tokens")
+    if not shared:
+        return without("no two configurations share one rollouts_per_batch = n * B_p")
+    batch = options.rollouts_per_batch or max(shared, key=lambda b: (len(shared[b]), b))
     curves = shared[batch]
     grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
     best = frontier(curves, grid)
     seen = ~best.extrapolated
     steps = grid[seen] / batch
+    if len(np.unique(steps)) < 2:
+        return without(f"at B = {batch} there is no budget at which the best curve was observed")
     if not _monotone(steps, np.log2(best.group_size[seen])):
         reason = f"at B = {batch} the best n goes up and down with M: it is not monotone, so no sigmoid describes it"
-        notes = (*fits.notes, findings.not_monotone(batch))
-        return replace(fits, unsupported={**fits.unsupported, **dict.fromkeys(names, reason)}, notes=notes)
+        return without(reason, findings.not_monotone(batch))
     laws, draws = dict(fits.laws), dict(fits.law_draws)
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
     drawn = _best_octaves(fits, curves, grid[seen]) if fits.curve_draws else None

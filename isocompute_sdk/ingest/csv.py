@@ -26,18 +26,17 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     text = read_text(path)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
-    rows, lines, broken = _split(text)
+    rows, lines, broken = _split(path, text)
     header = [name.strip() for name in rows[0]] if rows else []
     _check_header(path, header, lines)
     rows, lines = rows[1:], lines[1:]
     if broken is None and rows:
-        broken = _cut_tail(text, header, rows)
-        if broken is not None:
+        told = _cut_tail(text, header, rows)
+        if told is not None:
             rows.pop()
-            lines.pop()
+            broken = (lines.pop(), told)
     if broken is not None and on_truncated == "error":
-        at = _line_of_end(text)
-        raise RecordError(f"{path}:{at}: the file ends inside this line ({broken})", TRUNCATED_HINT)
+        raise RecordError(f"{path}:{broken[0]}: the file ends inside this line ({broken[1]})", TRUNCATED_HINT)
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
             raise RecordError(
@@ -53,25 +52,29 @@ def _locator(path: Path, lines: Sequence[int]) -> Callable[[int], str]:
     return lambda index: f"{path}:{lines[index]}"
 
 
-def _split(text: str) -> tuple[list[list[str]], list[int], str | None]:
-    """Rows, the line each ends on, and what is wrong with the end of the text, if anything is."""
+def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], tuple[int, str] | None]:
+    """Rows, the line each ends on, and line and nature of a last row that is cut off inside a quote."""
     first = text.lstrip("\r\n").split("\n", 1)[0]
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: list[list[str]] = []
     lines: list[int] = []
+    started = 1
     try:
         for row in reader:
             if row:
                 rows.append(row)
                 lines.append(reader.line_num)
+            started = reader.line_num + 1
     except csv.Error as error:
-        return rows, lines, str(error)
+        # A quote left open further up swallows whole lines: that is damage, not a cut.
+        if started == reader.line_num and str(error) == "unexpected end of data":
+            return rows, lines, (started, "a quote is left open")
+        raise RecordError(
+            f"{path}:{started}: a cell or quote that starts here is malformed: {error}",
+            'Write a quote inside a cell as "", and close every quote.',
+        ) from error
     return rows, lines, None
-
-
-def _line_of_end(text: str) -> int:
-    return len(text.rstrip("\r\n").splitlines())
 
 
 def _check_header(path: Path, header: list[str], lines: Sequence[int]) -> None:
@@ -101,8 +104,10 @@ def _cut_tail(text: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -
     a last cell shorter than any other of its column in a file long enough to tell, does.
     """
     last = rows[-1]
-    if len(last) < len(header) or text.endswith(("\n", "\r")):
-        return f"{len(last)} of {len(header)} cells" if len(last) < len(header) else None
+    if text.endswith(("\n", "\r")):
+        return None
+    if len(last) < len(header):
+        return f"{len(last)} of {len(header)} cells"
     others = [len(row[-1]) for row in rows[:-1]]
     if len(others) >= MIN_ROWS_TO_JUDGE_LENGTH and len(last[-1]) < min(others):
         return f"no line end after {last[-1]!r}, which is shorter than every other cell of column {header[-1]!r}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def read_runs(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     format: str = "auto",
     *,
     metric: str | None = None,
@@ -46,7 +46,7 @@ def read_runs(
     run.
 
     Args:
-        path: file, folder or glob.
+        path: file, folder or glob, or several of them.
         format: `auto`, `csv`, `parquet`, `jsonl` or `wandb` (a CSV export of Weights & Biases).
         metric: name of what a column `reward` or `value` holds.
         eval_set: name of the evaluation set for all rows.
@@ -63,7 +63,8 @@ def read_runs(
     """
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
-    files = find_files(path, format)
+    paths = [path] if isinstance(path, str | os.PathLike) else path
+    files = list(dict.fromkeys(file for one in paths for file in find_files(one, format)))
     request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), _described(runs or {}))
     loaded = [_load(file, request) for file in files]
     _check_all_used(loaded, request)
@@ -138,7 +139,7 @@ def _with_run_columns(
             f"{path}: run {strangers[0]!r} is not in runs=; received runs: {', '.join(map(repr, runs))}",
             f"{did_you_mean(strangers[0], list(runs))}Describe every run of the file.",
         )
-    told = {field: None for values in runs.values() for field in values}
+    told = dict.fromkeys(field for values in runs.values() for field in values)
     for field in told:
         if field in names:
             raise RecordError(f"{path}: {field} is given twice, in runs= and in the file", "Give it once.")

@@ -39,9 +39,9 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _word(value: Any) -> str:
+def _word(value: str | float | Undefined) -> str:
     if isinstance(value, Undefined):
-        str(value)  # raises with the variable's name, which `sh` does not know
+        return str(value)  # raises with the variable's name, which `sh` does not know
     return sh(value)
 
 

@@ -39,7 +39,7 @@ class Candidate:
     problems_per_batch: int
     update_steps: int
     ends_by: str
-    """What ends M: `budget`, `deadline` or `update_steps` (fixed)."""
+    """What ends M: `budget`, `deadline`, `update_steps` (fixed) or `worthwhile` (more would add almost nothing)."""
 
     @property
     def rollouts_per_batch(self) -> int:
@@ -58,8 +58,8 @@ class Rejection:
 
     group_size: int
     constraint: str
-    """Name of the constraint: `min_update_steps`, `max_rollouts_per_batch`, `divisible_by`,
-    `rollouts_per_batch`, `problems_per_batch`, `budget`."""
+    """Name of the constraint: `min_update_steps`, `update_steps`, `deadline`, `max_rollouts_per_batch`,
+    `divisible_by`, `rollouts_per_batch`, `problems_per_batch`."""
     reason: str
     smallest_budget: float | None = None
     """Least amount in the budget's unit with which it would have one; None where money does not help."""
@@ -82,12 +82,7 @@ def candidate(n: int, limits: Limits) -> Candidate | Rejection:
     problems = _problems_per_batch(n, limits)
     if isinstance(problems, Rejection):
         return problems
-    batch = n * problems
-    refusal = limits.hardware.refusal(batch)
-    if refusal is not None:
-        over = limits.hardware.max_rollouts_per_batch is not None and batch > limits.hardware.max_rollouts_per_batch
-        return Rejection(n, "max_rollouts_per_batch" if over else "divisible_by", refusal)
-    return _steps(n, problems, limits)
+    return _refused_by_hardware(n, problems, limits) or _steps(n, problems, limits)
 
 
 def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
@@ -100,17 +95,8 @@ def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
     smallest = math.ceil(limits.floor / unit) * unit
     if fixed.update_steps is None:
         return smallest
-    affordable = _largest_problems(n, fixed.update_steps, limits)
-    if affordable < smallest:
-        batch = n * smallest
-        return Rejection(
-            n,
-            "budget",
-            f"{fixed.update_steps} steps of n * B_p = {n} * {smallest} = {batch} rollouts cost "
-            f"{limits.pricing.cost(batch, fixed.update_steps):,.6g} {limits.pricing.budget.unit}",
-            limits.pricing.cost(batch, fixed.update_steps),
-        )
-    return affordable // unit * unit
+    refused = _refused_by_hardware(n, smallest, limits) or _unaffordable(n, smallest, fixed.update_steps, limits)
+    return refused or _largest_problems(n, fixed.update_steps, limits) // unit * unit
 
 
 def _from_fixed_batch(n: int, batch: int, limits: Limits) -> int | Rejection:
@@ -151,27 +137,35 @@ def _largest_problems(n: int, steps: int, limits: Limits) -> int:
     return low
 
 
-def _steps(n: int, problems: int, limits: Limits) -> Candidate | Rejection:
+def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | None:
+    batch, limit = n * problems, limits.hardware.max_rollouts_per_batch
+    refusal = limits.hardware.refusal(batch)
+    if refusal is None:
+        return None
+    return Rejection(n, "max_rollouts_per_batch" if limit is not None and batch > limit else "divisible_by", refusal)
+
+
+def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejection | None:
+    """Why `needed` steps cannot be paid for, or not in time; None where they can."""
     pricing, batch = limits.pricing, n * problems
-    affordable, ends_by = pricing.affordable_steps(batch)
+    steps = f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts"
+    if not pricing.in_time(batch, needed):
+        wall = pricing.cost_in("wall_hours", batch, needed)
+        return Rejection(n, "deadline", f"{steps} take {wall:,.6g} hours, past the deadline")
+    if pricing.within(batch, needed):
+        return None
+    cost = pricing.cost(batch, needed)
+    constraint = "min_update_steps" if limits.fixed.update_steps is None else "update_steps"
+    reason = f"{steps} cost {cost:,.6g} {pricing.budget.unit}, more than {pricing.budget.amount:,.6g}"
+    return Rejection(n, constraint, reason, cost)
+
+
+def _steps(n: int, problems: int, limits: Limits) -> Candidate | Rejection:
     wanted = limits.fixed.update_steps
-    needed = limits.min_update_steps if wanted is None else wanted
-    if affordable < needed:
-        cost = pricing.cost(batch, needed)
-        unit = pricing.budget.unit
-        constraint = "update_steps" if wanted is not None else "min_update_steps"
-        if ends_by == "deadline":
-            wall = pricing.cost_in("wall_hours", batch, needed)
-            return Rejection(
-                n, "deadline", f"{needed} steps of {batch} rollouts take {wall:,.6g} hours, past the deadline"
-            )
-        return Rejection(
-            n,
-            constraint,
-            f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts cost {cost:,.6g} {unit}, "
-            f"more than {pricing.budget.amount:,.6g}",
-            cost,
-        )
-    return Candidate(
-        n, problems, affordable if wanted is None else wanted, ends_by if wanted is None else "update_steps"
-    )
+    refused = _unaffordable(n, problems, limits.min_update_steps if wanted is None else wanted, limits)
+    if refused is not None:
+        return refused
+    if wanted is not None:
+        return Candidate(n, problems, wanted, "update_steps")
+    steps, ends_by = limits.pricing.affordable_steps(n * problems)
+    return Candidate(n, problems, steps, ends_by)

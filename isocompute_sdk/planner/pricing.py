@@ -78,7 +78,14 @@ class Pricing:
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether this many steps fit budget and deadline."""
-        return update_steps <= self.affordable_steps(rollouts_per_batch)[0]
+        return self.cost(rollouts_per_batch, update_steps) <= self.budget.amount and self.in_time(
+            rollouts_per_batch, update_steps
+        )
+
+    def in_time(self, rollouts_per_batch: int, update_steps: int) -> bool:
+        """Whether this many steps fit the deadline, which no budget can extend."""
+        deadline = self.budget.deadline_hours
+        return deadline is None or self.cost_in("wall_hours", rollouts_per_batch, update_steps) <= deadline
 
     def compute(self, rollouts: float, variable: str) -> float:
         """Rollouts on the compute axis of a law: as they are, or in tokens.
@@ -96,9 +103,13 @@ class Pricing:
         return float(self.throughput.tokens(rollouts))
 
     def _most(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
-        # Every unit's cost is linear in the number of steps.
-        one = self.cost_in(unit, rollouts_per_batch, 1)
-        return math.floor(amount / one * (1 + ROUNDING))
+        # Every unit's cost is linear in the number of steps; rounding may put the quotient off by a step.
+        steps = math.floor(amount / self.cost_in(unit, rollouts_per_batch, 1))
+        while self.cost_in(unit, rollouts_per_batch, steps + 1) <= amount:
+            steps += 1
+        while steps > 0 and self.cost_in(unit, rollouts_per_batch, steps) > amount:
+            steps -= 1
+        return steps
 
     def _throughput(self) -> Throughput:
         if self.throughput is None:

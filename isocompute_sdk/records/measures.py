@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.cells import Source, require, typed
+from isocompute_sdk.records.cells import Source, blank_to_null, require, typed
 from isocompute_sdk.records.naming import Named, Options
 
 if TYPE_CHECKING:
@@ -25,10 +25,17 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> pl.DataFrame
         RecordError: no metric, a metric without a name, a column that is neither known nor numeric, a
             value that is NaN or infinite.
     """
-    extra = {name: series for name, series in named.others.items() if series.null_count() < len(series)}
+    others = {name: _without_blanks(series) for name, series in named.others.items()}
+    extra = {name: series for name, series in others.items() if series.null_count() < len(series)}
     if "metric" in named.known:
         return _long(frame, named, extra, options)
     return _melt(frame, _metric_columns(named, extra, options), named.source)
+
+
+def _without_blanks(series: pl.Series) -> pl.Series:
+    import polars as pl
+
+    return blank_to_null(series) if series.dtype == pl.String else series
 
 
 def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], options: Options) -> pl.DataFrame:

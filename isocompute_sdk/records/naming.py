@@ -94,7 +94,7 @@ def _as_mapping(table: object) -> dict[str, object]:
         mapping = cast(Mapping[object, object], table)
         return {str(name): values for name, values in mapping.items()}
     # Both frames have these two; a lazy frame or an Arrow table, which cannot be read by column, has not.
-    if not (hasattr(table, "columns") and hasattr(table, "to_dict")):
+    if not (hasattr(table, "to_dict") and hasattr(table, "columns")):
         raise RecordError(
             f"received a {type(table).__name__}; accepted: a mapping from column name to values, or a "
             "polars or pandas frame",
@@ -183,9 +183,11 @@ def _refuse_without(name: str, source: Source) -> None:
     nearest = schema.close(name, present) or next(
         (found for alias in column.aliases if (found := schema.close(alias, present, cutoff=0.8))), None
     )
-    guess = f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise" if nearest else "Otherwise"
+    add = f"add it, or give one value for all rows as {name}=...."
     wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}[name]
     raise RecordError(
         f"no column {wanted}; the table has: {', '.join(present)}",
-        f"{guess} add it, or give one value for all rows as {name}=....".replace("Otherwise add", "Add"),
+        f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise {add}"
+        if nearest
+        else add.capitalize(),
     )

@@ -76,8 +76,10 @@ class RunSet:
         return cls(build(columns, options))
 
     @classmethod
-    def read(cls, path: str | PathLike[str], format: str = "auto", **options: Any) -> RunSet:
-        """Read a file, a folder or a glob of CSV, Parquet, JSONL or W&B CSV; see `ingest.read_runs`."""
+    def read(
+        cls, path: str | PathLike[str] | Sequence[str | PathLike[str]], format: str = "auto", **options: Any
+    ) -> RunSet:
+        """Read files, folders or globs of CSV, Parquet, JSONL or W&B CSV; see `ingest.read_runs`."""
         from isocompute_sdk.ingest import read_runs
 
         return read_runs(path, format, **options)

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.difficulty import BANDS, GAPS, DifficultySplit, split_by_difficulty
@@ -46,6 +46,7 @@ def test_no_pass_is_extremely_hard_from_128_samples_on_only() -> None:
     assert bands_of([0], 1000) == ["extremely_hard"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 200), min_size=1, max_size=60), st.integers(0, 20), st.integers(0, 2**31))
 def test_every_problem_is_in_exactly_one_set(passes: list[int], validation: int, seed: int) -> None:
     split = split_by_difficulty(passes, 200, rng=seed, validation=validation)
@@ -109,6 +110,7 @@ def test_few_samples_and_small_bands_are_noted() -> None:
     assert codes([8] * 10, 16, validation=300) == {"validation-set-small": {"validation": 300, "easy": 5}}
 
 
+@settings(deadline=None)
 @given(st.floats(0.05, 0.95), st.integers(1, 400), st.integers(0, 99))
 def test_a_mixture_has_its_size_and_shares_and_nothing_held_out(share: float, size: int, seed: int) -> None:
     split = a_split()

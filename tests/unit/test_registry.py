@@ -73,7 +73,7 @@ def test_a_failing_constructor_is_chained_too(install: Install) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_one_and_the_list() -> None:
-    with pytest.raises(BackendError, match="registered: .*openrlhf") as caught:
+    with pytest.raises(BackendError, match=r"registered: .*openrlhf") as caught:
         registry.load("openrlfh")
     assert "Did you mean 'openrlhf'?" in str(caught.value)
 
@@ -82,7 +82,9 @@ def test_a_name_registered_twice_is_an_error_that_names_both(install: Install) -
     install("acme", "acme_backend4", GOOD, "mine = acme_backend4:Mine")
     install("other", "other_backend", GOOD, "mine = other_backend:Mine")
     assert registry.available().count("mine") == 1
-    with pytest.raises(BackendError, match=r"2 times: acme_backend4:Mine from acme 1\.0; other_backend:Mine from other"):
+    with pytest.raises(
+        BackendError, match=r"2 times: acme_backend4:Mine from acme 1\.0; other_backend:Mine from other"
+    ):
         registry.load("mine")
     assert registry.load("openrlhf").name == "openrlhf"
 

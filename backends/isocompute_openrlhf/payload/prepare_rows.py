@@ -1,16 +1,14 @@
 """Turn a problem file into exactly the rows that one OpenRLHF run needs.
 
-    python3 prepare_rows.py RUN_FOLDER        (in the folder that the data paths are relative to)
+    python3 prepare_rows.py RUN_FOLDER        (after claim_folder.py)
 
-Reads RUN_FOLDER/request.json, checks every input, and writes into RUN_FOLDER:
+Reads request.json and inputs.json in RUN_FOLDER and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order,
   the last one cut short.
 * validation_rows.jsonl: the validation problems in file order.
-* reward_config.json: where the reward function is and where its records go.
-* run.json: the accepted request with the digests of all inputs and outputs. A later start in the same
-  folder has to match it, because a resumed run continues inside the same rows.
-* attempts.jsonl: one line per start.
+* run.json: the request with the digests of all inputs and outputs, written last. Where it exists, the
+  rows are only compared with it: a resumed run continues inside the same rows.
 
 A row is {"input": prompt, "label": text, "datasource": split}; the label is the JSON text of
 {"id", "split", "answer"}, which the reward wrapper decodes. Bad input ends with exit status 2 and one
@@ -24,10 +22,8 @@ import json
 import os
 import random
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +31,6 @@ PROMPT_KEYS = ("prompt", "input", "question", "problem")
 ANSWER_KEYS = ("answer", "label", "solution", "target")
 ID_KEY = "id"
 ROW_FILES = {"train": "train_rows.jsonl", "validation": "validation_rows.jsonl"}
-# OpenRLHF splits a data path at commas and "@"; Hugging Face datasets reads the rest as a glob or a URL.
-MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
 
 
 class InputError(Exception):
@@ -53,99 +47,44 @@ class Problem:
 
 
 def main(argv: list[str]) -> int:
-    """Prepare the run folder named on the command line; 0 on success, 2 on bad input."""
+    """Write the rows of the run folder named on the command line; 0 on success, 2 on bad input."""
     if len(argv) != 1:
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
     try:
-        prepare(Path(argv[0]), Path.cwd())
+        prepare(Path(argv[0]))
     except InputError as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
     return 0
 
 
-def prepare(run_folder: Path, data_folder: Path) -> None:
-    """Check the request in `run_folder` and write rows, reward configuration and manifest.
+def prepare(folder: Path) -> None:
+    """Write the rows and the record of the run, or check those of an earlier start.
 
     Raises:
-        InputError: an input is missing, malformed or ambiguous, or the folder holds another run.
+        InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
     """
-    request = json.loads((run_folder / "request.json").read_text(encoding="utf-8"))
-    check_framework(request["framework_version"])
-    check_run_folder(run_folder)
-    data = request["data"]
-    train_file = existing_file(data_folder, data["train"], "training data")
-    validation_file = existing_file(data_folder, data["validation"], "validation data")
-    reward_file, reward_function = reward_target(data_folder, data["reward"])
-    inputs = {
-        "train": digest_of(train_file),
-        "validation": digest_of(validation_file),
-        "reward": digest_of(reward_file),
-    }
-    manifest = accepted_manifest(run_folder, request, inputs)
-    if manifest is None:
-        train = read_problems(train_file, "train", data["prompt_key"], data["answer_key"])
-        validation = read_problems(validation_file, "validation", data["prompt_key"], data["answer_key"])
-        validation = limited(validation, request["validation_problems"])
-        report(request, train, validation)
-        outputs = write_rows(run_folder, request, train, validation)
-        manifest = {"request": request, "inputs": inputs, "outputs": outputs}
-        write_text(run_folder / "run.json", [json.dumps(manifest, indent=1), "\n"])
-    attempt = next_attempt(run_folder)
-    config = {
-        "file": str(reward_file),
-        "function": reward_function,
-        "samples_folder": str(run_folder),
-        "attempt": attempt,
-        "several_hosts": request["nodes"] > 1,
-    }
-    write_text(run_folder / "reward_config.json", [json.dumps(config, indent=1), "\n"])
-
-
-# Checks before anything is read
-
-
-def check_framework(expected: str) -> None:
-    """Refuse an installed OpenRLHF of another version: its flags and their meaning differ."""
-    try:
-        found = metadata.version("openrlhf")
-    except metadata.PackageNotFoundError:
-        warn(f"this interpreter ({sys.executable}) has no record of an installed openrlhf package")
+    record = folder / "run.json"
+    if record.exists():
+        check_rows(folder, json.loads(record.read_text(encoding="utf-8"))["outputs"])
         return
-    if found != expected:
-        raise InputError(
-            f"OpenRLHF {found} is installed in {sys.executable}; this script is written for {expected}. "
-            f"Install openrlhf=={expected}, or set PYTHON to an interpreter that has it."
-        )
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    inputs = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
+    keys = request["data"]["prompt_key"], request["data"]["answer_key"]
+    train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
+    validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
+    validation = limited(validation, request["validation_problems"])
+    report(request, train, validation)
+    outputs = write_rows(folder, request, train, validation)
+    write_text(record, [json.dumps({"request": request, "inputs": inputs, "outputs": outputs}, indent=1), "\n"])
 
 
-def check_run_folder(folder: Path) -> None:
-    """Refuse a run folder whose absolute path OpenRLHF or its data loader would misread."""
-    if not folder.is_absolute():
-        raise InputError(f"the run folder is {str(folder)!r}; accepted: an absolute path")
-    bad = [mark for mark in MISREAD_IN_PATHS if mark in str(folder)]
-    if bad:
-        raise InputError(
-            f"the run folder is {str(folder)!r}, which holds {', '.join(map(repr, bad))}: OpenRLHF would split "
-            "the path there or read it as a pattern. Run the script from another folder, or change output_dir."
-        )
-
-
-def existing_file(folder: Path, name: str, what: str) -> Path:
-    """Absolute path of an existing regular file."""
-    path = folder / name
-    if not path.is_file():
-        raise InputError(f"{what}: there is no file {name!r} in {str(folder)!r}")
-    return path
-
-
-def reward_target(folder: Path, target: str) -> tuple[Path, str | None]:
-    """Split `file.py` or `file.py:function` into an existing file and a function name (None: not given)."""
-    path, separator, function = target.rpartition(":")
-    if separator and function.isidentifier() and not (folder / target).is_file():
-        return existing_file(folder, path, "reward file"), function
-    return existing_file(folder, target, "reward file"), None
+def check_rows(folder: Path, outputs: dict[str, str]) -> None:
+    """Refuse rows that are not the ones the run started with."""
+    for name, digest in outputs.items():
+        if not (folder / name).is_file() or digest_of(folder / name) != digest:
+            raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
 
 
 # Reading problems
@@ -336,52 +275,6 @@ def report(request: dict[str, Any], train: list[Problem], validation: list[Probl
     shared = sum(json.dumps(problem.prompt) in known for problem in validation)
     if shared:
         warn(f"{shared} of {len(validation)} validation prompts are also training prompts")
-
-
-# One folder, one run
-
-
-def accepted_manifest(folder: Path, request: dict[str, Any], inputs: dict[str, str]) -> dict[str, Any] | None:
-    """The manifest of an earlier start in this folder if it is the same run; None on a first start.
-
-    Raises:
-        InputError: the folder holds a run with other settings or inputs, or its rows were changed.
-    """
-    path = folder / "run.json"
-    if not path.exists():
-        return None
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    changed = sorted(
-        [*differences(manifest["request"], request), *differences(manifest["inputs"], inputs, "content of ")]
-    )
-    if changed:
-        raise InputError(
-            f"{str(folder)!r} holds a run that differs in: {'; '.join(changed)}. A resumed run has to be the same "
-            "run: restore what changed, or give this one another run_id or output_dir."
-        )
-    for name, digest in manifest["outputs"].items():
-        if not (folder / name).is_file() or digest_of(folder / name) != digest:
-            raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
-    return manifest
-
-
-def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """Dotted names of the leaves in which two JSON values differ, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        found: list[str] = []
-        for key in {**old, **new}:
-            found += differences(old.get(key), new.get(key), f"{prefix}{key}.")
-        return found
-    return [] if old == new else [f"{prefix.rstrip('.')} ({shortened(old)} before, {shortened(new)} now)"]
-
-
-def next_attempt(folder: Path) -> int:
-    """Number this start (from 1) and note its time."""
-    path = folder / "attempts.jsonl"
-    number = len(path.read_text(encoding="utf-8").splitlines()) + 1 if path.exists() else 1
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"attempt": number, "time": time.time()}) + "\n")
-    return number
 
 
 # Small helpers

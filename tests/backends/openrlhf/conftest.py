@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_openrlhf.payload import claim_folder, prepare_rows
 from isocompute_sdk.specs import Data, Recipe, RunSpec
+from tests.backends.openrlhf.inputs import REWARD, problems, write_jsonl
 from tests.backends.openrlhf.real_parser import RealParser, cached_wheel
 
 
@@ -50,7 +53,9 @@ def record_script(tmp_path: Path) -> Callable[..., list[list[str]]]:
     programs, record = tmp_path / "stub-bin", tmp_path / "record"
     programs.mkdir()
     stub = programs / "python3"
-    stub.write_text("#!/bin/sh\nfor a in \"$@\"; do printf '%s\\0' \"$a\"; done >> \"$RECORD\"\nprintf '\\1\\0' >> \"$RECORD\"\n")
+    stub.write_text(
+        '#!/bin/sh\nfor a in "$@"; do printf \'%s\\0\' "$a"; done >> "$RECORD"\nprintf \'\\1\\0\' >> "$RECORD"\n'
+    )
     stub.chmod(0o755)
 
     def run(script: str, folder: Path) -> list[list[str]]:
@@ -64,5 +69,28 @@ def record_script(tmp_path: Path) -> Callable[..., list[list[str]]]:
         calls = record.read_bytes().decode().split("\1\0")[:-1]
         record.unlink()
         return [call.split("\0")[:-1] for call in calls]
+
+    return run
+
+
+@pytest.fixture
+def prepare(tmp_path: Path) -> Callable[..., Path]:
+    """Write inputs and a request, claim and prepare the run folder, and return it."""
+    folder = tmp_path / "run"
+
+    def run(train: Any = None, validation: Any = None, *, reward: str = REWARD, **request: Any) -> Path:
+        folder.mkdir(exist_ok=True)
+        for name, rows in {"train": train or problems(6), "validation": validation or problems(3, "v")}.items():
+            path = tmp_path / f"{name}.jsonl"
+            path.write_text(rows) if isinstance(rows, str) else write_jsonl(path, rows)
+        (tmp_path / "reward.py").write_text(reward)
+        data = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
+        data |= {"prompt_key": None, "answer_key": None, "n_problems": None} | request.pop("data", {})
+        defaults = {"framework_version": "0.11.2", "problems_per_batch": 4, "update_steps": 5, "seed": 0, "nodes": 1}
+        defaults |= {"validation_problems": None, "chat_template": True}
+        (folder / "request.json").write_text(json.dumps(defaults | {"data": data} | request))
+        claim_folder.claim(folder, tmp_path)
+        prepare_rows.prepare(folder)
+        return folder
 
     return run

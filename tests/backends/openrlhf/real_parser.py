@@ -96,7 +96,9 @@ class RealParser:
 
     def flag_names(self) -> frozenset[str]:
         """Every flag the parser defines, in full."""
-        calls = [node for node in ast.walk(ast.parse(self.source["cli/train_ppo_ray.py"])) if isinstance(node, ast.Call)]
+        calls = [
+            node for node in ast.walk(ast.parse(self.source["cli/train_ppo_ray.py"])) if isinstance(node, ast.Call)
+        ]
         names: set[str] = set()
         for call in calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and call.args:
@@ -136,7 +138,9 @@ def flattened(node: Any, prefix: str = "") -> dict[str, Any]:
     """Nested namespaces as one mapping with dotted names."""
     flat: dict[str, Any] = {}
     for key, value in vars(node).items():
-        flat |= flattened(value, f"{prefix}{key}.") if isinstance(value, types.SimpleNamespace) else {prefix + key: value}
+        flat |= (
+            flattened(value, f"{prefix}{key}.") if isinstance(value, types.SimpleNamespace) else {prefix + key: value}
+        )
     return flat
 
 

@@ -109,7 +109,14 @@ def test_only_these_fields_are_covered_by_a_note_alone(make_run: MakeRun, field:
 
 
 def test_fields_without_a_note_alone_change_the_command_line_or_are_refused(make_run: MakeRun) -> None:
-    noted_only = {"std_epsilon", "min_problems_per_batch", "value_learning_rate", "gae_lambda", "gae_gamma", "value_clip"}
+    noted_only = {
+        "std_epsilon",
+        "min_problems_per_batch",
+        "value_learning_rate",
+        "gae_lambda",
+        "gae_gamma",
+        "value_clip",
+    }
     for field, values in CHANGED.items():
         if field not in noted_only:
             run = make_run(recipe={field: values[0]})
@@ -181,7 +188,11 @@ def test_gpus_are_placed_on_nodes(
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"hardware": Hardware(gpus=8), "options": {"gpus_per_node": 3}}, "placement-contradicts-hardware", "give 3 GPUs"),
+        (
+            {"hardware": Hardware(gpus=8), "options": {"gpus_per_node": 3}},
+            "placement-contradicts-hardware",
+            "give 3 GPUs",
+        ),
         ({"hardware": Hardware(gpus=(4, 8))}, "several-gpu-counts", "lists 4, 8"),
         ({"hardware": Hardware(gpus=8), "options": {"nodes": 3}}, "gpus-do-not-fill-nodes", "3 equal nodes"),
         ({"hardware": Hardware(gpus=12, divisible_by=1)}, "gpus-do-not-fill-nodes", "12 GPUs"),

@@ -15,43 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_openrlhf.payload import prepare_rows
+from tests.backends.openrlhf.inputs import problems, read
 
 Prepare = Callable[..., Path]
-REWARD = "def reward(prompt, response, answer):\n    return float(response == answer)\n"
-
-
-def write_jsonl(path: Path, rows: list[Any]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def problems(count: int, name: str = "p") -> list[dict[str, Any]]:
-    return [{"id": f"{name}{i}", "prompt": f"what is {name}{i}?", "answer": i} for i in range(count)]
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.fixture
-def prepare(tmp_path: Path) -> Prepare:
-    """Write inputs and a request, prepare the run folder and return it."""
-    folder = tmp_path / "run"
-
-    def run(train: Any = None, validation: Any = None, *, reward: str = REWARD, **request: Any) -> Path:
-        folder.mkdir(exist_ok=True)
-        for name, rows in {"train": train or problems(6), "validation": validation or problems(3, "v")}.items():
-            path = tmp_path / f"{name}.jsonl"
-            path.write_text(rows) if isinstance(rows, str) else write_jsonl(path, rows)
-        (tmp_path / "reward.py").write_text(reward)
-        data = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
-        data |= {"prompt_key": None, "answer_key": None, "n_problems": None} | request.pop("data", {})
-        defaults = {"framework_version": "0.11.2", "problems_per_batch": 4, "update_steps": 5, "seed": 0, "nodes": 1}
-        defaults |= {"validation_problems": None, "chat_template": True}
-        (folder / "request.json").write_text(json.dumps(defaults | {"data": data} | request))
-        prepare_rows.prepare(folder, tmp_path)
-        return folder
-
-    return run
 
 
 @settings(max_examples=200)
@@ -78,12 +44,12 @@ def test_there_are_exactly_as_many_rows_as_prompts_are_consumed(prepare: Prepare
         assert label["answer"] == int(label["id"].removeprefix("p"))
 
 
-def test_the_seed_fixes_the_order(prepare: Prepare, tmp_path: Path) -> None:
+def test_the_seed_fixes_the_order() -> None:
     first = list(prepare_rows.epoch_orders(50, 100, 3))
     assert first == list(prepare_rows.epoch_orders(50, 100, 3))
     assert first != list(prepare_rows.epoch_orders(50, 100, 4))
     assert first[:50] != first[50:]
-    assert list(prepare_rows.epoch_orders(6, 6, 0)) == [0, 4, 1, 2, 5, 3]  # the same on every Python from 3.10 on
+    assert list(prepare_rows.epoch_orders(6, 6, 0)) == [2, 3, 1, 0, 5, 4]  # on Python 3.10 to 3.13 alike
 
 
 def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> None:
@@ -147,18 +113,15 @@ GOOD = '{"prompt": "a", "answer": "b"}\n'
         ('{"prompt": "see <image>", "answer": "b"}\n', "replace by a picture"),
         ('{"prompt": "a\\ud800", "answer": "b"}\n', "half of a surrogate pair"),
         ('{"prompt": "a", "answer": "b", "id": 1.5}\n', "the id is 1.5"),
-        ('{"prompt": "a", "answer": "b", "id": 1}\n{"prompt": "c", "answer": "d", "id": "1"}\n', "used in line 1 already"),
+        (
+            '{"prompt": "a", "answer": "b", "id": 1}\n{"prompt": "c", "answer": "d", "id": "1"}\n',
+            "used in line 1 already",
+        ),
     ],
 )
 def test_a_bad_problem_file_is_refused_with_file_line_and_reason(prepare: Prepare, train: str, message: str) -> None:
     with pytest.raises(prepare_rows.InputError, match=message):
         prepare(train)
-
-
-@pytest.mark.parametrize("name", ["train", "validation", "reward"])
-def test_a_missing_input_is_named(prepare: Prepare, name: str) -> None:
-    with pytest.raises(prepare_rows.InputError, match="there is no file 'absent'"):
-        prepare(data={name: "absent"})
 
 
 def test_text_that_is_not_utf8_is_refused(prepare: Prepare, tmp_path: Path) -> None:
@@ -173,29 +136,6 @@ def test_message_lists_need_the_chat_template(prepare: Prepare) -> None:
         prepare(chat, chat_template=False)
 
 
-def test_another_openrlhf_is_refused(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare_rows.metadata, "version", lambda name: "0.11.0")
-    with pytest.raises(prepare_rows.InputError, match=r"OpenRLHF 0\.11\.0 is installed .* openrlhf==0\.11\.2"):
-        prepare()
-
-
-@pytest.mark.parametrize("name", ["a,b", "a@b", "a*", "a[1]", "x::y"])
-def test_a_folder_that_openrlhf_would_misread_is_refused(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    with pytest.raises(prepare_rows.InputError, match="OpenRLHF would split"):
-        prepare_rows.check_run_folder(folder)
-
-
-def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
-    for name in ("r.py", "odd:name.py", "c:d"):
-        (tmp_path / name).write_text("")
-    assert prepare_rows.reward_target(tmp_path, "r.py") == (tmp_path / "r.py", None)
-    assert prepare_rows.reward_target(tmp_path, "r.py:mine") == (tmp_path / "r.py", "mine")
-    assert prepare_rows.reward_target(tmp_path, "odd:name.py") == (tmp_path / "odd:name.py", None)
-    assert prepare_rows.reward_target(tmp_path, "c:d") == (tmp_path / "c:d", None)
-
-
 def test_what_may_not_be_meant_is_said(prepare: Prepare, capsys: pytest.CaptureFixture[str]) -> None:
     prepare(problems(3), problems(2), data={"n_problems": 100}, validation_problems=9)
     said = capsys.readouterr().err
@@ -203,31 +143,6 @@ def test_what_may_not_be_meant_is_said(prepare: Prepare, capsys: pytest.CaptureF
     assert "planned for 100 training problems; the file holds 3" in said
     assert "holds 2 problems; 9 were asked for" in said
     assert "2 of 2 validation prompts are also training prompts" in said
-
-
-def test_a_second_start_keeps_the_rows_and_counts_the_attempt(prepare: Prepare) -> None:
-    folder = prepare()
-    before = (folder / "train_rows.jsonl").stat().st_mtime_ns
-    assert json.loads((folder / "reward_config.json").read_text())["attempt"] == 1
-    prepare()
-    assert (folder / "train_rows.jsonl").stat().st_mtime_ns == before
-    assert json.loads((folder / "reward_config.json").read_text())["attempt"] == 2
-    assert [line["attempt"] for line in read(folder / "attempts.jsonl")] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"seed": 1}, r"seed \(0 before, 1 now\)"),
-        ({"update_steps": 6}, "update_steps"),
-        ({"train": problems(7)}, "content of train"),
-        ({"reward": REWARD + "#"}, "content of reward"),
-    ],
-)
-def test_another_run_in_the_same_folder_is_refused(prepare: Prepare, change: dict[str, Any], words: str) -> None:
-    prepare()
-    with pytest.raises(prepare_rows.InputError, match=words):
-        prepare(**change)
 
 
 def test_rows_that_were_tampered_with_are_refused(prepare: Prepare) -> None:
@@ -238,13 +153,27 @@ def test_rows_that_were_tampered_with_are_refused(prepare: Prepare) -> None:
         prepare()
 
 
+def test_a_second_start_keeps_the_rows(prepare: Prepare) -> None:
+    folder = prepare()
+    before = (folder / "train_rows.jsonl").stat().st_mtime_ns
+    prepare()
+    assert (folder / "train_rows.jsonl").stat().st_mtime_ns == before
+
+
+def test_a_refused_file_can_be_repaired_in_the_same_folder(prepare: Prepare) -> None:
+    with pytest.raises(prepare_rows.InputError):
+        prepare('{"prompt": "a"}\n')
+    assert len(read(prepare() / "train_rows.jsonl")) == 20
+
+
 def test_the_program_ends_with_one_line_and_a_status(prepare: Prepare, tmp_path: Path) -> None:
     folder = prepare()
     program = [sys.executable, prepare_rows.__file__]
-    good = subprocess.run([*program, str(folder)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    good = subprocess.run([*program, str(folder)], capture_output=True, text=True, check=False)
     assert good.returncode == 0
-    (tmp_path / "train.jsonl").unlink()
-    bad = subprocess.run([*program, str(folder)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (folder / "train_rows.jsonl").unlink()
+    bad = subprocess.run([*program, str(folder)], capture_output=True, text=True, check=False)
     assert bad.returncode == 2
-    assert bad.stderr.splitlines()[-1].startswith("prepare_rows: training data: there is no file 'train.jsonl'")
+    assert bad.stderr.startswith("prepare_rows: train_rows.jsonl in ")
+    assert len(bad.stderr.splitlines()) == 1
     assert subprocess.run(program, capture_output=True, check=False).returncode == 2

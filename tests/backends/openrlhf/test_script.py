@@ -23,7 +23,7 @@ Record = Callable[[str, Path], list[list[str]]]
 
 HOSTILE = [
     "plain",
-    "it's \"both\" quotes",
+    'it\'s "both" quotes',
     "$(touch escaped) `touch escaped` ${HOME} $$",
     "; touch escaped; & | > < ( ) { }",
     "ünïcødé 模型 \u202e",
@@ -69,12 +69,13 @@ def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_s
     run = make_run(recipe={"algorithm": "ppo"})
     folder = str(tmp_path / "work" / "runs" / "small")
     calls = record_script(OpenRLHFBackend().script(run), tmp_path / "work")
-    assert calls[:3] == [
+    assert calls[:4] == [
+        [f"{folder}/claim_folder.py", folder],
         [f"{folder}/prepare_rows.py", folder],
         [f"{folder}/reward_wrapper.py", folder],
         [f"{folder}/resume_point.py", f"{folder}/checkpoints", "_actor", "_critic"],
     ]
-    assert len(calls) == 4
+    assert len(calls) == 5
 
 
 def test_the_programs_arrive_byte_for_byte(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
@@ -95,16 +96,28 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(name: str) -
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
     standard = {"__future__", "collections", "dataclasses", "hashlib", "importlib", "inspect", "json", "math", "os"}
-    assert imported <= standard | {"pathlib", "random", "re", "socket", "sys", "threading", "time", "traceback", "typing"}
+    assert imported <= standard | {
+        "pathlib",
+        "random",
+        "re",
+        "socket",
+        "sys",
+        "threading",
+        "time",
+        "traceback",
+        "typing",
+    }
 
 
 def test_another_interpreter_can_be_chosen(make_run: MakeRun, tmp_path: Path) -> None:
     chosen = tmp_path / "my python"
-    chosen.write_text("#!/bin/sh\necho chosen >> \"$PWD/used\"\n")
+    chosen.write_text('#!/bin/sh\necho chosen >> "$PWD/used"\n')
     chosen.chmod(0o755)
     script = OpenRLHFBackend().script(make_run()).encode()
-    subprocess.run(["bash"], input=script, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHON": str(chosen)}, check=True)
-    assert (tmp_path / "used").read_text() == "chosen\n" * 4
+    subprocess.run(
+        ["bash"], input=script, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHON": str(chosen)}, check=True
+    )
+    assert (tmp_path / "used").read_text() == "chosen\n" * 5
 
 
 def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_path: Path) -> None:
@@ -113,7 +126,9 @@ def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_
     (programs / "python3").write_text('#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; *) touch started;; esac\n')
     (programs / "python3").chmod(0o755)
     script = OpenRLHFBackend().script(make_run()).encode()
-    finished = subprocess.run(["bash"], input=script, cwd=tmp_path, env={"PATH": f"{programs}:/usr/bin:/bin"}, check=False)
+    finished = subprocess.run(
+        ["bash"], input=script, cwd=tmp_path, env={"PATH": f"{programs}:/usr/bin:/bin"}, check=False
+    )
     assert finished.returncode == 2
     assert not (tmp_path / "started").exists()
 
@@ -122,7 +137,9 @@ def test_the_exit_status_of_training_is_that_of_the_script(make_run: MakeRun, tm
     (tmp_path / "python3").write_text('#!/bin/sh\nif [ "$1" = -m ]; then exit 7; fi\n')
     (tmp_path / "python3").chmod(0o755)
     script = OpenRLHFBackend().script(make_run()).encode()
-    finished = subprocess.run(["bash"], input=script, cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    finished = subprocess.run(
+        ["bash"], input=script, cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False
+    )
     assert finished.returncode == 7
 
 
@@ -147,7 +164,9 @@ def test_too_few_visible_gpus_are_a_warning(make_run: MakeRun, tmp_path: Path) -
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     for gpus, warned in ((8, True), (1, False)):
         script = OpenRLHFBackend().script(make_run(hardware=Hardware(gpus=gpus))).encode()
-        finished = subprocess.run(["bash"], input=script, cwd=tmp_path, env=environment, capture_output=True, check=True)
+        finished = subprocess.run(
+            ["bash"], input=script, cwd=tmp_path, env=environment, capture_output=True, check=True
+        )
         assert (b"this machine shows 1 GPUs" in finished.stderr) == warned
 
 

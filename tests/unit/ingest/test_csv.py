@@ -83,6 +83,17 @@ def test_a_file_that_ends_inside_a_line_is_refused_or_cut_back(tmp_path: Path, c
     assert whole.series("avg@4")[0].value_T.tolist() == [0.5, 0.55]
 
 
+def test_a_quote_left_open_further_up_is_never_dropped_as_a_cut(tmp_path: Path):
+    path = write(tmp_path, 'n,C,avg@4\n8,1,0.5\n8,2,"0.55\n8,3,0.6\n')
+    with pytest.raises(RecordError, match=r"runs.csv:3: a cell or quote that starts here is malformed"):
+        RunSet.read(path, on_truncated="drop")
+
+
+def test_a_column_without_any_entry_is_as_if_it_were_not_there(tmp_path: Path):
+    path = write(tmp_path, "n,C,avg@4,best@4,seed,note\n8,1,0.5,,, \n")
+    assert RunSet.read(path).metrics == ("avg@4",)
+
+
 def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
     raw = (DATA / "reward_curves_hard_bp32.csv").read_bytes()
     expected = read_shipped("reward_curves_hard_bp32.csv", metric="avg@4").to_polars()
@@ -112,6 +123,7 @@ def test_a_last_cell_that_lost_digits_is_taken_for_a_cut(tmp_path: Path):
         ("n,C,avg@4\n", "table is empty: columns n, C, avg@4, no rows"),
         ("n,C,avg@4\n8,1,0.5,9\n8,2,0.5\n", "runs.csv:2: 4 cells; accepted: 3"),
         ("n,C,avg@4\n8,1\n8,2,0.5\n", "runs.csv:2: 2 cells; accepted: 3"),
+        ("n,C,avg@4\n8,1,0.5\n8,2\n", "runs.csv:3: 2 cells; accepted: 3"),
         ("8,1,0.5\n8,2,0.6\n", "runs.csv:1: .*column names in the first line"),
         ("n,C,n\n8,1,8\n", "runs.csv:1: columns n are there twice"),
         ("n,C,avg@4\n8,1,nan\n", "runs.csv:2, column avg@4: received 'nan'"),

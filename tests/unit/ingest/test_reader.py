@@ -24,59 +24,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-cells = st.sampled_from(
-    [
-        "n",
-        "bp",
-        "C",
-        "step",
-        "run_id",
-        "metric",
-        "value",
-        "reward",
-        "avg@4",
-        "seed",
-        "model",
-        "8",
-        "8.5",
-        "-1",
-        "0.5",
-        "1e999",
-    ]
-    + [
-        "nan",
-        "",
-        " ",
-        '"',
-        "a - b",
-        "a - b__MIN",
-        "Step",
-        "_step",
-        "_runtime",
-        "null",
-        "{}",
-        "[",
-        '{"n": 8}',
-        "\r",
-        "\x00",
-    ]
-)
+names = ["n", "bp", "C", "step", "run_id", "metric", "value", "reward", "avg@4", "seed", "model", "Step", "_step"]
+odd = ["", " ", '"', "a - b", "a - b__MIN", "_runtime", "null", "{}", "[", '{"n": 8}', "\r", "\x00"]
+cells = st.sampled_from([*names, *odd, "8", "8.5", "-1", "0.5", "1e999", "nan"])
 texts = st.lists(st.lists(cells, min_size=1, max_size=4).map(",".join), max_size=5).map("\n".join)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.sampled_from(["csv", "wandb", "jsonl"]), texts, st.booleans())
 def test_any_text_is_either_read_or_refused_with_a_hint(format: str, text: str, drop: bool):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "runs.txt")
         path.write_text(text, newline="")
         try:
-            runs = RunSet.read(path, format, metric="avg@4", on_truncated="drop" if drop else "error")
+            outcome = RunSet.read(path, format, metric="avg@4", on_truncated="drop" if drop else "error")
         except RecordError as error:
-            assert error.hint
-            assert str(path) in error.message
-        else:
-            assert len(runs) > 0
+            outcome = error
+    if isinstance(outcome, RunSet):
+        assert len(outcome) > 0
+    else:
+        assert outcome.hint
+        assert str(path) in outcome.message
 
 
 def test_runs_of_different_files_never_melt_together(folder: Path):

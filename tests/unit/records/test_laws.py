@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.records import RunSet
 
-examples = settings(deadline=None, max_examples=40)
+examples = settings(deadline=None, max_examples=25)
 
 names = st.text(
     st.characters(exclude_categories=("Cs", "Cc"), include_characters='",; \n'), min_size=1, max_size=8

@@ -4,7 +4,7 @@ import pickle
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
@@ -47,6 +47,7 @@ def test_every_run_inherits_the_study() -> None:
         assert one.output_dir == f"out/s/{one.run_id}"
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(2, 99), min_size=1, max_size=4, unique=True), st.sets(st.integers(0, 9), min_size=1))
 def test_run_ids_are_unique_and_safe_as_folder_names(group_size: list[int], seeds: set[int]) -> None:
     sweep = {"group_size": group_size, "problems_per_batch": [1, 11], "update_steps": 1, "seeds": [*seeds]}

@@ -1,7 +1,7 @@
 """A sweep is the grid within its batch limits, once per seed."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
@@ -12,6 +12,7 @@ def levels(low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
     return st.lists(st.integers(low, high), min_size=1, max_size=5, unique=True).map(tuple)
 
 
+@settings(deadline=None)
 @given(levels(2, 64), levels(1, 64), st.integers(1, 4096), st.integers(4096, 10**6), levels(0, 99))
 def test_expansion_is_every_allowed_pair_once_per_seed_within_the_length(
     group_size: tuple[int, ...], problems: tuple[int, ...], limit: int, rollouts: int, seeds: tuple[int, ...]

@@ -1,0 +1,20 @@
+"""Bounded least squares with lmfit: one place for its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isocompute_sdk.fitting.shapes import Array
+
+
+def minimise(residual: Callable[[Any], Array], parameters: Any) -> Any:
+    """Minimise the sum of squares of `residual` over lmfit `parameters`, to the last digits."""
+    import lmfit
+
+    # With a parameter on its bound the covariance can be singular, and lmfit then takes roots of negative
+    # numbers. No standard error is reported in that case, so the warning would say nothing.
+    with np.errstate(all="ignore"):
+        return lmfit.minimize(residual, parameters, method="least_squares", xtol=1e-12, ftol=1e-12, gtol=1e-12)

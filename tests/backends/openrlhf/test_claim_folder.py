@@ -1,0 +1,82 @@
+"""One run per folder: what is checked before any data is read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_openrlhf.payload import claim_folder
+from tests.backends.openrlhf.inputs import REWARD, problems, read
+
+Prepare = Callable[..., Path]
+
+
+@pytest.mark.parametrize("name", ["train", "validation", "reward"])
+def test_a_missing_input_is_named(prepare: Prepare, name: str) -> None:
+    with pytest.raises(claim_folder.InputError, match="there is no file 'absent'"):
+        prepare(data={name: "absent"})
+
+
+def test_another_openrlhf_is_refused(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_folder.metadata, "version", lambda name: "0.11.0")
+    with pytest.raises(claim_folder.InputError, match=r"OpenRLHF 0\.11\.0 is installed .* openrlhf==0\.11\.2"):
+        prepare()
+
+
+@pytest.mark.parametrize("name", ["a,b", "a@b", "a*", "a[1]", "x::y"])
+def test_a_folder_that_openrlhf_would_misread_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(claim_folder.InputError, match="OpenRLHF would split"):
+        claim_folder.check_run_folder(tmp_path / name)
+    claim_folder.check_run_folder(tmp_path / "it's $(fine) {x} ü")
+
+
+def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
+    for name in ("r.py", "odd:name.py", "c:d"):
+        (tmp_path / name).write_text("")
+    assert claim_folder.reward_target(tmp_path, "r.py") == (tmp_path / "r.py", None)
+    assert claim_folder.reward_target(tmp_path, "r.py:mine") == (tmp_path / "r.py", "mine")
+    assert claim_folder.reward_target(tmp_path, "odd:name.py") == (tmp_path / "odd:name.py", None)
+    assert claim_folder.reward_target(tmp_path, "c:d") == (tmp_path / "c:d", None)
+
+
+def test_every_start_is_counted(prepare: Prepare) -> None:
+    for attempt in (1, 2):
+        folder = prepare()
+        assert json.loads((folder / "reward_config.json").read_text())["attempt"] == attempt
+    assert [line["attempt"] for line in read(folder / "attempts.jsonl")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, r"differs in: seed \(0 before, 1 now\)\."),
+        ({"update_steps": 6}, r"update_steps \(5 before, 6 now\)"),
+        ({"data": {"answer_key": "answer"}}, r"data\.answer_key \(None before, 'answer' now\)"),
+        ({"train": problems(7)}, "content of train"),
+        ({"reward": REWARD + "#"}, "content of reward"),
+    ],
+)
+def test_another_run_in_the_same_folder_is_refused(prepare: Prepare, change: dict[str, Any], words: str) -> None:
+    folder = prepare()
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(claim_folder.InputError, match=words):
+        prepare(**change)
+    assert (folder / "run.json").read_bytes() == before
+
+
+def test_the_program_ends_with_one_line_and_a_status(prepare: Prepare, tmp_path: Path) -> None:
+    folder = prepare()
+    program = [sys.executable, claim_folder.__file__]
+    good = subprocess.run([*program, str(folder)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert good.returncode == 0
+    (tmp_path / "train.jsonl").unlink()
+    bad = subprocess.run([*program, str(folder)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert bad.returncode == 2
+    assert bad.stderr.splitlines()[-1].startswith("claim_folder: training data: there is no file 'train.jsonl'")
+    assert subprocess.run(program, capture_output=True, check=False).returncode == 2

@@ -1,0 +1,367 @@
+"""The reward wrapper against users' functions, in threads, and inside OpenRLHF's own executor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_openrlhf.payload import reward_wrapper
+from isocompute_openrlhf.payload.reward_wrapper import RewardFileError, Scorer
+from tests.backends.openrlhf.real_parser import RealParser
+
+Install = Callable[..., Path]
+LABEL = json.dumps({"id": "p1", "split": "train", "answer": "42"})
+PROMPT = "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """A prepared run folder around a user's reward file; returns the wrapper in it."""
+
+    def make(source: str, function: str | None = None, attempt: int = 1, several_hosts: bool = False) -> Path:
+        folder = tmp_path / "run"
+        folder.mkdir(exist_ok=True)
+        (tmp_path / "user_reward.py").write_text(source)
+        config = {"file": str(tmp_path / "user_reward.py"), "function": function, "samples_folder": str(folder)}
+        config |= {"attempt": attempt, "several_hosts": several_hosts}
+        (folder / "reward_config.json").write_text(json.dumps(config))
+        row = json.dumps({"input": "what?", "label": LABEL, "datasource": "train"}) + "\n"
+        (folder / "train_rows.jsonl").write_text(row)
+        (folder / "validation_rows.jsonl").write_text(row)
+        wrapper = folder / "reward_wrapper.py"
+        wrapper.write_bytes(Path(reward_wrapper.__file__).read_bytes())
+        return wrapper
+
+    return make
+
+
+def as_openrlhf_loads_it(wrapper: Path) -> Callable[..., dict[str, Any]]:
+    """The import of utils/agent.py, SingleTurnAgentExecutor.__init__."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("reward_func", wrapper)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.reward_func
+
+
+def records(wrapper: Path) -> list[dict[str, Any]]:
+    lines = [line for path in sorted(wrapper.parent.glob("samples.*.jsonl")) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def test_a_sample_is_scored_and_recorded(install: Install) -> None:
+    wrapper = install(
+        "def reward(prompt, response, answer):\n    return float(response == answer and 'what?' in prompt)\n"
+    )
+    score = as_openrlhf_loads_it(wrapper)
+    right = score([PROMPT + "42<|im_end|>"], [PROMPT], [LABEL])
+    wrong = score([PROMPT + "41<|im_end|>\n"], [PROMPT], [LABEL])
+    assert right == {"rewards": 1.0, "scores": 1.0, "extra_logs": {"reward_error": 0.0, "prompt_unmatched": 0.0}}
+    assert wrong["rewards"] == 0.0
+    first, second = records(wrapper)
+    assert {key: first[key] for key in ("id", "split", "score", "error", "attempt")} == {
+        "id": "p1",
+        "split": "train",
+        "score": 1.0,
+        "error": None,
+        "attempt": 1,
+    }
+    assert second["score"] == 0.0
+    assert (wrapper.parent / f"samples.{os.getpid()}.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", 1.0), ("True", 1.0), ("0.25", 0.25), ("[0.5]", 0.5), ("-3", -3.0), ("Tensor()", 0.75)]
+)
+def test_every_number_becomes_a_float(install: Install, value: str, expected: float) -> None:
+    source = f"class Tensor:\n    def item(self): return 0.75\n\ndef reward(prompt, response, answer): return {value}\n"
+    result = as_openrlhf_loads_it(install(source))([PROMPT], [PROMPT], [LABEL])
+    assert result["rewards"] == result["scores"] == expected
+    assert type(result["rewards"]) is type(result["scores"]) is float
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("raise ValueError('odd answer')", "ValueError: odd answer"),
+        ("return float('nan')", "ValueError: the reward is nan; accepted: a finite number"),
+        ("return float('inf')", "ValueError: the reward is inf; accepted: a finite number"),
+        ("return None", "TypeError: the reward is None; accepted: a number"),
+        ("return 'high'", "TypeError: the reward is 'high'; accepted: a number"),
+        ("return [1.0, 2.0]", "TypeError: the reward is [1.0, 2.0]; accepted: a number"),
+    ],
+)
+def test_what_is_no_reward_scores_zero_and_is_counted(
+    install: Install, capsys: pytest.CaptureFixture[str], body: str, error: str
+) -> None:
+    wrapper = install(f"def reward(prompt, response, answer):\n    {body}\n")
+    result = as_openrlhf_loads_it(wrapper)([PROMPT + "x"], [PROMPT], [LABEL])
+    assert result["rewards"] == 0.0
+    assert result["extra_logs"]["reward_error"] == 1.0
+    (record,) = records(wrapper)
+    assert (record["score"], record["error"]) == (0.0, error)
+    assert "problem 'p1' scores 0.0" in capsys.readouterr().err
+
+
+def test_every_sample_has_the_same_extra_keys(install: Install) -> None:
+    source = "def reward_func(queries, prompts, labels):\n    return {'rewards': 1.0, 'extra_logs': {queries[0]: 1}}\n"
+    score = as_openrlhf_loads_it(install(source))
+    keys = {tuple(score([text], ["other"], [LABEL])["extra_logs"]) for text in ("a", "b", "otherc")}
+    assert keys == {("reward_error", "prompt_unmatched")}
+
+
+def test_openrlhf_s_own_contract_is_accepted(install: Install) -> None:
+    source = (
+        "def reward_func(queries, prompts, labels):\n"
+        "    assert type(queries) is type(prompts) is type(labels) is list\n"
+        "    return {'rewards': float(queries[0].endswith('42<|im_end|>') and labels == ['42'])}\n"
+    )
+    wrapper = install(source)
+    assert as_openrlhf_loads_it(wrapper)([PROMPT + "42<|im_end|>"], [PROMPT], [LABEL])["rewards"] == 1.0
+    assert records(wrapper)[0]["error"] is None
+
+
+def test_another_function_can_be_named(install: Install) -> None:
+    source = "def reward(prompt, response, answer): return 0.0\n\ndef mine(p, r, a): return 0.5\n"
+    assert as_openrlhf_loads_it(install(source, "mine"))([PROMPT], [PROMPT], [LABEL])["rewards"] == 0.5
+
+
+def test_neighbours_of_the_reward_file_can_be_imported(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_reward.py").write_text("VALUE = 0.125\n")
+    source = "import neighbour_of_reward\n\ndef reward(prompt, response, answer): return neighbour_of_reward.VALUE\n"
+    with mock.patch.object(sys, "path", list(sys.path)):
+        assert as_openrlhf_loads_it(install(source))([PROMPT], [PROMPT], [LABEL])["rewards"] == 0.125
+
+
+@pytest.mark.parametrize(
+    ("source", "function", "message"),
+    [
+        ("x = 1\n", None, "defines no reward or reward_func; its functions are none"),
+        ("def score(a): return 0.0\n", None, "its functions are score"),
+        ("def reward(p, r, a): return 0.0\n", "mine", "defines no mine"),
+        ("def reward(p): return 0.0\n", None, r"reward\(p\) cannot be called with \(prompt, response, answer\)"),
+        ("import nonexistent_package_of_nobody\n", None, "does not run: ModuleNotFoundError"),
+        ("def reward(:\n", None, "does not run: SyntaxError"),
+    ],
+)
+def test_a_reward_file_that_cannot_work_stops_the_run_at_its_start(
+    install: Install, source: str, function: str | None, message: str
+) -> None:
+    wrapper = install(source, function)
+    with pytest.raises(RewardFileError, match=message):
+        reward_wrapper.scorer_for(wrapper.parent, keep_records=False)
+    with pytest.raises(Exception, match=message) as caught:
+        as_openrlhf_loads_it(wrapper)
+    assert type(caught.value).__name__ == "RewardFileError"
+
+
+def test_threads_keep_whole_lines(install: Install) -> None:
+    source = (
+        "def reward(prompt, response, answer):\n    if response == '7': raise KeyError('é' * 200)\n    return 0.5\n"
+    )
+    wrapper = install(source)
+    score = as_openrlhf_loads_it(wrapper)
+
+    def one(i: int) -> float:
+        label = json.dumps({"id": f"problem {i} " + "x" * (i % 50), "split": "train", "answer": None})
+        return score([f"{PROMPT}{i % 10}"], [PROMPT], [label])["extra_logs"]["reward_error"]
+
+    with ThreadPoolExecutor(16) as pool:
+        errors = list(pool.map(one, range(2000)))
+    found = records(wrapper)
+    assert len(found) == len({record["id"] for record in found}) == 2000
+    assert sum(errors) == sum(record["error"] is not None for record in found) == 200
+
+
+def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next(install: Install) -> None:
+    wrapper = install("def reward(prompt, response, answer): return 1.0\n", attempt=2)
+    path = wrapper.parent / f"samples.{os.getpid()}.jsonl"
+    path.write_text('{"id": "a", "split": "train", "score": 0.0}\n{"id": "b", "spl')
+    score = as_openrlhf_loads_it(wrapper)
+    for _ in range(2):
+        score([PROMPT], [PROMPT], [LABEL])
+    lines = path.read_text().splitlines()
+    assert len(lines) == 4
+    assert [json.loads(line)["attempt"] for line in lines[2:]] == [2, 2]
+
+
+def test_several_hosts_write_to_files_of_their_own(install: Install) -> None:
+    import socket
+
+    wrapper = install("def reward(prompt, response, answer): return 1.0\n", several_hosts=True)
+    as_openrlhf_loads_it(wrapper)([PROMPT], [PROMPT], [LABEL])
+    assert (wrapper.parent / f"samples.{socket.gethostname()}-{os.getpid()}.jsonl").exists()
+
+
+def test_records_that_cannot_be_written_do_not_stop_training(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrapper = install("def reward(prompt, response, answer): return 1.0\n")
+    (wrapper.parent / f"samples.{os.getpid()}.jsonl").mkdir()
+    score = as_openrlhf_loads_it(wrapper)
+    assert [score([PROMPT], [PROMPT], [LABEL])["rewards"] for _ in range(3)] == [1.0] * 3
+    assert capsys.readouterr().err.count("sample records are being lost") == 1
+
+
+TEXT = st.text(st.characters(exclude_characters="<>|", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60)
+
+
+@given(TEXT, TEXT)
+def test_the_response_is_what_follows_the_prompt(prompt: str, response: str) -> None:
+    assert reward_wrapper.split_response(prompt + response, prompt) == (response, True)
+
+
+@given(TEXT, TEXT, st.integers(1, 300))
+def test_the_response_is_found_behind_a_prompt_that_lost_its_beginning(text: str, response: str, cut: int) -> None:
+    prompt = "<|im_start|>user\n" + text * 8 + "<|im_end|>\n<|im_start|>assistant\n"
+    query = prompt[min(cut, len(prompt) - 30) :] + response
+    assert reward_wrapper.split_response(query, prompt) == (response, True)
+
+
+def test_normalised_text_in_the_prompt_does_not_shift_the_response() -> None:
+    prompt = "cafe\u0301 " * 20 + "\n<|im_start|>assistant\n"
+    query = "caf\u00e9 " * 20 + "\n<|im_start|>assistant\n" + "the answer<|im_end|>"
+    assert reward_wrapper.split_response(query, prompt) == ("the answer", True)
+
+
+def test_earlier_turns_of_a_chat_are_not_taken_for_the_response() -> None:
+    turn = "<|im_start|>assistant\n"
+    prompt = f"<|im_start|>user\ne\u0301<|im_end|>\n{turn}old<|im_end|>\n<|im_start|>user\nx<|im_end|>\n{turn}"
+    assert reward_wrapper.split_response(prompt.replace("e\u0301", "\u00e9") + "new", prompt) == ("new", True)
+
+
+def test_a_prompt_that_cannot_be_found_is_reported() -> None:
+    assert reward_wrapper.split_response("123456789", "abcde") == ("6789", False)
+    assert reward_wrapper.split_response("123", "abcde") == ("123", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("42<|im_end|>", "42"),
+        ("42<|im_end|>\n<|endoftext|>", "42"),
+        ("42</s>", "42"),
+        ("42<end_of_turn>\n", "42"),
+        ("42<\uff5cend\u2581of\u2581sentence\uff5c>", "42"),
+        ("42 ", "42 "),
+        ("<b>42</b>", "<b>42</b>"),
+        ("<|im_end|> 42", "<|im_end|> 42"),
+        ("", ""),
+    ],
+)
+def test_only_end_marks_at_the_end_are_removed(text: str, clean: str) -> None:
+    assert reward_wrapper.without_end_marks(text) == clean
+
+
+def test_a_long_run_of_blanks_is_no_burden() -> None:
+    text = " " * 500_000 + "x" + "\n" * 500_000
+    assert reward_wrapper.without_end_marks(text) == text
+
+
+def test_one_sample_per_call_is_all_this_openrlhf_sends() -> None:
+    with pytest.raises(ValueError, match="one sample per call; received 2"):
+        Scorer(lambda p, r, a: 0.0, own_contract=False)(["a", "b"], ["a", "b"], [LABEL, LABEL])
+
+
+def check(wrapper: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(wrapper), str(wrapper.parent)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_check_passes_a_function_that_only_dislikes_empty_responses(install: Install) -> None:
+    wrapper = install("def reward(prompt, response, answer): return float(response[0] == answer[0])\n")
+    assert check(wrapper).returncode == 0
+    assert records(wrapper) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def reward(prompt, response, answer): return answer['value']\n",
+        "async def reward(prompt, response, answer): return 1.0\n",
+        "def reward(prompt, response, answer): return None\n",
+    ],
+)
+def test_the_check_stops_a_function_that_fails_on_everything(install: Install, source: str) -> None:
+    finished = check(install(source))
+    assert finished.returncode == 2
+    assert "every sample would score 0.0" in finished.stderr
+
+
+def test_openrlhf_s_own_executor_gets_a_float_for_every_sample(install: Install, real_parser: RealParser) -> None:
+    """The wheel's utils/agent.py, with a tokenizer and an engine that work on characters."""
+    wrapper = install("def reward(prompt, response, answer):\n    return {'42': 1, 'nan': float('nan')}[response]\n")
+    agent = load_agent(real_parser)
+    executor = agent.SingleTurnAgentExecutor([str(wrapper)])
+    outputs = [
+        asyncio.run(executor.execute(PROMPT, LABEL, sampling(64), 1000, Characters(), Engine(text)))
+        for text in ("42<|im_end|>", "nan<|im_end|>", "other<|im_end|>")
+    ]
+    assert [output["reward"] for output in outputs] == [1.0, 0.0, 0.0]
+    assert all(type(output["reward"]) is type(output["scores"]) is float for output in outputs)
+    assert [output["extra_logs"]["reward_error"] for output in outputs] == [0.0, 1.0, 1.0]
+    assert all(math.isfinite(value) for output in outputs for value in output["extra_logs"].values())
+
+
+def test_a_prompt_cut_by_openrlhf_still_gives_the_response(install: Install, real_parser: RealParser) -> None:
+    wrapper = install("def reward(prompt, response, answer): return float(response == '42')\n")
+    executor = load_agent(real_parser).SingleTurnAgentExecutor([str(wrapper)])
+    call = executor.execute("x" * 500 + PROMPT, LABEL, sampling(64), 264, Characters(), Engine("42<|im_end|>"))
+    output = asyncio.run(call)
+    assert len(output["observation_tokens"]) == 200 + len("42<|im_end|>")
+    assert output["reward"] == 1.0
+    assert output["extra_logs"]["prompt_unmatched"] == 0.0
+
+
+def load_agent(real_parser: RealParser) -> types.ModuleType:
+    """utils/agent.py of the wheel; only its HTTP client, which is not used here, is missing."""
+    agent, logging_utils = types.ModuleType("agent"), types.ModuleType("openrlhf.utils.logging_utils")
+    exec(real_parser.source["utils/logging_utils.py"], logging_utils.__dict__)
+    modules = {**real_parser.modules, logging_utils.__name__: logging_utils, "aiohttp": types.ModuleType("aiohttp")}
+    with mock.patch.dict(sys.modules, modules):
+        exec(real_parser.source["utils/agent.py"], agent.__dict__)
+    return agent
+
+
+def sampling(max_tokens: int) -> types.SimpleNamespace:
+    return types.SimpleNamespace(max_tokens=max_tokens, logprobs=None)
+
+
+class Characters:
+    """A tokenizer whose tokens are code points."""
+
+    def __call__(self, text: str, add_special_tokens: bool, return_tensors: str) -> dict[str, Any]:
+        return {"input_ids": [types.SimpleNamespace(tolist=lambda: [ord(c) for c in text])]}
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
+        return "".join(map(chr, tokens))
+
+
+class Engine:
+    """An engine that always writes the same response."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    async def generate(self, tokens: list[int], params: Any, multi_modal_data: Any = None) -> types.SimpleNamespace:
+        output = types.SimpleNamespace(
+            token_ids=[ord(c) for c in self.text], text=self.text, finish_reason="stop", logprobs=None
+        )
+        return types.SimpleNamespace(outputs=[output])
