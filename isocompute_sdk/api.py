@@ -288,7 +288,7 @@ def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float,
         if outside.size:
             first = int(outside[0])
             raise FitError(
-                f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.6g}: {metric} = {one.value_T[first]:g} lies "
+                f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
                 f"outside bounds = {bounds} ({outside.size} value(s) do)",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             )

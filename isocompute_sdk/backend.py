@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
 
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.specs import RunSpec, Spec
+from isocompute_sdk.specs.problems import close_match
+
+Options = TypeVar("Options", bound=Spec)
 
 
 @dataclass(frozen=True)
@@ -116,3 +119,43 @@ def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
         f"backend {backend!r} cannot run {run_id!r} as it is specified:\n{reasons}",
         "Change what is named above, or choose another backend (`isocompute backends` lists them).",
     )
+
+
+def run_folder(run: RunSpec) -> str:
+    """The run's own folder: `output_dir/run_id`, or `output_dir` where that ends in the run's name already."""
+    folder = PurePosixPath(run.output_dir)
+    return str(folder if folder.name == run.run_id else folder / run.run_id)
+
+
+def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tuple[Note, ...]]:
+    """The options of a run as the spec that a backend keeps them in, or refusing notes on what is wrong with them."""
+    known = list(model.model_fields)
+    notes: list[Note] = []
+    for name in run.options:
+        if name not in known:
+            meant = close_match(name, known)
+            suggestion = f" Did you mean {meant}?" if meant else ""
+            message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
+            notes.append(Note("unknown-option", "refuse", message, {"option": name, "close_match": meant}))
+    if notes:
+        return None, tuple(notes)
+    try:
+        return model.model_validate(run.options), ()
+    except SpecError as error:
+        return None, (Note("invalid-option", "refuse", str(error).replace("\n  ", " ")),)
+
+
+def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:
+    """Options with their documentation, for `BackendInfo`, from the spec that a backend keeps them in."""
+    return tuple(
+        BackendOption(name, _type_name(field.annotation), field.default, " ".join((field.description or "").split()))
+        for name, field in model.model_fields.items()
+    )
+
+
+def _type_name(annotation: object) -> str:
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(str, get_args(annotation)))
+    plain = [a for a in get_args(annotation) if a is not type(None)] or [annotation]
+    inner = get_args(plain[0])
+    return cast("type", inner[0] if inner else plain[0]).__name__

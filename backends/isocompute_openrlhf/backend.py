@@ -7,10 +7,10 @@ from importlib import resources
 from pathlib import Path
 
 from isocompute_openrlhf.flags import MODULE, VERSION, sections
-from isocompute_openrlhf.options import OpenRLHFOptions, describe_options
+from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
-from isocompute_openrlhf.preflight import examine, run_folder
-from isocompute_sdk.backend import BackendInfo, Launch, raise_if_refused
+from isocompute_openrlhf.preflight import examine
+from isocompute_sdk.backend import BackendInfo, Launch, describe_options, raise_if_refused, run_folder
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.launch import render_resource
@@ -40,7 +40,7 @@ class OpenRLHFBackend:
                 "for several nodes: a running Ray cluster and a shared file system",
             ),
             algorithms=("grpo", "ppo"),
-            options=describe_options(),
+            options=describe_options(OpenRLHFOptions),
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:

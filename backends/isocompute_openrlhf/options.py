@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast, get_args
+from typing import Annotated
 
-from isocompute_sdk.backend import BackendOption
 from isocompute_sdk.specs.base import Count, Flag, Number, Spec
 
 
@@ -48,17 +47,3 @@ class OpenRLHFOptions(Spec):
     """Also keep the checkpoint with the best validation reward."""
     save_hf: Flag = False
     """Write Hugging Face weights beside every checkpoint; these are never removed."""
-
-
-def describe_options() -> tuple[BackendOption, ...]:
-    """The options with their documentation, for `BackendInfo`."""
-    return tuple(
-        BackendOption(name, _type_name(field.annotation), field.default, " ".join((field.description or "").split()))
-        for name, field in OpenRLHFOptions.model_fields.items()
-    )
-
-
-def _type_name(annotation: object) -> str:
-    plain = [a for a in get_args(annotation) if a is not type(None)] or [annotation]
-    inner = get_args(plain[0])
-    return cast("type", inner[0] if inner else plain[0]).__name__

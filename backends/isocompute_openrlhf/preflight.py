@@ -12,45 +12,20 @@ from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.claim_folder import MISREAD_IN_PATHS
 from isocompute_openrlhf.placement import Placement, place
 from isocompute_openrlhf.recipe_notes import recipe_notes
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.backend import read_options
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.specs.problems import close_match
 
 
 def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Placement | None]:
     """All notes on a run, with its options and placement where these could be made out."""
-    options, notes = read_options(run)
+    options, notes = read_options(run, OpenRLHFOptions)
     placement = None
     if options is not None:
         placement, placed = place(run, options)
         notes += (*placed, *_checkpoints(run, options))
     notes += (*recipe_notes(run), *_evaluation(run), *_data(run), *_paths(run), *_seed(run, placement))
     return unique((*run.recipe.notes(), *notes, *_order(run), *_multi_node(placement))), options, placement
-
-
-def run_folder(run: RunSpec) -> str:
-    """The run's own folder: `output_dir/run_id`, or `output_dir` where that ends in the run's name already."""
-    folder = PurePosixPath(run.output_dir)
-    return str(folder if folder.name == run.run_id else folder / run.run_id)
-
-
-def read_options(run: RunSpec) -> tuple[OpenRLHFOptions | None, tuple[Note, ...]]:
-    """The options of a run, or the notes that say what is wrong with them."""
-    known = list(OpenRLHFOptions.model_fields)
-    notes: list[Note] = []
-    for name in run.options:
-        if name not in known:
-            meant = close_match(name, known)
-            suggestion = f" Did you mean {meant}?" if meant else ""
-            message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
-            notes.append(Note("unknown-option", "refuse", message, {"option": name, "close_match": meant}))
-    if notes:
-        return None, tuple(notes)
-    try:
-        return OpenRLHFOptions.model_validate(run.options), ()
-    except SpecError as error:
-        return None, (Note("invalid-option", "refuse", str(error).replace("\n  ", " ")),)
 
 
 def _evaluation(run: RunSpec) -> list[Note]:

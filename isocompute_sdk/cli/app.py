@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from isocompute_sdk.cli import allocate, backends, fit, launch, plan, published, quickstart, schema, sweep
+from isocompute_sdk.cli import (
+    allocate,
+    backends,
+    fit,
+    launch,
+    plan,
+    published,
+    quickstart,
+    run,
+    schema,
+    status,
+    sweep,
+)
 
 app = typer.Typer(
     name="isocompute",
@@ -22,6 +34,8 @@ for _name, _function in (
     ("allocate", allocate.allocate),
     ("launch", launch.launch),
     ("sweep", sweep.sweep),
+    ("run", run.run),
+    ("status", status.status),
     ("published", published.published),
     ("backends", backends.backends),
     ("schema", schema.schema),

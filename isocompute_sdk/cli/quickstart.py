@@ -1,4 +1,4 @@
-"""`isocompute quickstart`: the whole way on the paper's measured points, from data to a launch script."""
+"""`isocompute quickstart`: the closed loop on a built-in task, or the paper's data."""
 
 from __future__ import annotations
 
@@ -7,55 +7,36 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk import files
+from isocompute_sdk.cli import closed_loop, paper
 from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.display import print_fits, print_plan
-from isocompute_sdk.cli.output import emit_json, say
 
 
 def quickstart(
-    budget: Annotated[str, typer.Option(help="Budget to plan, in rollouts.")] = "3M",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")] = Path(
-        "isocompute-quickstart"
-    ),
+    use_paper: Annotated[
+        bool, typer.Option("--paper", help="Plan from the paper's measurements instead of training anything.")
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(help=f"Rollouts to plan; {closed_loop.BUDGET} by default, {paper.BUDGET} with --paper."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help=f"Folder for everything; {closed_loop.FOLDER} or {paper.FOLDER}."),
+    ] = None,
+    parallel: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)] = None,
     json: opt.Json = False,
 ) -> None:
-    """Plan a budget from the paper's own measurements: fit, plan, script and pictures in one folder.
+    """Train a tiny model on built-in arithmetic and go the whole way: pilot sweep, fit, plan, train, compare, refit.
 
-    Example:
-        isocompute quickstart --budget 3M
+    Takes a few minutes on two cores and needs the extra torch. Stopped at any point, the same command goes on.
+    With --paper it fits and plans the paper's own measurements in a few seconds, without torch.
+
+    Examples:
+        isocompute quickstart
+
+        isocompute quickstart --paper --budget 3M
     """
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    from isocompute_sdk import api
-    from isocompute_sdk.laws import measured_easy
-    from isocompute_sdk.planner import Planner
-    from isocompute_sdk.records import RunSet
-
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), transient=True) as progress:
-        task = progress.add_task("reading the digitised points of the paper's fig. 6")
-        columns, context = measured_easy()
-        runs = RunSet.from_columns(columns, metric="avg@4", **context)
-        progress.update(task, description="fitting reward curves, frontier and law")
-        fits = api.fit(runs, points="all")
-        progress.update(task, description="planning")
-        plan = Planner(fits).allocate(budget)
-        progress.update(task, description="writing script and pictures")
-        script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
-        written = [
-            files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
-            fits.save(output / "fits.json"),
-            plan.save(output / "plan.json"),
-            files.write_text(output / "launch.sh", script, executable=True),
-            *opt.save_pictures(plan, output),
-        ]
-    if json:
-        emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
-        return
-    say(f"{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy at B_p = 32, read off the paper's fig. 6")
-    print_fits(fits, with_notes=False)
-    say()
-    print_plan(plan)
-    say()
-    say(f"wrote to {output}: " + ", ".join(path.name for path in written))
-    say("next, with your own runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")
+    if use_paper:
+        paper.run_paper(budget or paper.BUDGET, output or paper.FOLDER, json)
+    else:
+        closed_loop.run_closed_loop(budget or closed_loop.BUDGET, output or closed_loop.FOLDER, parallel, json)

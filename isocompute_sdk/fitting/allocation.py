@@ -13,6 +13,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.solver import minimise
 from isocompute_sdk.fitting.status import FitStatus
+from isocompute_sdk.fitting.varpro import project
 
 LawVariable = Literal["log10_rollouts", "log10_tokens", "update_steps"]
 """What the law's x is: the decimal logarithm of compute, or the number of update steps M itself."""
@@ -185,7 +186,7 @@ def _fit(at: Array, octaves: Array, x: LawVariable) -> AllocationLaw:
     low, high = float(at.min()), float(at.max())
     if np.ptp(octaves) == 0:
         return _constant(float(octaves[0]), (low, high), x)
-    solutions = [_minimise(at, octaves, start, x) for start in _starts(at, octaves)]
+    solutions = [_minimise(at, octaves, start, x) for start in _starts(at, octaves, x)]
     best = min(solutions, key=_rms)
     inside = [law for law in solutions if law.status is FitStatus.CONVERGED]
     if "k" in best.at_bound and inside:
@@ -198,19 +199,28 @@ def _rms(law: AllocationLaw) -> float:
     return float("inf") if law.rms is None else law.rms
 
 
-def _starts(at: Array, octaves: Array) -> list[tuple[float, float, float, float]]:
-    """Start values from the data: plateaus from its range, slopes and midpoints spread over its width."""
-    height, base = float(np.ptp(octaves)), float(octaves.min())
+def _starts(at: Array, octaves: Array, x: LawVariable) -> list[tuple[float, float, float, float]]:
+    """Start values (L, k, midpoint, b): the best of a grid in every band of slopes and every third of midpoints.
+
+    For a given slope and midpoint the law is linear in L and b, so that a fine grid costs next to nothing.
+    """
     low, high = float(at.min()), float(at.max())
-    order = np.argsort(at)
-    half = len(at) // 2
-    rising = float(np.mean(octaves[order[half:]])) >= float(np.mean(octaves[order[: max(half, 1)]]))
-    sign = 1.0 if rising else -1.0
-    return [
-        (height, sign * slope / (high - low), middle, base)
-        for slope in (5.0, 12.0, 30.0)
-        for middle in (low + fraction * (high - low) for fraction in (0.15, 0.35, 0.5, 0.65, 0.85))
-    ]
+    width, limit = high - low, steepest(x, low, high)
+    slopes = np.geomspace(0.3 / width, 0.95 * limit, 30)
+    k_G, middle_G = (
+        a.ravel() for a in np.meshgrid(np.r_[slopes, -slopes], np.linspace(low - 0.3 * width, high + 0.3 * width, 97))
+    )
+    missing_GT = 1.0 - sigmoid(at[None, :], 1.0, k_G[:, None], middle_G[:, None], 0.0)
+    bounds = min(0.0, float(octaves.min())), max(B_MAX, float(octaves.max())) + L_MAX
+    parts = [np.isin(np.abs(k_G), band) for band in np.array_split(slopes, 5)]
+    parts += [np.isin(middle_G, third) for third in np.array_split(np.unique(middle_G), 3)]
+    found: list[tuple[float, float, float, float]] = []
+    for part in parts:
+        best = project(missing_GT[part], octaves[None, :], np.ones((1, len(at))), bounds)
+        index = np.flatnonzero(part)[best.grid_index[0]]
+        rise = float(best.rise[0])
+        found.append((rise, float(k_G[index]), float(middle_G[index]), float(best.plateau[0]) - rise))
+    return list(dict.fromkeys(found))
 
 
 def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float], x: LawVariable) -> AllocationLaw:
@@ -222,7 +232,7 @@ def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float
     sign = np.sign(start[1])
     parameters = lmfit.Parameters()
     parameters.add("L", value=start[0], min=0.0, max=max(L_MAX, 2 * (largest - smallest)))
-    parameters.add("k", value=min(abs(start[1]), 0.9 * limit), min=0.2 / (high - low), max=limit)
+    parameters.add("k", value=abs(start[1]), min=0.2 / (high - low), max=limit)
     parameters.add("midpoint", value=start[2], min=low - (high - low), max=high + (high - low))
     parameters.add("b", value=start[3], min=min(0.0, smallest), max=max(B_MAX, largest))
 

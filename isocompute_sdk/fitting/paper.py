@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from isocompute_sdk.notes import Note, unique
 
 LAW_POINTS_PER_DECADE = 60
 """Density at which the frontier is sampled to fit n*(C)."""
-MONOTONE_SHARE = 0.5
-"""A law in steps is refused where the best monotone step function explains less of log2 n* than this."""
+MONOTONE_SHARE = 0.8
+"""A law in steps is refused where the best monotone step function explains less of log2 n* than this. On simulated
+sweeps with a monotone truth it explained at least .94 at an evaluation noise of .01."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,10 @@ class PaperOptions:
     def __post_init__(self) -> None:
         if self.points not in ("records", "all"):
             raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'")
-        if not (isinstance(self.bin_width, float | int) and 0 < self.bin_width <= 1):
-            raise FitError(f"bin_width = {self.bin_width!r}; accepted: a share of the metric's range, 0 < width <= 1")
+        # Options come from command lines and notebooks: their types are promises, not facts.
+        width: Any = vars(self)["bin_width"]
+        if isinstance(width, bool) or not isinstance(width, float | int) or not 0 < width <= 1:
+            raise FitError(f"bin_width = {width!r}; accepted: a share of the metric's range, 0 < width <= 1")
         for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

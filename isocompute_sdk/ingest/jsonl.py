@@ -17,6 +17,17 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is not a JSON object; the last one is taken for cut off.
     """
+    rows, lines = read_objects(path, on_truncated)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines))
+
+
+def read_objects(path: Path, on_truncated: OnTruncated = "error") -> tuple[list[dict[str, Any]], list[int]]:
+    """The objects of a JSONL file, and the line of each.
+
+    Raises:
+        RecordError: as `read_jsonl`.
+    """
     # Only "\n" ends a line: JSON strings may hold other line separators as they are.
     texts = [(i + 1, line) for i, line in enumerate(read_text(path).split("\n")) if line.strip()]
     if not texts:
@@ -42,8 +53,7 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             )
         rows.append(cast(dict[str, Any], row))
         lines.append(number)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines))
+    return rows, lines
 
 
 def _locator(path: Path, lines: Sequence[int]) -> Callable[[int], str]:

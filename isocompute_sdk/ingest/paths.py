@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.records.columns import did_you_mean
 
-Format = Literal["csv", "parquet", "jsonl", "wandb"]
-FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
-"""Accepted values of `format=`; `auto` goes by the end of the file's name, and W&B exports by their header."""
+Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
+FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
+"""Accepted values of `format=`; `auto` goes by the end of the file's name, W&B exports by their header, and
+metrics.jsonl files of the built-in runner (`isocompute`) by their first line."""
 SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -27,6 +29,9 @@ SUFFIXES: dict[str, Format] = {
 
 def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
     """The files that `path` names, sorted; of a folder those of a known ending, also in its subfolders.
+
+    A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
+    lies there (problem sets, tables of the same runs) is not looked at.
 
     Raises:
         RecordError: nothing there, an unknown format, or several formats side by side.
@@ -49,10 +54,12 @@ def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
         where = f"glob {path}"
         if not glob.has_magic(str(path)):
             _refuse_missing(target)
-    wanted = {
-        suffix for suffix, kind in SUFFIXES.items() if format in ("auto", kind) or (format, kind) == ("wandb", "csv")
-    }
+    base = {"wandb": "csv", "isocompute": "jsonl"}.get(format, format)
+    wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
     files = [file for file in seen if file.suffix.lower() in wanted]
+    if target.is_dir() and format in ("auto", "isocompute"):
+        journals = [file for file in files if format_of(file) == "isocompute"]
+        files = journals if journals or format == "isocompute" else files
     if not files:
         endings = Counter(file.suffix or file.name for file in seen)
         told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
@@ -60,12 +67,13 @@ def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
             f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
             "Check the path, or name a single file together with format=....",
         )
-    _refuse_mixture(where, files)
+    if format == "auto":
+        _refuse_mixture(where, files)
     return files
 
 
 def format_of(file: Path) -> Format:
-    """Format by the end of the file's name.
+    """Format by the end of the file's name, and by its first line for metrics.jsonl of the built-in runner.
 
     Raises:
         RecordError: the ending is not a known one.
@@ -76,7 +84,7 @@ def format_of(file: Path) -> Format:
             f"{file}: unknown ending {file.suffix!r}; accepted: {', '.join(SUFFIXES)}",
             f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
         )
-    return kind
+    return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
 
 
 def label(file: Path, files: Sequence[Path]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.csv import read_csv
+from isocompute_sdk.ingest.journal import read_journal
 from isocompute_sdk.ingest.jsonl import read_jsonl
 from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import find_files, format_of, label
@@ -47,7 +48,8 @@ def read_runs(
 
     Args:
         path: file, folder or glob, or several of them.
-        format: `auto`, `csv`, `parquet`, `jsonl` or `wandb` (a CSV export of Weights & Biases).
+        format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases) or `isocompute`
+            (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out).
         metric: name of what a column `reward` or `value` holds.
         eval_set: name of the evaluation set for all rows.
         on_duplicate: `"last"` lets a later row, or a later file, replace an evaluation.
@@ -68,12 +70,14 @@ def read_runs(
     request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), _described(runs or {}))
     loaded = [_load(file, request) for file in files]
     _check_all_used(loaded, request)
+    # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
+    loaded = [file for file in loaded if not file.begun] or loaded
     frames: list[pl.DataFrame] = []
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         options = Options(metric, eval_set, on_duplicate, file.ignore, file.rename, constants, prefix)
         frames.append(_build(file, options))
-    return RunSet(join(frames, [str(file) for file in files], on_duplicate))
+    return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate))
 
 
 @dataclass(frozen=True)
@@ -97,11 +101,15 @@ class _Loaded:
     """Runs of `runs=` that are in the file."""
     ignore: tuple[str, ...]
     rename: Mapping[str, str]
+    begun: bool = False
+    """True for a run of the built-in runner that has not measured anything yet."""
 
 
 def _load(path: Path, request: _Request) -> _Loaded:
     kind = format_of(path) if request.format == "auto" else request.format
-    if kind == "jsonl":
+    if kind == "isocompute":
+        table = read_journal(path, request.on_truncated)
+    elif kind == "jsonl":
         table = read_jsonl(path, request.on_truncated)
     elif kind == "parquet":
         table = read_parquet(path)
@@ -117,7 +125,8 @@ def _load(path: Path, request: _Request) -> _Loaded:
         else:
             ignore += [name for name in INTERNAL if name in names and name not in ignore]
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
-    return _Loaded(path, table, run_ids, tuple(ignore), rename)
+    begun = kind == "isocompute" and not table.columns["value"]
+    return _Loaded(path, table, run_ids, tuple(ignore), rename, begun)
 
 
 def _with_run_columns(

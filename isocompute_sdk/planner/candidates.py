@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isocompute_sdk.planner.pricing import Pricing
+from isocompute_sdk.planner.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Hardware
 
 
@@ -58,8 +58,8 @@ class Rejection:
 
     group_size: int
     constraint: str
-    """Name of the constraint: `min_update_steps`, `update_steps`, `deadline`, `max_rollouts_per_batch`,
-    `divisible_by`, `rollouts_per_batch`, `problems_per_batch`."""
+    """Name of the constraint: `budget`, `deadline`, `min_update_steps`, `max_rollouts_per_batch`, `divisible_by`,
+    `rollouts_per_batch`, `problems_per_batch`."""
     reason: str
     smallest_budget: float | None = None
     """Least amount in the budget's unit with which it would have one; None where money does not help."""
@@ -151,12 +151,12 @@ def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejecti
     steps = f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts"
     if not pricing.in_time(batch, needed):
         wall = pricing.cost_in("wall_hours", batch, needed)
-        return Rejection(n, "deadline", f"{steps} take {wall:,.6g} hours, past the deadline")
+        return Rejection(n, "deadline", f"{steps} take {wall:,.2f} hours, past the deadline")
     if pricing.within(batch, needed):
         return None
-    cost = pricing.cost(batch, needed)
-    constraint = "min_update_steps" if limits.fixed.update_steps is None else "update_steps"
-    reason = f"{steps} cost {cost:,.6g} {pricing.budget.unit}, more than {pricing.budget.amount:,.6g}"
+    cost, unit = pricing.cost(batch, needed), pricing.budget.unit
+    constraint = "min_update_steps" if limits.fixed.update_steps is None else "budget"
+    reason = f"{steps} cost {amount_text(cost, unit)}, more than {amount_text(pricing.budget.amount, unit)}"
     return Rejection(n, constraint, reason, cost)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planner.candidates import Candidate
+from isocompute_sdk.planner.pricing import amount_text
 from isocompute_sdk.specs import Recipe
 
 OVERFITTING_PROBLEMS = 500
@@ -159,6 +160,7 @@ def unused(share: float, ends_by: str, constraints: Sequence[str]) -> list[Note]
     why = {
         "deadline": "the deadline ends the run first",
         "update_steps": "M is fixed" + (f", and {constraints[0]} limits the batch" if constraints else ""),
+        "worthwhile": "it is predicted to add almost nothing (rest-not-worthwhile)",
     }.get(ends_by, "one more step would cost more than what is left")
     return [
         Note(
@@ -175,7 +177,8 @@ def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given:
     return Note(
         "rest-not-worthwhile",
         "warning",
-        f"{worthwhile:,.6g} of {given:,.6g} {unit} are planned: the rest is predicted to add {gain:.4f} of reward, "
+        f"{amount_text(worthwhile, unit)} of {amount_text(given, unit)} are planned: the rest is "
+        f"predicted to add {gain:.4f} of reward, "
         f"below the tolerance of {tolerance:.4f}. spend='all' uses everything.",
         {"predicted_gain": gain, "tolerance": tolerance, "worthwhile": worthwhile, "unit": unit},
     )
@@ -234,6 +237,11 @@ def other_batch(planned: int, fitted: int | None) -> list[Note]:
             {"fitted": fitted, "planned": planned},
         )
     ]
+
+
+def no_answer(metric: str, reason: str) -> Note:
+    """A metric beside the deciding one for which no n can be given."""
+    return Note("other-metric-without-plan", "info", f"{metric} is not shown: {reason}.", {"metric": metric})
 
 
 def metrics_disagree(n: int, others: dict[str, int]) -> list[Note]:

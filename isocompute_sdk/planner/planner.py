@@ -105,26 +105,35 @@ class Planner:
         if not candidates:
             raise refusal(question, rejections)
         chosen = question.preference.best(candidates, fixed)
-        chosen, spending = worthwhile(question, chosen, spend)
-        known = n_problems if n_problems is not None else self._n_problems()
+        chosen, spending = worthwhile(question, chosen, candidates, spend)
+        known = _whole("n_problems", n_problems) or self._n_problems()
         plan = self._plan(question, chosen, candidates, rejections, known)
         notes = [*self._notes(question, plan, chosen), *spending]
-        others = {
-            metric: Planner(other, self.hardware, self.recipe, self.throughput, model=self.model)
-            .allocate(
-                budget,
-                problems_per_batch=problems_per_batch,
-                update_steps=update_steps,
-                rollouts_per_batch=rollouts_per_batch,
-                mode=mode,
-                min_update_steps=min_update_steps,
-                powers_of_two=powers_of_two,
-            )
-            .group_size
-            for metric, other in self.others.items()
-        }
+        others: dict[str, int] = {}
+        for metric, other in self.others.items():
+            try:
+                others[metric] = (
+                    self._like_this_one(other)
+                    .allocate(
+                        budget,
+                        problems_per_batch=problems_per_batch,
+                        update_steps=update_steps,
+                        rollouts_per_batch=rollouts_per_batch,
+                        mode=mode,
+                        beyond_grid=beyond_grid,
+                        min_update_steps=min_update_steps,
+                        powers_of_two=powers_of_two,
+                    )
+                    .group_size
+                )
+            except PlanError as error:
+                notes.append(caveats.no_answer(metric, error.message))
         notes += caveats.metrics_disagree(plan.group_size, others)
         return replace(plan, notes=unique(notes), other_metrics=others)
+
+    def _like_this_one(self, fits: Fits) -> Planner:
+        allowed = self.allow_other_model
+        return Planner(fits, self.hardware, self.recipe, self.throughput, model=self.model, allow_other_model=allowed)
 
     def _question(self, budget: Budget, fixed: Fixed, mode: Mode, min_steps: int | None) -> Question:
         pricing = Pricing(budget, self.throughput)

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.specs import Budget, Throughput
 
-ROUNDING = 1e-9
-"""Relative slack against binary rounding; a plan never costs more than the budget by more than this."""
+
+def amount_text(value: float, unit: str) -> str:
+    """An amount with its unit: whole rollouts and tokens, two decimals of hours and money (more below 1)."""
+    digits = 0 if unit in ("rollouts", "tokens") else 2
+    number = f"{value:,.{digits}f}" if value >= 1 else f"{value:.3g}"
+    return f"{number} {unit.replace('_', '-')}"
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planner import caveats
 from isocompute_sdk.planner.candidates import Candidate, Limits, Rejection
 from isocompute_sdk.planner.choice import Preference
-from isocompute_sdk.planner.pricing import Pricing
+from isocompute_sdk.planner.pricing import Pricing, amount_text
 
 TIE = 0.01
 """Rewards closer than this share of the metric's range cannot be told apart (second-best n was within it at 88 %
@@ -36,12 +38,18 @@ class Question:
     smallest: int
 
     def reward(self, c: Candidate) -> float | None:
-        """Predicted reward, None outside the levels that were run."""
-        sizes = self.fits.group_sizes
-        if not self.can_predict or not sizes or not sizes[0] <= c.group_size <= sizes[-1]:
+        """Predicted reward, None outside the levels that were run at the nearest B_p."""
+        if not self.can_predict:
+            return None
+        sizes = [curve.group_size for curve in self.curves(c)]
+        if not min(sizes) <= c.group_size <= max(sizes):
             return None
         at = self.pricing.compute(c.rollouts, self.fits.compute)
         return float(self.fits.predict(at, c.group_size, c.problems_per_batch).mean)
+
+    def curves(self, c: Candidate) -> list[RewardCurve]:
+        """The curves that answer for a candidate: those at the nearest B_p that was run."""
+        return self.fits.select(self.fits.nearest_problems_per_batch(c.problems_per_batch))
 
     @property
     def span(self) -> float:
@@ -49,19 +57,19 @@ class Question:
         return self.fits.bounds[1] - self.fits.bounds[0]
 
 
-def worthwhile(question: Question, chosen: Candidate, spend: str) -> tuple[Candidate, list[Note]]:
+def worthwhile(
+    question: Question, chosen: Candidate, candidates: Sequence[Candidate], spend: str
+) -> tuple[Candidate, list[Note]]:
     """Fewer steps where the last half of the budget is predicted to add almost nothing, and that was seen."""
     full = question.reward(chosen)
     if spend == "all" or full is None or chosen.ends_by == "update_steps":
         return chosen, []
     tolerance = WORTHWHILE * question.span
-    nearest = question.fits.nearest_problems_per_batch(chosen.problems_per_batch)
-    around = [
-        c
-        for c in question.fits.select(nearest)
-        if 0.5 <= c.group_size / chosen.group_size <= 2 or len(question.fits.group_sizes) == 1
-    ]
-    if not around or not all(c.plateau_identified for c in around):
+    if not _flat(question.curves(chosen), chosen.group_size):
+        return chosen, []
+    # Where another n would still gain, the rest is worth something, though not with the n that the law chose.
+    rewards = [question.reward(c) for c in candidates]
+    if max(r for r in rewards if r is not None) - full >= tolerance:
         return chosen, []
 
     def gain(steps: int) -> float:
@@ -74,10 +82,17 @@ def worthwhile(question: Question, chosen: Candidate, spend: str) -> tuple[Candi
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if gain(middle) < tolerance else (middle, high)
-    trimmed = replace(chosen, update_steps=high)
+    trimmed = replace(chosen, update_steps=high, ends_by="worthwhile")
     cost = question.pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps)
     budget = question.pricing.budget
     return trimmed, [caveats.rest_not_worthwhile(gain(high), tolerance, cost, budget.amount, budget.unit)]
+
+
+def _flat(curves: Sequence[RewardCurve], n: int) -> bool:
+    """Whether the plateaus are identified of the curves that predict this n, and of those within an octave."""
+    sizes = [c.group_size for c in curves]
+    below, above = max(size for size in sizes if size <= n), min(size for size in sizes if size >= n)
+    return all(c.plateau_identified for c in curves if min(below, n / 2) <= c.group_size <= max(above, 2 * n))
 
 
 def reward_with_interval(question: Question, chosen: Candidate) -> tuple[float | None, tuple[float, float] | None]:
@@ -108,8 +123,8 @@ def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
     if costs:
         smallest = min(costs)
         return PlanError(
-            f"a budget of {budget.amount:,.6g} {budget.unit} is too small for any plan ({listed})",
-            f"The smallest budget that works here is {smallest:,.6g} {budget.unit}; or lower min_update_steps "
+            f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan ({listed})",
+            f"The smallest budget that works here is {_rounded_up(smallest, budget.unit)}; or lower min_update_steps "
             f"(now {question.limits.min_update_steps}) or the recipe's min_problems_per_batch "
             f"(now {question.limits.floor}).",
             smallest,
@@ -117,3 +132,9 @@ def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
     if not rejections:
         return PlanError("the fits offer no group size of 2 or more to choose from")
     return PlanError(f"no group size satisfies the constraints together: {listed}", "Relax the constraint named.")
+
+
+def _rounded_up(amount: float, unit: str) -> str:
+    """Never less than the amount: who copies the number gets a plan."""
+    digits = 0 if unit in ("rollouts", "tokens") else 4
+    return f"{math.ceil(amount * 10**digits - 1e-9) / 10**digits:,.{digits}f} {unit.replace('_', '-')}"

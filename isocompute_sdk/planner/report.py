@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.notes import by_severity
+from isocompute_sdk.planner.pricing import amount_text
 
 if TYPE_CHECKING:
     from isocompute_sdk.planner.plan import Alternative, Plan
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 def rows(plan: Plan) -> list[tuple[str, str]]:
     """The plan as (label, text) pairs, in reading order."""
-    used = f"{plan.cost:,.6g} of {plan.budget.amount:,.6g} {plan.budget.unit} ({1 - plan.unused_share:.1%})"
+    unit = plan.budget.unit
+    used = f"{amount_text(plan.cost, unit)} of {amount_text(plan.budget.amount, unit)} ({1 - plan.unused_share:.1%})"
     found = [
         ("group size n", _group_size(plan)),
         ("problems per batch B_p", f"{plan.problems_per_batch}"),
@@ -31,7 +33,7 @@ def rows(plan: Plan) -> list[tuple[str, str]]:
         ("cost", used),
     ]
     found += [
-        (f"cost in {unit}", f"{v:,.4g}") for unit, v in plan.costs.items() if unit not in ("rollouts", plan.budget.unit)
+        ("is also", amount_text(cost, other)) for other, cost in plan.costs.items() if other not in ("rollouts", unit)
     ]
     if plan.epochs is not None:
         found.append(("epochs", f"{plan.epochs:.2f} over {plan.n_problems:,} problems"))

@@ -17,7 +17,8 @@ HEAVY = {"scipy", "lmfit", "polars", "matplotlib", "torch", "vllm", "ray", "tran
 
 def loaded_by(code: str) -> set[str]:
     """Top-level modules in sys.modules after running `code` in a fresh interpreter."""
-    probe = f"import sys, json\n{code}\nsys.stdout.flush()\nprint('\\n' + json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    listing = "print('\\n' + json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    probe = f"import sys, json\n{code}\nsys.stdout.flush()\n{listing}"
     result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     return set(json.loads(result.stdout.splitlines()[-1]))
 

@@ -74,7 +74,8 @@ def prepare(folder: Path) -> None:
     keys = request["data"]["prompt_key"], request["data"]["answer_key"]
     train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
-    validation = limited(validation, request["validation_problems"])
+    # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
+    validation = validation[: request["validation_problems"]]
     report(request, train, validation)
     outputs = write_rows(folder, request, train, validation)
     write_text(record, [json.dumps({"request": request, "inputs": inputs, "outputs": outputs}, indent=1), "\n"])
@@ -213,11 +214,6 @@ def uniform_prompts(problems: list[Problem]) -> list[Problem]:
         else problem
         for problem in problems
     ]
-
-
-def limited(problems: list[Problem], limit: int | None) -> list[Problem]:
-    """The first `limit` problems: the same ones in every run of a sweep, whatever its seed."""
-    return problems if limit is None else problems[:limit]
 
 
 # Writing rows

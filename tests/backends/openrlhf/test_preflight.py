@@ -10,7 +10,8 @@ import pytest
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.flags import Section, sections
 from isocompute_openrlhf.placement import Placement
-from isocompute_openrlhf.preflight import examine, run_folder
+from isocompute_openrlhf.preflight import examine
+from isocompute_sdk.backend import run_folder
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec

@@ -14,7 +14,8 @@ import pytest
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.backend import PROGRAMS
 from isocompute_openrlhf.flags import arguments, sections
-from isocompute_openrlhf.preflight import examine, run_folder
+from isocompute_openrlhf.preflight import examine
+from isocompute_sdk.backend import run_folder
 from isocompute_sdk.specs import Data, Hardware, RunSpec
 from tests.backends.openrlhf.real_parser import RealParser
 
@@ -123,7 +124,7 @@ def test_another_interpreter_can_be_chosen(make_run: MakeRun, tmp_path: Path) ->
 def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "python3").write_text('#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; *) touch started;; esac\n')
+    (programs / "python3").write_text('#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; -m) touch started;; esac\n')
     (programs / "python3").chmod(0o755)
     script = OpenRLHFBackend().script(make_run()).encode()
     finished = subprocess.run(

@@ -56,9 +56,7 @@ def test_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Comman
     again = json.loads(succeeded(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")))
     assert again["group_size"] == 512
     # The runs in long form go the whole way again.
-    refit = json.loads(
-        succeeded(isocompute("allocate", "out/runs.csv", "--points", "all", "--budget", "3M", "--json"))
-    )
+    refit = json.loads(succeeded(isocompute("allocate", "out/runs.csv", "--points", "all", "--budget", "3M", "--json")))
     assert refit["rollouts"] == again["rollouts"]
 
 
@@ -70,7 +68,9 @@ def test_quickstart_prints_one_json_document(isocompute: Command) -> None:
 
 def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:
     text = succeeded(
-        isocompute("allocate", curves_csv, "--points", "all", "--budget", "3M", "--output", "plan.json", "--plot", "pics")
+        isocompute(
+            "allocate", curves_csv, "--points", "all", "--budget", "3M", "--output", "plan.json", "--plot", "pics"
+        )
     )
     assert "512" in text
     assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]

@@ -1,0 +1,143 @@
+"""`Configuration`: everything one run reads from its folder's `run.json`. Imports no torch.
+
+`run.json` is the run's `RunSpec` with "kind": "torch-run" and "schema_version": 1; the options of this backend stand
+in its `options`. Data paths are relative to the folder the process is started in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.files import read_json
+from isocompute_sdk.specs import RunSpec
+from isocompute_torch.failures import InputError
+from isocompute_torch.options import TorchOptions
+
+KIND = "torch-run"
+SCHEMA_VERSION = 1
+RUN_FILE = "run.json"
+METRICS_FILE = "metrics.jsonl"
+
+CHECKPOINTS_PER_RUN = 20
+"""Checkpoints of a run that does not say how often to save."""
+OPTIONS_OF_SPEED = frozenset(
+    {
+        "threads",
+        "max_tokens_per_micro_batch",
+        "sampling_batch",
+        "merge_duplicates",
+        "save_every_steps",
+        "reward_timeout_seconds",
+        "vllm_memory_share",
+        "vllm_cache_gib",
+    }
+)
+"""Options that may change between two starts of one run: results stay the same up to rounding."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One run with its options and its folder."""
+
+    run: RunSpec
+    """What to train."""
+    options: TorchOptions
+    """How this backend trains it."""
+    folder: Path
+    """Run folder: metrics, checkpoints and the trained model."""
+
+    @property
+    def metrics_path(self) -> Path:
+        """Where the journal is."""
+        return self.folder / METRICS_FILE
+
+    @property
+    def save_every_steps(self) -> int:
+        """Update steps between two checkpoints."""
+        return self.options.save_every_steps or max(1, math.ceil(self.run.update_steps / CHECKPOINTS_PER_RUN))
+
+    @property
+    def evaluation_steps(self) -> frozenset[int]:
+        """Update steps after which the run is evaluated: 0, the last one, and the schedule between."""
+        last = self.run.update_steps
+        per_decade = self.options.evaluations_per_decade
+        if per_decade is None:
+            scheduled = set(range(0, last, self.run.evaluation.every_steps))
+        else:
+            count = math.floor(per_decade * math.log10(last)) + 1
+            scheduled = {round(10 ** (i / per_decade)) for i in range(count)}
+        return frozenset({0, last} | {step for step in scheduled if step <= last})
+
+    def identity(self) -> str:
+        """Digest of everything that decides the results; two starts in one folder have to agree on it."""
+        fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
+        named = self.run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"})
+        return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
+
+    def context(self) -> dict[str, Any]:
+        """What the records of this run share, under the names of `RunSet`'s context fields."""
+        run, recipe = self.run, self.run.recipe
+        return {
+            "group_size": run.group_size,
+            "problems_per_batch": run.problems_per_batch,
+            "seed": run.seed,
+            "model": run.model,
+            "train_data": run.data.train,
+            "algorithm": recipe.algorithm,
+            "learning_rate": run.learning_rate,
+            "kl_coef": recipe.kl_coef,
+            "entropy_coef": recipe.entropy_coef,
+            "updates_per_batch": recipe.updates_per_batch,
+            "max_tokens": recipe.max_response_tokens,
+            "eval_temperature": run.evaluation.temperature,
+            "eval_samples": run.evaluation.samples,
+        }
+
+
+def load_configuration(folder: str | Path) -> Configuration:
+    """Read and check `run.json` of a run folder.
+
+    Raises:
+        InputError: the file is missing or malformed, or asks for something this runner does not do.
+    """
+    folder = Path(folder)
+    try:
+        payload = read_json(folder / RUN_FILE, kind=KIND, schema_version=SCHEMA_VERSION)
+        run = RunSpec.model_validate({k: v for k, v in payload.items() if k not in ("kind", "schema_version")})
+        options = TorchOptions.model_validate(run.options)
+        options.evaluation_files()
+    except IsoComputeError as error:
+        raise InputError(f"{folder / RUN_FILE}: {error.message}", error.hint) from error
+    _check_supported(run, options)
+    return Configuration(run, options, folder)
+
+
+def _check_supported(run: RunSpec, options: TorchOptions) -> None:
+    if run.recipe.updates_per_batch != 1:
+        raise InputError(
+            f"recipe.updates_per_batch: received {run.recipe.updates_per_batch}; accepted: 1 (one optimiser step per "
+            "rollout batch)",
+            "Set updates_per_batch to 1: the allocation laws were measured that way.",
+        )
+    if options.n_train is not None and options.n_train > run.group_size:
+        raise InputError(
+            f"options.n_train: received {options.n_train}; accepted: 1 to group_size = {run.group_size}",
+            "Lower n_train, or leave it out to train on all rollouts of a group.",
+        )
+    if options.n_train is not None and run.recipe.algorithm == "ppo":
+        raise InputError(
+            f"options.n_train: received {options.n_train} with algorithm ppo; accepted: grpo or cispo",
+            "PPO has no group baseline to decouple; leave n_train out.",
+        )
+
+
+def derive_seed(seed: int, purpose: str, step: int = 0) -> int:
+    """A 63-bit seed for one use in one step: resuming at a step needs no state of a random generator."""
+    digest = hashlib.sha256(f"{seed}:{purpose}:{step}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,233 @@
+"""The sampler in torch: batched decoding with a KV cache over the weights that are being trained.
+
+Each distinct prompt goes through the model once, and its cache is copied to its n rollouts. Rows of rollouts that have
+ended leave the cache. With `merge`, rollouts that agree so far share one row: the model sees every distinct prefix
+once, which changes nothing but rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from isocompute_torch.model import Policy, at_least_float32
+from isocompute_torch.sampling import Samples, check_finite, draw, log_distribution
+
+CACHE_BYTES_CPU = 2 * 2**30
+CACHE_SHARE_CUDA = 0.35
+"""Share of the GPU's whole memory that the KV cache may take: of the whole, so that it is the same in every step."""
+LOGIT_VALUES = 2**28
+"""Most logits computed at once, rows times vocabulary."""
+COMPACT_BELOW = 0.75
+"""Share of live rows under which ended ones are taken out of the cache; copying it costs as much as a token."""
+
+
+@dataclass
+class _Chunk:
+    """Rollouts that are decoded together."""
+
+    prompts: list[int]
+    """Indices of its distinct prompts."""
+    counts: list[int]
+    """Rollouts of each."""
+    rows: list[int]
+    """Where each rollout stands in the batch."""
+
+
+class TorchSampler:
+    """Samples from a policy that lives in this process; there is nothing to synchronise.
+
+    Args:
+        policy: the model, shared with the trainer.
+        rows_at_once: most rollouts in the cache at once.
+        merge: run equal prefixes through the model once.
+    """
+
+    def __init__(self, policy: Policy, *, rows_at_once: int = 4096, merge: bool = True) -> None:
+        self.policy = policy
+        self.rows_at_once = rows_at_once
+        self.merge = merge
+
+    @torch.no_grad()
+    def sample(
+        self, prompts: Sequence[list[int]], n: int, *, temperature: float, top_p: float, max_tokens: int, seed: int
+    ) -> Samples:
+        """`n` responses to each prompt; see `Sampler.sample`.
+
+        Raises:
+            RunFailed: the model's log-probabilities are not finite.
+        """
+        device = self.policy.device
+        rollouts = len(prompts) * n
+        generator = torch.Generator(device).manual_seed(seed)
+        response_RT = torch.full((rollouts, max_tokens), self.policy.codec.pad_id, device=device)
+        logprob_RT = torch.zeros(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
+        length_R = torch.zeros(rollouts, dtype=torch.long, device=device)
+        truncated_R = torch.ones(rollouts, dtype=torch.bool, device=device)
+        for chunk in self._chunks(prompts, n, max_tokens):
+            rows_C = torch.tensor(chunk.rows, device=device)
+            decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, self.merge)
+            for t, row_A, token_A, logprob_A, ended_A in decoder.run(temperature, top_p, max_tokens, generator):
+                where_A = rows_C[row_A]
+                response_RT[where_A, t] = token_A
+                logprob_RT[where_A, t] = logprob_A
+                length_R[where_A] = t + 1
+                truncated_R[where_A] = ~ended_A
+        longest = int(length_R.max())
+        check_finite(logprob_RT)
+        mask_RT = torch.arange(longest, device=device) < length_R.unsqueeze(-1)
+        return Samples(
+            prompt_index_R=torch.arange(len(prompts), device=device).repeat_interleave(n),
+            prompt_ids=list(prompts),
+            response_RT=response_RT[:, :longest].contiguous(),
+            mask_RT=mask_RT.to(logprob_RT.dtype),
+            logprob_RT=logprob_RT[:, :longest].contiguous(),
+            truncated_R=truncated_R,
+        )
+
+    def sync(self, model: torch.nn.Module) -> float:
+        """Nothing to do: the weights are shared."""
+        return 0.0
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _chunks(self, prompts: Sequence[list[int]], n: int, max_tokens: int) -> Iterator[_Chunk]:
+        """Rollouts in the order of their prompts' lengths, as many at once as fit."""
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        longest = max(len(prompt) for prompt in prompts) + max_tokens
+        room = min(
+            self.rows_at_once,
+            _cache_bytes(self.policy.device) // (longest * _cache_bytes_per_token(self.policy)),
+            LOGIT_VALUES // self.policy.vocabulary,
+        )
+        room = max(1, room)
+        chunk, left = _Chunk([], [], []), room
+        for i in order:
+            first = 0
+            while first < n:
+                count = min(left, n - first)
+                chunk.prompts.append(i)
+                chunk.counts.append(count)
+                chunk.rows.extend(range(i * n + first, i * n + first + count))
+                first, left = first + count, left - count
+                if left == 0:
+                    yield chunk
+                    chunk, left = _Chunk([], [], []), room
+        if chunk.rows:
+            yield chunk
+
+
+class _Decoder:
+    """One chunk on its way: which live rollout reads which row of the cache."""
+
+    def __init__(self, policy: Policy, prompts: list[list[int]], counts: list[int], merge: bool) -> None:
+        import transformers
+
+        self.policy = policy
+        self.merge = merge
+        self.device = policy.device
+        self.cache: Any = transformers.DynamicCache(config=cast("Any", policy.model).config)
+        longest = max(len(prompt) for prompt in prompts)
+        padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
+        self.input_ids_KL = torch.tensor(padded, device=self.device)
+        self.mask_KL: Tensor | None = None
+        self.position_ids_KL: Tensor | None = None
+        if any(len(prompt) < longest for prompt in prompts):
+            missing_K = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
+            position_KL = torch.arange(longest, device=self.device) - missing_K.unsqueeze(-1)
+            self.mask_KL = (position_KL >= 0).long()
+            self.position_ids_KL = position_KL.clamp(min=0)
+        self.state_A = torch.arange(len(prompts), device=self.device).repeat_interleave(
+            torch.tensor(counts, device=self.device)
+        )
+        self._distinct = False
+        """Whether no two rollouts read the same row."""
+        self._identity = False
+        """Whether rollout i reads row i, for every i."""
+        self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
+
+    def run(
+        self, temperature: float, top_p: float, max_tokens: int, generator: torch.Generator
+    ) -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
+        """Per token: its position, and for the live rollouts their row, token, log-probability and whether it ends."""
+        row_A = torch.arange(len(self.state_A), device=self.device)
+        for t in range(max_tokens):
+            logits_KV = self.policy.next_logits(self.input_ids_KL, self.cache, self.mask_KL, self.position_ids_KL)
+            logprob_KV = log_distribution(logits_KV, temperature, top_p)
+            own = logprob_KV if self._identity else logprob_KV[self.state_A]
+            token_A = draw(own, generator)
+            ended_A = self._ended(token_A)
+            yield t, row_A, token_A, own.gather(-1, token_A.unsqueeze(-1)).squeeze(-1), ended_A
+            if t + 1 == max_tokens:
+                return
+            if bool(ended_A.any()):
+                live_A = ~ended_A
+                row_A, token_A, self.state_A = row_A[live_A], token_A[live_A], self.state_A[live_A]
+            if len(row_A) == 0:
+                return
+            self._advance(token_A)
+
+    def _ended(self, token_A: Tensor) -> Tensor:
+        if len(self.ends) == 1:
+            return token_A == self.ends
+        return torch.isin(token_A, self.ends)
+
+    def _advance(self, token_A: Tensor) -> None:
+        """Make the cache ready for the next token: rows copied, shared or dropped as the rollouts need."""
+        rows, live = self.input_ids_KL.shape[0], len(self.state_A)
+        if self.merge:
+            width = int(token_A.max()) + 1
+            key_K, shared_A = torch.unique(self.state_A * width + token_A, return_inverse=True)
+            if len(key_K) < live:
+                self.state_A = shared_A
+                self._extend(key_K // width, key_K % width)
+                return
+            # Rollouts that have all parted never meet again.
+            self.merge = False
+        if not self._distinct or live <= COMPACT_BELOW * rows:
+            self._extend(self.state_A, token_A)
+            self.state_A = torch.arange(live, device=self.device)
+            self._distinct = self._identity = True
+        elif live == rows:
+            self._extend(None, token_A)
+        else:
+            token_K = torch.full((rows,), self.policy.codec.pad_id, device=self.device)
+            token_K[self.state_A] = token_A
+            self._identity = False
+            self._extend(None, token_K)
+
+    def _extend(self, parent_K: Tensor | None, token_K: Tensor) -> None:
+        """The next input: one token per row, each row a copy of its parent's cache (None: of its own)."""
+        if parent_K is not None:
+            self.cache.batch_select_indices(parent_K)
+        self.input_ids_KL = token_K.unsqueeze(-1)
+        if self.mask_KL is not None and self.position_ids_KL is not None:
+            position_K1 = self.position_ids_KL[:, -1:] + 1
+            mask_KL = torch.nn.functional.pad(self.mask_KL, (0, 1), value=1)
+            chosen = slice(None) if parent_K is None else parent_K
+            self.mask_KL, self.position_ids_KL = mask_KL[chosen], position_K1[chosen]
+
+
+def _draw_dtype(policy: Policy) -> torch.dtype:
+    return at_least_float32(torch.empty(0, dtype=policy.dtype)).dtype
+
+
+def _cache_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return CACHE_BYTES_CPU
+    return int(CACHE_SHARE_CUDA * torch.cuda.get_device_properties(device).total_memory)
+
+
+def _cache_bytes_per_token(policy: Policy) -> int:
+    """Bytes of keys and values of one token in all layers, from the model's configuration."""
+    config = cast("Any", policy.model).config.get_text_config()
+    heads = int(config.num_attention_heads)
+    key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    size = torch.finfo(policy.dtype).bits // 8
+    return 2 * int(config.num_hidden_layers) * key_heads * head_size * size

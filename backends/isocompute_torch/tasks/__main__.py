@@ -1,0 +1,78 @@
+"""Command line: `python -m isocompute_torch.tasks FOLDER --family mul31 --set easy --seed 0`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_torch.tasks.families import FAMILIES
+from isocompute_torch.tasks.prepare import PreparedTask, prepare
+from isocompute_torch.tasks.settings import KINDS
+
+if TYPE_CHECKING:
+    from isocompute_torch.tasks.build import Progress
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make or find one task and say what is in it; 0 on success, 2 on a request or folder that cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m isocompute_torch.tasks", description="Make a task of generated arithmetic with its base model."
+    )
+    parser.add_argument("folder", help="new folder, or one that holds this task already")
+    parser.add_argument(
+        "--family", default="mul31", help=f"{', '.join(FAMILIES)}, or several joined with + (default: %(default)s)"
+    )
+    parser.add_argument("--set", dest="kind", choices=KINDS, default="easy", help="difficulty (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="decides every random choice (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        with _progress_bar() as progress:
+            task = prepare(options.folder, options.family, options.kind, options.seed, progress)
+    except (IsoComputeError, OSError) as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 2
+    sys.stdout.write(report(task))
+    return 0
+
+
+def report(task: PreparedTask) -> str:
+    """What was measured, one line per fact."""
+    measured = task.measured
+    samples = f"avg@{task.settings.label_samples}"
+    lines = [
+        f"{task.folder}: {task.settings.family}, {task.settings.kind} set, seed {task.settings.seed}",
+        f"model: {measured['parameters']:,} parameters, {measured['warm_up']['steps']} supervised steps, "
+        f"pass rate {measured['pass_rate_of_all']:.3f} over all {measured['problems']:,} problems",
+    ]
+    lines += [
+        f"{name}: {measured[name]['problems']:,} problems, {samples} {measured[name][samples]:.3f}, "
+        f"pass rate {measured[name]['pass_rate']:.3f}"
+        for name in ("train", "validation")
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Progress]:
+    """A bar on stderr; nothing where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
+        stages: dict[str, object] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in stages:
+                stages[stage] = bar.add_task(stage, total=total)
+            bar.update(stages[stage], completed=done)  # pyright: ignore[reportArgumentType]
+
+        yield show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Families of generated arithmetic problems: short prompts of digits and one sign, answers of four digits.
+
+Every family has a sign of its own, so that one model can be asked about several and has to tell them apart:
+
+- `mul31`: `abc*d=`, the product of a three-digit and a one-digit number, zero-padded;
+- `rev31`: `abc~d=`, the same product written backwards. What it rewards at a position contradicts `mul31`;
+- `add32`: `abc+de=`, the sum of a three-digit and a two-digit number, zero-padded. Its prompts are longer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from isocompute_sdk.errors import SpecError
+
+ANSWER_DIGITS = 4
+"""Length of every answer. It is followed by the end token, so a response needs five tokens."""
+MAX_RESPONSE_TOKENS = ANSWER_DIGITS + 1
+"""Smallest limit at which a right response ends by itself and does not count as truncated."""
+SIGNS = "*~+="
+"""Characters of prompts besides the digits."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One question with its only right answer."""
+
+    id: str
+    """Unique over all families."""
+    prompt: str
+    """What the model reads."""
+    answer: str
+    """What it has to write before the end token."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A rule that turns two numbers into four digits."""
+
+    name: str
+    """Name in settings and on the command line."""
+    sign: str
+    """Character between the two numbers."""
+    answer: Callable[[int, int], str]
+    """The four digits that are right for two numbers."""
+    operands: Callable[[], Iterable[tuple[int, int]]]
+    """Every pair of numbers that is asked about, in a fixed order."""
+
+    def problems(self) -> list[Problem]:
+        """All problems of the family, always the same ones in the same order."""
+        return [
+            Problem(f"{self.name}-{first}-{second}", f"{first}{self.sign}{second}=", self.answer(first, second))
+            for first, second in self.operands()
+        ]
+
+
+def _three_and_one() -> Iterable[tuple[int, int]]:
+    """100..999 with 2..9: 7,200 pairs. Factors 0 and 1 are left out, they need no arithmetic."""
+    return itertools.product(range(100, 1000), range(2, 10))
+
+
+def _three_and_two() -> list[tuple[int, int]]:
+    """As many of the 81,000 pairs 100..999, 10..99, drawn once and for all, so that no family outweighs another."""
+    pairs = list(itertools.product(range(100, 1000), range(10, 100)))
+    return sorted(random.Random("add32").sample(pairs, 7200))
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("mul31", "*", lambda first, second: f"{first * second:04d}", _three_and_one),
+        Family("rev31", "~", lambda first, second: f"{first * second:04d}"[::-1], _three_and_one),
+        Family("add32", "+", lambda first, second: f"{first + second:04d}", _three_and_two),
+    )
+}
+"""Every family by name."""
+
+
+def families(names: str) -> tuple[Family, ...]:
+    """The families of a name, or of several names joined with `+`, such as `mul31+rev31`.
+
+    Raises:
+        SpecError: a name that is not known, or the same one twice.
+    """
+    chosen = names.split("+")
+    unknown = [name for name in chosen if name not in FAMILIES]
+    if unknown:
+        raise SpecError(
+            f"received family {unknown[0]!r}; accepted: {', '.join(FAMILIES)}",
+            "Join several with +, as in mul31+rev31.",
+        )
+    if len(set(chosen)) < len(chosen):
+        raise SpecError(f"received families {names!r}, one of them twice; accepted: each family once")
+    return tuple(FAMILIES[name] for name in chosen)
+
+
+def problems(names: str) -> list[Problem]:
+    """All problems of the named families, family after family."""
+    return [problem for family in families(names) for problem in family.problems()]

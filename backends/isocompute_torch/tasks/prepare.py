@@ -1,0 +1,202 @@
+"""A task on disk: made once, recognised afterwards, never half there.
+
+The folder holds model/ (weights and tokenizer, as `save_pretrained` writes them), train.jsonl and validation.jsonl (one
+`{"id", "prompt", "answer"}` a line), reward.py, and task.json with the settings, what was measured, the versions that
+took part and a digest of every file. Nothing here needs torch until a task has to be made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isocompute_sdk import files
+from isocompute_torch.failures import InputError
+from isocompute_torch.tasks.families import MAX_RESPONSE_TOKENS
+from isocompute_torch.tasks.settings import Kind, ModelShape, TaskSettings, WarmUp
+
+if TYPE_CHECKING:
+    from isocompute_torch.tasks.build import Progress
+
+MANIFEST = "task.json"
+DOCUMENT = "arithmetic-task"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """Where the parts of a task are, and what its base model can do."""
+
+    folder: Path
+    """The folder of the task."""
+    settings: TaskSettings
+    """What it was made from."""
+    measured: dict[str, Any]
+    """Sizes, pass rates and the length of the warm-up, as in task.json."""
+
+    @property
+    def model(self) -> Path:
+        """Folder of the base model with its tokenizer."""
+        return self.folder / "model"
+
+    @property
+    def train(self) -> Path:
+        """Training problems, one JSON object a line."""
+        return self.folder / "train.jsonl"
+
+    @property
+    def validation(self) -> Path:
+        """Validation problems: neither the warm-up nor the training set has them."""
+        return self.folder / "validation.jsonl"
+
+    @property
+    def reward(self) -> Path:
+        """File with `reward(prompt, response, answer) -> float`."""
+        return self.folder / "reward.py"
+
+    @property
+    def n_problems(self) -> int:
+        """Training problems."""
+        return int(self.measured["train"]["problems"])
+
+    @property
+    def n_validation(self) -> int:
+        """Validation problems."""
+        return int(self.measured["validation"]["problems"])
+
+    @property
+    def base_rewards(self) -> dict[str, float]:
+        """Expected reward of one sample of the base model on `train` and `validation`, exact.
+
+        It is nearer to what an evaluation at step 0 shows than the avg@16 that the problems were chosen by.
+        """
+        return {name: float(self.measured[name]["pass_rate"]) for name in ("train", "validation")}
+
+    @property
+    def max_response_tokens(self) -> int:
+        """Four digits and the end token: what a recipe for this task should allow."""
+        return MAX_RESPONSE_TOKENS
+
+
+def prepare(
+    folder: str | Path,
+    family: str = "mul31",
+    kind: Kind = "easy",
+    seed: int = 0,
+    progress: Progress | None = None,
+    *,
+    settings: TaskSettings | None = None,
+) -> PreparedTask:
+    """Make a task in `folder`, or take the one that is there if it was made with the same settings.
+
+    Args:
+        folder: where the task goes; it must not exist, be empty, or hold this very task.
+        family: a name in `FAMILIES`, or several joined with `+`.
+        kind: difficulty of the problems for the base model: easy, hard or mixed.
+        seed: decides every random choice; the same seed gives the same files.
+        progress: called with a stage, the amount done and the total.
+        settings: everything at once, in place of family, kind and seed.
+
+    Raises:
+        SpecError: settings that cannot be meant.
+        InputError: the folder holds something else, or a task that was changed afterwards.
+        RunFailed: no such task can be made with these settings.
+    """
+    wanted = settings or TaskSettings(family=family, kind=kind, seed=seed)
+    target = Path(folder)
+    found = _existing(target, wanted)
+    return found if found is not None else _make(target, wanted, progress or _no_progress)
+
+
+def load(folder: str | Path) -> PreparedTask:
+    """Read a task that was prepared earlier.
+
+    Raises:
+        IsoComputeError: no task is there, or its files were changed.
+    """
+    target = Path(folder)
+    manifest = files.read_json(target / MANIFEST, kind=DOCUMENT, schema_version=SCHEMA_VERSION)
+    for name, digest in manifest["files"].items():
+        path = target / name
+        if not path.is_file() or _digest(path) != digest:
+            what = "was changed after the task was made" if path.is_file() else "is missing"
+            raise InputError(f"{path} {what}", f"Remove {target} to make the task again, or give another folder.")
+    values = dict(manifest["settings"])
+    shape, warm_up = ModelShape(**values.pop("shape")), WarmUp(**values.pop("warm_up"))
+    return PreparedTask(target, TaskSettings(**values, shape=shape, warm_up=warm_up), manifest["measured"])
+
+
+def _existing(target: Path, wanted: TaskSettings) -> PreparedTask | None:
+    """The finished task in the folder; None where there is room to make one.
+
+    Raises:
+        InputError: the folder holds something else.
+    """
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return None
+    if not (target / MANIFEST).is_file():
+        raise InputError(
+            f"{target} exists and holds no prepared task; accepted: a new or empty folder, or one with {MANIFEST}",
+            "Give another folder.",
+        )
+    found = load(target)
+    if found.settings != wanted:
+        have, want = found.settings.to_dict(), wanted.to_dict()
+        differing = "; ".join(f"{key} {have[key]!r}, wanted {want[key]!r}" for key in want if have[key] != want[key])
+        raise InputError(f"{target} holds a task with other settings: {differing}", "Give another folder.")
+    return found
+
+
+def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedTask:
+    """Make the task in memory, write it beside the folder, and move it into place in one step."""
+    from isocompute_torch.tasks.build import build, versions, write
+
+    task = build(settings, progress)
+    progress("files", 0, 1)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        partial.chmod(0o755)
+        write(task, partial)
+        manifest = {
+            "kind": DOCUMENT,
+            "schema_version": SCHEMA_VERSION,
+            "settings": settings.to_dict(),
+            "measured": task.measured(),
+            "versions": versions(),
+            "files": {
+                path.relative_to(partial).as_posix(): _digest(path)
+                for path in sorted(partial.rglob("*"))
+                if path.is_file()
+            },
+        }
+        files.write_json(partial / MANIFEST, manifest)
+        _move(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    progress("files", 1, 1)
+    finished = _existing(target, settings)
+    if finished is None:
+        raise InputError(f"{target} was emptied while the task was being made", "Give a folder that nothing else uses.")
+    return finished
+
+
+def _move(partial: Path, target: Path) -> None:
+    """Rename over nothing or an empty folder; where another process was first, its result stays."""
+    try:
+        partial.rename(target)
+    except OSError:
+        if not (target / MANIFEST).is_file():
+            raise
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _no_progress(stage: str, done: int, total: int) -> None:
+    """Say nothing."""

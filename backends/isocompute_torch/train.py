@@ -1,0 +1,200 @@
+"""Train one prepared run: `python -m isocompute_torch.train RUN_FOLDER`.
+
+RUN_FOLDER holds run.json, as the adapter writes it; paths in it are relative to the folder this is started in. The
+journal metrics.jsonl, checkpoints and the trained model are written there. Started again after any stop, it goes on
+from the last checkpoint; a finished run is recognised. Exit status: 0 finished, 1 failed on the way, 2 input that
+cannot be used, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_torch.configuration import Configuration, load_configuration
+from isocompute_torch.failures import InputError
+from isocompute_torch.journal import Journal, append_line, read_journal
+from isocompute_torch.problems import file_digest
+from isocompute_torch.vllm_install import require_vllm, vllm_version
+
+ATTEMPTS_FILE = "attempts.jsonl"
+LOCK_FILE = ".lock"
+MODEL_FOLDER = "model"
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: list[str]) -> int:
+    """Train the run in the folder named on the command line; returns the exit status."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: python -m isocompute_torch.train RUN_FOLDER\n")
+        return REFUSED
+    try:
+        configuration = load_configuration(argv[0])
+        with ExitStack() as stack:
+            _lock(configuration.folder, stack)
+            if _is_finished(configuration):
+                sys.stdout.write(f"{configuration.run.run_id}: finished already\n")
+                return FINISHED
+            return _attempt(configuration)
+    except IsoComputeError as error:
+        _complain(str(error))
+        return REFUSED
+    except OSError as error:
+        _complain(f"{argv[0]} cannot be used: {error}")
+        return REFUSED
+
+
+def _attempt(configuration: Configuration) -> int:
+    attempt = _register(configuration)
+    journal = Journal(configuration.metrics_path, configuration.run.run_id, attempt)
+    reached: dict[str, int] = {"step": 0, "rollouts": 0, "tokens": 0}
+    try:
+        _train(configuration, journal, reached)
+    except KeyboardInterrupt:
+        _complain(f"interrupted after step {reached['step']}; start it again to go on from the last checkpoint")
+        journal.close()
+        return INTERRUPTED
+    except BaseException as error:
+        message, status = _explained(error)
+        _complain(message)
+        try:
+            journal.fail(message, **reached)
+        except OSError as trouble:
+            _complain(f"this could not be written to {journal.path.name} either: {trouble}")
+        return status
+    journal.close()
+    return FINISHED
+
+
+def _train(configuration: Configuration, journal: Journal, reached: dict[str, int]) -> None:
+    """All of one attempt; `reached` tells how far it came."""
+    if configuration.options.sampler == "vllm":
+        require_vllm()
+    try:
+        from isocompute_torch import assembly, checkpoint, loop
+        from isocompute_torch.progress import RunProgress
+    except ModuleNotFoundError as error:
+        raise InputError(f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'") from error
+    run = configuration.run
+    step = checkpoint.latest_step(configuration.folder)
+    problems = assembly.load_problems(configuration)
+    context = {**configuration.context(), "n_problems": len(problems["train"])}
+    journal.begin(resumed_step=step, **context, versions=_versions(configuration))
+    with ExitStack() as stack:
+        parts = assembly.assemble(configuration, problems, stack)
+        counters = checkpoint.Counters()
+        if step is not None:
+            counters = checkpoint.load(configuration.folder, step, parts.learner)
+            parts.sampler.sync(parts.learner.policy.model)
+        progress = stack.enter_context(RunProgress(run.run_id, run.update_steps, counters.step))
+        if counters.step:
+            progress.note(f"going on after step {counters.step}")
+        try:
+            loop.train(configuration, parts, counters, journal, progress)
+        finally:
+            reached.update(vars(counters))
+        assembly.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
+    journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """What to tell, and the exit status."""
+    if isinstance(error, InputError):
+        return str(error), REFUSED
+    if isinstance(error, IsoComputeError):
+        return str(error), FAILED
+    if isinstance(error, OSError):
+        return f"{error}. What was measured is kept; make room or check the file, then start the run again.", FAILED
+    sys.stderr.write("".join(traceback.format_exception(error)))
+    name = type(error).__name__
+    if name == "OutOfMemoryError":
+        return (
+            f"the device is out of memory: {error}. Lower options.max_tokens_per_micro_batch or options.sampling_batch.",
+            FAILED,
+        )
+    return f"unexpected {name}: {error}", FAILED
+
+
+def _is_finished(configuration: Configuration) -> bool:
+    records = read_journal(configuration.metrics_path)
+    return bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
+
+
+def _register(configuration: Configuration) -> int:
+    """Note this start beside the earlier ones; returns its number.
+
+    Raises:
+        InputError: the folder holds measurements of another run, or of the same run on other data.
+    """
+    path = configuration.folder / ATTEMPTS_FILE
+    data = configuration.run.data
+    mine = {
+        "identity": configuration.identity(),
+        "train": _digest(data.train),
+        "validation": _digest(data.validation),
+        "reward": _digest(data.reward.rpartition(":")[0] or data.reward),
+    }
+    earlier = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] if path.exists() else []
+    if earlier and read_journal(configuration.metrics_path):
+        _check_same(configuration, cast("dict[str, Any]", earlier[-1]), mine)
+    attempt = len(earlier) + 1
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        append_line(descriptor, json.dumps({"attempt": attempt, "started": time.time(), **mine}))
+    finally:
+        os.close(descriptor)
+    return attempt
+
+
+def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[str, Any]) -> None:
+    changed = [name for name, value in now.items() if before.get(name) != value]
+    if not changed:
+        return
+    what = ["settings in run.json" if name == "identity" else f"data.{name}" for name in changed]
+    raise InputError(
+        f"{configuration.folder} holds measurements of a run with other {' and '.join(what)}",
+        "Use another output_dir, or remove that folder to start from the base model.",
+    )
+
+
+def _digest(path: str) -> str | None:
+    return file_digest(path) if Path(path).is_file() else None
+
+
+def _lock(folder: Path, stack: ExitStack) -> None:
+    """Keep a second process out of the folder; the lock ends with this process, however it ends.
+
+    Raises:
+        InputError: another process trains this run.
+    """
+    file = stack.enter_context((folder / LOCK_FILE).open("w"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(f"another process is training the run in {folder}", "Wait for it, or stop it.") from error
+
+
+def _versions(configuration: Configuration) -> dict[str, str]:
+    from importlib import metadata
+    from platform import python_version
+
+    names = ("isocompute", "torch", "transformers")
+    versions = {"python": python_version(), **{name: metadata.version(name) for name in names}}
+    return versions | ({"vllm": vllm_version()} if configuration.options.sampler == "vllm" else {})
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"isocompute_torch.train: {message}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

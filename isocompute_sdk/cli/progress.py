@@ -1,0 +1,124 @@
+"""How far work is, on stderr: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from isocompute_sdk.store import RunStatus
+
+SECONDS_BETWEEN_LINES = 15.0
+"""How often plain output says how far a stage is."""
+
+
+class WorkProgress:
+    """Shows stages one after another: short ones by name, those with runs by the rollouts done."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._begun: dict[str, tuple[float, int]] = {}
+        self._said = 0.0
+        self._ended: set[str] = set()
+        self._current = ""
+
+    def __enter__(self) -> Self:
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if console.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+            clock = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+            self._bar = Progress(*columns, TextColumn("{task.fields[detail]}"), *clock, console=console)
+            self._bar.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(completed=kind is None)
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
+
+    def stage(self, label: str) -> None:
+        """A stage begins; the one before is done."""
+        if label == self._current:
+            return
+        self._close(completed=True)
+        self._current = label
+        self._begun[label] = time.monotonic(), 0
+        self._said = time.monotonic()
+        if self._bar is not None:
+            self._tasks[label] = self._bar.add_task(label, total=None, detail="")
+        else:
+            self._line(label)
+
+    def runs(self, label: str, statuses: Sequence[RunStatus]) -> None:
+        """The runs of a stage, as far as they are now."""
+        self.stage(label)
+        if not statuses:
+            return
+        done, total = _rollouts(statuses)
+        if self._bar is not None:
+            task = self._tasks[label]
+            if self._bar.tasks[self._bar.task_ids.index(task)].total is None:
+                # What earlier starts did must not count as speed.
+                self._bar.reset(task, total=total, completed=done)
+            self._bar.update(task, completed=done, detail=_detail(statuses))
+            return
+        self._plain(label, statuses, done, total)
+
+    def _plain(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> None:
+        now = time.monotonic()
+        for status in statuses:
+            if status.state in ("finished", "failed") and status.run_id not in self._ended:
+                self._ended.add(status.run_id)
+                value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
+                self._line(f"{label}: {status.run_id} {status.state}{value}")
+                self._said = now
+        began, at_start = self._begun[label]
+        if not at_start:
+            self._begun[label] = now, max(done, 1)
+        elif now - self._said >= SECONDS_BETWEEN_LINES:
+            left = (now - began) * (total - done) / (done - at_start) if done > at_start else None
+            tail = "" if left is None else f", about {left:.0f} s left"
+            self._line(f"{label}: {done / total:.0%} of {total:,} rollouts{tail}")
+            self._said = now
+
+    def _close(self, *, completed: bool) -> None:
+        """Leave the current stage as a full bar, or as it stands where it was broken off."""
+        if self._bar is None or self._current not in self._tasks:
+            return
+        task = self._tasks[self._current]
+        if completed:
+            self._bar.update(task, total=1, completed=1)
+        self._bar.stop_task(task)
+
+    def _line(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _rollouts(statuses: Sequence[RunStatus]) -> tuple[int, int]:
+    """Rollouts done and asked for, over all runs."""
+    done = total = 0
+    for status in statuses:
+        batch = (status.group_size or 1) * (status.problems_per_batch or 1)
+        total += batch * (status.update_steps or max(status.step, 1))
+        done += batch * status.step
+    return done, max(total, 1)
+
+
+def _detail(statuses: Sequence[RunStatus]) -> str:
+    finished = sum(status.state == "finished" for status in statuses)
+    found = [status.headline for status in statuses if status.headline]
+    values = [value for _, value in found]
+    span = f"{found[0][0]} {min(values):.2f}" + (f" to {max(values):.2f}" if len(values) > 1 else "") if values else ""
+    return f"{finished} of {len(statuses)} runs  {span}" if len(statuses) > 1 else span

@@ -1,0 +1,61 @@
+"""`isocompute run`: carry out a study's sweep on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.progress import WorkProgress
+from isocompute_sdk.cli.status import describe, status_dict
+
+
+def run(
+    study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
+    parallel: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Name of a run to do; repeatable.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Train every run of a study's sweep here, with the study's backend.
+
+    Finished runs are left alone and stopped ones go on, so the same command resumes after Ctrl-C or a crash.
+
+    Examples:
+        isocompute run study.yaml --parallel 2
+
+        isocompute run specs/quick.yaml --only n8-bp32-seed0
+    """
+    from isocompute_sdk import registry, store
+    from isocompute_sdk.backend import run_folder
+    from isocompute_sdk.campaign import carry_out
+    from isocompute_sdk.errors import SpecError
+    from isocompute_sdk.executors import LocalExecutor
+    from isocompute_sdk.specs import load_study
+
+    loaded = load_study(study)
+    every = loaded.expand()
+    strangers = sorted(set(only or ()) - {one.run_id for one in every})
+    if strangers:
+        raise SpecError(
+            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}"
+        )
+    runs = [one for one in every if not only or one.run_id in only]
+    with WorkProgress() as progress:
+        carry_out(
+            runs,
+            registry.load(loaded.backend),
+            LocalExecutor(parallel),
+            Path.cwd(),
+            lambda statuses: progress.runs(loaded.name, statuses),
+        )
+    statuses = [store.RunWatch(run_folder(one)).status() for one in runs]
+    folder = Path(runs[0].output_dir).parent
+    if json:
+        emit_json({"kind": "run", "study": loaded.name, "runs": [status_dict(status) for status in statuses]})
+        return
+    for status in statuses:
+        say(describe(status))
+    say(f"next: isocompute fit {folder} --points all --pool learning_rate --output fits.json")

@@ -1,0 +1,55 @@
+"""`isocompute status`: how far runs are, one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.output import emit_json, say
+
+if TYPE_CHECKING:
+    from isocompute_sdk.store import RunStatus
+
+
+def status(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign.")],
+    json: opt.Json = False,
+) -> None:
+    """Show how far every run in a folder is.
+
+    Example:
+        isocompute status runs/quick
+    """
+    from isocompute_sdk import store
+
+    found = [store.RunWatch(run).status() for run in store.find_runs(folder)]
+    if json:
+        emit_json({"kind": "status", "runs": [status_dict(one) for one in found]})
+        return
+    for one in found:
+        say(describe(one))
+
+
+def describe(status: RunStatus) -> str:
+    """One run on one line: n, B_p, steps done, the last evaluation, state."""
+    length = "?" if status.update_steps is None else f"{status.update_steps:,}"
+    share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
+    value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
+    state = f"{status.state}: {status.message}" if status.message else status.state
+    n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
+    return (
+        f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
+        f"step {status.step:>7,} of {length:>7}{share}  {value:<13} {state}"
+    )
+
+
+def status_dict(status: RunStatus) -> dict[str, Any]:
+    """One run for programs."""
+    return {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)

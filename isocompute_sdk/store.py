@@ -1,0 +1,340 @@
+"""Run folders: what a run was asked for, how far it has got, what it measured.
+
+A run folder holds `spec.json` (the run, written before it starts), `metrics.jsonl` (one record a line, appended by
+the training process), `exit.json` (how the process ended) and `log.txt`. A process that trains keeps a lock on the
+folder, which the system drops when it ends in whatever way: a run that is going on is never started twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.specs import RunSpec
+
+SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
+_LOCK_FILE, _RUNNER_LOCK_FILE = ".launch.lock", ".lock"
+"""The lock of whoever starts a run, and the one that the built-in runner takes by itself."""
+_SCHEMA_VERSION = 1
+_SPEC_KINDS = {SPEC_FILE: "run-spec", "run.json": "torch-run"}
+"""Files that hold a whole run: ours, and the one that the built-in runner starts from."""
+
+State = Literal["waiting", "running", "stopped", "finished", "failed"]
+"""`waiting`: nothing measured yet; `stopped`: ended early, goes on when started again."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How far a run has got."""
+
+    folder: Path
+    run_id: str
+    group_size: int | None
+    """n; None where the folder does not say."""
+    problems_per_batch: int | None
+    """B_p; None where the folder does not say."""
+    update_steps: int | None
+    """M, the length of the run; None where the folder does not say."""
+    step: int
+    """Update steps done."""
+    rollouts: int
+    """Rollouts sampled so far."""
+    metrics: Mapping[str, float]
+    """Last evaluation on the validation problems; empty before the first."""
+    state: State
+    message: str = ""
+    """Why it failed, in the run's own words."""
+
+    @property
+    def headline(self) -> tuple[str, float] | None:
+        """The metric to show where there is room for one: avg@k with the largest k, else the first."""
+        averages = [name for name in self.metrics if re.fullmatch(r"avg@\d+", name)]
+        name = max(averages, key=lambda name: int(name[4:]), default=next(iter(self.metrics), None))
+        return None if name is None else (name, self.metrics[name])
+
+
+@dataclass(frozen=True, eq=False)
+class PassCounts:
+    """How often each problem of one evaluation set was solved, over a run."""
+
+    samples: int
+    """Samples per problem behind every count."""
+    step_T: NDArray[np.int64]
+    """Update steps done at each evaluation."""
+    rollouts_T: NDArray[np.int64]
+    """Rollouts sampled by then."""
+    passes_TP: NDArray[np.int64]
+    """Samples that were right, shape (evaluations, problems)."""
+
+
+def write_spec(folder: str | Path, run: RunSpec) -> Path:
+    """Keep the run beside its measurements.
+
+    Raises:
+        RecordError: the folder holds measurements of another run. Options of the backend may differ: those of one
+            run are the backend's to judge.
+    """
+    target = Path(folder)
+    earlier = read_spec(target)
+    begun = (target / METRICS_FILE).exists() or (target / EXIT_FILE).exists()
+    if earlier is not None and earlier != run and begun:
+        old, new = earlier.model_dump(), run.model_dump()
+        changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
+        if changed:
+            raise RecordError(
+                f"{target} holds measurements of a run with another {', '.join(changed)} "
+                f"({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})",
+                "Give the study another name or output_dir, or remove that folder to start again.",
+            )
+    document = {"kind": "run-spec", "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
+    return files.write_json(target / SPEC_FILE, document)
+
+
+def read_spec(folder: str | Path) -> RunSpec | None:
+    """The run that a folder was prepared for; None where it does not say."""
+    for name, kind in _SPEC_KINDS.items():
+        path = Path(folder) / name
+        if path.exists():
+            document = files.read_json(path, kind=kind, schema_version=_SCHEMA_VERSION)
+            return RunSpec.model_validate({k: v for k, v in document.items() if k not in ("kind", "schema_version")})
+    return None
+
+
+def find_runs(folder: str | Path) -> tuple[Path, ...]:
+    """Run folders at or below `folder`, in natural order (n4 before n16).
+
+    Raises:
+        RecordError: there is none.
+    """
+    top = Path(folder)
+    if not top.is_dir():
+        raise RecordError(f"no such folder: {top}", "Give the folder of a run, a study or a campaign.")
+    found: list[Path] = []
+    for here, below, names in os.walk(top):
+        if not {SPEC_FILE, METRICS_FILE}.isdisjoint(names):
+            found.append(Path(here))
+            below.clear()
+    if not found:
+        raise RecordError(
+            f"{top} holds no runs; accepted: folders with {SPEC_FILE} or {METRICS_FILE}, at any depth",
+            "`isocompute run STUDY` makes some.",
+        )
+    return tuple(sorted(found, key=_natural))
+
+
+def read_records(folder: str | Path) -> list[dict[str, Any]]:
+    """Every whole record of a run's metrics.jsonl; a last line that is still being written is left out.
+
+    Raises:
+        RecordError: there is no such file, or a line before the last is not a JSON object.
+    """
+    path = Path(folder) / METRICS_FILE
+    if not path.exists():
+        raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
+    tail = JournalTail(path)
+    return list(tail.new_records())
+
+
+def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
+    """Pass counts per problem of a run, one row per evaluation.
+
+    Raises:
+        RecordError: the run has none on that set, or their number of problems or samples changes.
+    """
+    records = [r for r in read_records(folder) if r["kind"] == "evaluation" and r.get("pass_counts") is not None]
+    chosen = [r for r in records if r["eval_set"] == eval_set]
+    if not chosen:
+        sets = ", ".join(sorted({r["eval_set"] for r in records})) or "none"
+        raise RecordError(f"{folder} has no pass counts on {eval_set!r}; it has them on: {sets}")
+    shapes = {(r["samples"], len(r["pass_counts"])) for r in chosen}
+    if len(shapes) > 1:
+        raise RecordError(
+            f"{folder}: evaluations on {eval_set!r} of different shape (samples, problems): {sorted(shapes)}",
+            "Evaluations of one run use the same problems and samples; the file may be two runs put together.",
+        )
+    return PassCounts(
+        samples=int(chosen[0]["samples"]),
+        step_T=np.array([r["step"] for r in chosen], dtype=np.int64),
+        rollouts_T=np.array([r["rollouts"] for r in chosen], dtype=np.int64),
+        passes_TP=np.array([r["pass_counts"] for r in chosen], dtype=np.int64),
+    )
+
+
+def try_lock(folder: str | Path) -> int | None:
+    """Take the folder for the process that gets this file descriptor; None while another has it."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(Path(folder) / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    if _is_locked(Path(folder) / _RUNNER_LOCK_FILE):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_running(folder: str | Path) -> bool:
+    """Whether a process holds the folder."""
+    # The runner's own lock is looked at last: looking takes it for a moment, and a run that was started here is
+    # known by the other one.
+    return _is_locked(Path(folder) / _LOCK_FILE) or _is_locked(Path(folder) / _RUNNER_LOCK_FILE)
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        try:
+            # Shared, so that two people who only look do not take each other for a run.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def write_exit(folder: str | Path, exit_code: int) -> None:
+    """Note how the process of a run ended."""
+    document = {"kind": "run-exit", "schema_version": _SCHEMA_VERSION, "exit_code": exit_code}
+    files.write_json(Path(folder) / EXIT_FILE, document)
+
+
+def clear_exit(folder: str | Path) -> None:
+    """Forget how an earlier process ended: another is about to start."""
+    (Path(folder) / EXIT_FILE).unlink(missing_ok=True)
+
+
+def is_finished(folder: str | Path) -> bool:
+    """Whether the run has done all it was asked for, so that it need not be started again."""
+    return RunWatch(folder).ended()[0] == "finished"
+
+
+class JournalTail:
+    """Reads a growing metrics.jsonl piece by piece; starts over where the file was replaced."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._identity, self._offset, self._line = -1, 0, 0
+
+    def new_records(self) -> Iterable[dict[str, Any]]:
+        """Whole records since the last call, or all where the file was replaced (a resumed run cuts it back).
+
+        Raises:
+            RecordError: a line that is not a JSON object.
+        """
+        try:
+            with self.path.open("rb") as file:
+                now = os.fstat(file.fileno())
+                if now.st_ino != self._identity or now.st_size < self._offset:
+                    self._identity, self._offset, self._line = now.st_ino, 0, 0
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        whole = new[: new.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return [self._parsed(line) for line in whole.splitlines() if line.strip()]
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        self._line += 1
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise RecordError(f"{self.path}:{self._line}: not JSON ({error})", "Remove the line.") from error
+        if not isinstance(record, dict) or "kind" not in record:
+            raise RecordError(
+                f"{self.path}:{self._line}: received {line[:60]!r}; accepted: records with a kind",
+                "The file is not a metrics.jsonl of a run.",
+            )
+        return record
+
+
+@dataclass
+class RunWatch:
+    """Follows one run; every call of `status` reads only what is new."""
+
+    folder: str | Path
+    _tail: JournalTail = field(init=False, repr=False)
+    _seen: dict[str, Any] = field(init=False, repr=False, default_factory=dict[str, Any])
+    _spec: RunSpec | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.folder)
+        self._tail = JournalTail(self.folder / METRICS_FILE)
+
+    def status(self) -> RunStatus:
+        """How far the run has got."""
+        folder = Path(self.folder)
+        state, message = self.ended()
+        if is_running(folder):
+            state, message = "running", ""
+        self._spec = self._spec or read_spec(folder)
+        spec, seen = self._spec, self._seen
+        run = seen.get("run", {})
+        return RunStatus(
+            folder=folder,
+            run_id=spec.run_id if spec is not None else str(run.get("run_id", folder.name)),
+            group_size=spec.group_size if spec is not None else run.get("group_size"),
+            problems_per_batch=spec.problems_per_batch if spec is not None else run.get("problems_per_batch"),
+            update_steps=spec.update_steps if spec is not None else None,
+            step=int(seen.get("step", 0)),
+            rollouts=int(seen.get("rollouts", 0)),
+            metrics=seen.get("metrics", {}),
+            state=state,
+            message=message,
+        )
+
+    def ended(self) -> tuple[State, str]:
+        """How the last attempt ended, with its message; `stopped` or `waiting` where it left no word."""
+        for record in self._tail.new_records():
+            self._note(record)
+        folder, end = Path(self.folder), self._seen.get("end", {})
+        code = _exit_code(folder)
+        if end.get("status") == "finished" or code == 0:
+            return "finished", ""
+        if end.get("status") == "failed" or code is not None:
+            return "failed", str(end.get("message") or f"exit code {code}: {_last_words(folder)}")
+        return ("stopped", "") if self._seen else ("waiting", "")
+
+    def _note(self, record: Mapping[str, Any]) -> None:
+        if record["kind"] == "run":
+            # An attempt begins: what an earlier one ended with no longer holds.
+            self._seen = {"run": record, "metrics": self._seen.get("metrics", {})}
+        elif record["kind"] == "evaluation" and record.get("eval_set") == "validation":
+            self._seen["metrics"] = record["metrics"]
+        elif record["kind"] == "end":
+            self._seen["end"] = record
+        for name in ("step", "rollouts"):
+            if record.get(name) is not None:
+                self._seen[name] = record[name]
+
+
+def _exit_code(folder: Path) -> int | None:
+    path = folder / EXIT_FILE
+    if not path.exists():
+        return None
+    return int(files.read_json(path, kind="run-exit", schema_version=_SCHEMA_VERSION)["exit_code"])
+
+
+def _last_words(folder: Path) -> str:
+    """Last line of the log, and where the log is."""
+    path = folder / LOG_FILE
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    return f"{text.splitlines()[-1].strip()} (see {path})" if text else f"see {path}"
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", str(path))
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]

@@ -1,0 +1,206 @@
+"""Tiny models of several families, prepared runs, and a way to start them as processes that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from isocompute_sdk.specs import RunSpec
+from isocompute_torch import train
+from isocompute_torch.journal import read_journal
+from isocompute_torch.model import Policy, load_policy
+
+torch.set_num_threads(1)
+
+CHARACTERS = "0123456789+=*-"
+WIDTH = len(CHARACTERS) + 2
+
+
+def tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """One token per character; 0 is the padding token, 1 the end token."""
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *CHARACTERS])}
+    inner = Tokenizer(models.WordLevel(vocabulary))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    inner.decoder = decoders.Fuse()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>")
+
+
+def configurations() -> dict[str, transformers.PretrainedConfig]:
+    """Small models that differ in what can go wrong: positions, grouped heads, windows, capped logits."""
+    common: dict[str, Any] = {
+        "vocab_size": WIDTH,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "initializer_range": 0.3,
+    }
+    return {
+        "qwen2": transformers.Qwen2Config(**common, num_key_value_heads=2, tie_word_embeddings=True),
+        "llama": transformers.LlamaConfig(**common, num_key_value_heads=4, tie_word_embeddings=False),
+        "mistral": transformers.MistralConfig(**common, num_key_value_heads=2, sliding_window=4),
+        "gemma2": transformers.Gemma2Config(
+            **common, num_key_value_heads=2, head_dim=8, sliding_window=4, final_logit_softcapping=2.0
+        ),
+        "gpt2": transformers.GPT2Config(
+            vocab_size=WIDTH,
+            n_embd=32,
+            n_layer=2,
+            n_head=4,
+            n_positions=64,
+            eos_token_id=1,
+            bos_token_id=1,
+            pad_token_id=0,
+            initializer_range=0.3,
+        ),
+    }
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folder of a saved random model of one family."""
+    root = tmp_path_factory.mktemp("models")
+
+    def folder(family: str) -> Path:
+        path = root / family
+        if not path.exists():
+            torch.manual_seed(0)
+            transformers.AutoModelForCausalLM.from_config(configurations()[family]).save_pretrained(path)
+            tokenizer().save_pretrained(path)
+        return path
+
+    return folder
+
+
+@pytest.fixture
+def policy(model_folder: Callable[[str], Path]) -> Callable[..., Policy]:
+    """A freshly loaded policy of one family."""
+
+    def load(family: str = "qwen2", dtype: torch.dtype = torch.float32) -> Policy:
+        return load_policy(str(model_folder(family)), torch.device("cpu"), dtype)
+
+    return load
+
+
+PROBLEMS = [(f"{a}+{b}=", str(a + b)) for a in range(5) for b in range(4)]
+REWARD = "def reward(prompt, response, answer):\n    return float(response[:1] in answer or response[1:2] == '1')\n"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A run folder in a folder with problems and reward function; changes are fields of the RunSpec."""
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt, answer in PROBLEMS]
+    (tmp_path / "train.jsonl").write_text("".join(rows[:16]))
+    (tmp_path / "validation.jsonl").write_text("".join(rows[16:]))
+    (tmp_path / "reward.py").write_text(REWARD)
+
+    def prepare(name: str = "run", *, recipe: dict[str, Any] | None = None, **changes: Any) -> Path:
+        options = {"threads": 1, "probe_problems": 4, "save_every_steps": 2, **changes.pop("options", {})}
+        values: dict[str, Any] = {
+            "run_id": name,
+            "model": str(model_folder("qwen2")),
+            "data": {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"},
+            "recipe": {
+                "preset": "hard",
+                "max_response_tokens": 4,
+                "temperature": 1.0,
+                "learning_rate_anchor": 0.02,
+                "warmup_steps": 2,
+                **(recipe or {}),
+            },
+            "group_size": 4,
+            "problems_per_batch": 4,
+            "update_steps": 7,
+            "evaluation": {"every_steps": 3, "samples": 4},
+            "backend": "torch",
+            "options": options,
+            "output_dir": name,
+        }
+        run = RunSpec.model_validate({**values, **changes})
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        document = {"kind": "torch-run", "schema_version": 1, **run.model_dump(mode="json")}
+        (folder / "run.json").write_text(json.dumps(document))
+        return folder
+
+    return prepare
+
+
+class Started:
+    """A training process made by forking: a real process, without the seconds that importing torch takes."""
+
+    def __init__(self, folder: Path, before: Callable[[], None] | None = None) -> None:
+        self.output = folder.parent / f"{folder.name}.output"
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 70
+            try:
+                stream = self.output.open("w")
+                os.dup2(stream.fileno(), 1)
+                os.dup2(stream.fileno(), 2)
+                sys.stdout = sys.stderr = stream
+                if before is not None:
+                    before()
+                status = train.main([str(folder)])
+                stream.flush()
+            finally:
+                os._exit(status)
+
+    def wait(self) -> int:
+        """Exit status; negative for a signal."""
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def kill_when(self, reached: Callable[[], bool], seconds: float = 60.0) -> int:
+        """SIGKILL as soon as `reached`; returns the exit status."""
+        deadline = time.monotonic() + seconds
+        while not reached() and time.monotonic() < deadline:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.0005)
+        os.kill(self.pid, signal.SIGKILL)
+        return self.wait()
+
+
+@pytest.fixture
+def start() -> Callable[..., tuple[int, str]]:
+    """Train a prepared run to its end in a process of its own; returns exit status and output."""
+
+    def run(folder: Path, before: Callable[[], None] | None = None) -> tuple[int, str]:
+        started = Started(folder, before)
+        return started.wait(), started.output.read_text()
+
+    return run
+
+
+@pytest.fixture
+def fork_run() -> type[Started]:
+    """Start a prepared run without waiting for it."""
+    return Started
+
+
+@pytest.fixture
+def records() -> Callable[..., list[dict[str, Any]]]:
+    """Records of a run folder, perhaps of one kind."""
+
+    def read(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+        return [record for record in read_journal(folder / "metrics.jsonl") if kind in (None, record["kind"])]
+
+    return read

@@ -1,0 +1,121 @@
+"""The torch sampler draws from the model's distribution, whatever the batch looks like."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+
+from isocompute_torch.model import Policy
+from isocompute_torch.sampler_torch import TorchSampler
+from isocompute_torch.sampling import Samples, log_distribution
+
+FAMILIES = ["qwen2", "llama", "mistral", "gemma2", "gpt2"]
+PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
+EOS = 1
+
+
+def full_logprobs(policy: Policy, sequence: list[int], temperature: float, top_p: float = 1.0) -> torch.Tensor:
+    """Log-distributions after every token of one sequence, from one forward pass without cache or padding."""
+    model: Any = policy.model
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([sequence]), use_cache=False).logits[0]
+    return log_distribution(logits.float(), temperature, top_p)
+
+
+def response_of(samples: Samples, row: int) -> list[int]:
+    return samples.response_RT[row, : int(samples.mask_RT[row].sum())].tolist()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("merge", "rows"), [(False, 4096), (True, 4096), (False, 5), (True, 7)])
+def test_log_probabilities_are_those_of_a_full_forward_pass(
+    policy: Callable[..., Policy], family: str, merge: bool, rows: int
+) -> None:
+    chosen = policy(family)
+    samples = TorchSampler(chosen, rows_at_once=rows, merge=merge).sample(
+        PROMPTS, 6, temperature=0.8, top_p=1.0, max_tokens=9, seed=3
+    )
+    assert samples.prompt_index_R.tolist() == [i for i in range(4) for _ in range(6)]
+    for row, prompt in enumerate(samples.prompt_index_R.tolist()):
+        response = response_of(samples, row)
+        expected = full_logprobs(chosen, PROMPTS[prompt] + response, 0.8)
+        for t, token in enumerate(response):
+            found = samples.logprob_RT[row, t].item()
+            assert found == pytest.approx(expected[len(PROMPTS[prompt]) + t - 1, token].item(), abs=1e-4)
+        ended = response[-1] == EOS
+        assert bool(samples.truncated_R[row]) is not ended
+        assert EOS not in response[:-1]
+        assert ended or len(response) == 9
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.6, 1.0), (1.0, 0.8)])
+def test_frequencies_pass_a_chi_square_test_against_the_model(
+    policy: Callable[..., Policy], merge: bool, temperature: float, top_p: float
+) -> None:
+    chosen, n = policy("qwen2"), 8000
+    prompts = [[2, 12, 3, 13], [4, 13]]
+    samples = TorchSampler(chosen, rows_at_once=1500, merge=merge).sample(
+        prompts, n, temperature=temperature, top_p=top_p, max_tokens=2, seed=11
+    )
+    for index, prompt in enumerate(prompts):
+        first = full_logprobs(chosen, prompt, temperature, top_p)[-1].exp()
+        probability = {(EOS,): first[EOS].item()}
+        for token in range(len(first)):
+            if token != EOS:
+                second = full_logprobs(chosen, [*prompt, token], temperature, top_p)[-1].exp()
+                probability |= {(token, other): (first[token] * second[other]).item() for other in range(len(second))}
+        counts = Counter(tuple(response_of(samples, index * n + i)) for i in range(n))
+        assert all(probability[response] > 0 for response in counts)
+        common = [response for response, p in probability.items() if p * n >= 5]
+        observed = [counts[response] for response in common]
+        expected = [probability[response] * n for response in common]
+        rest = n - sum(expected)
+        if rest > 5:
+            observed, expected = [*observed, n - sum(observed)], [*expected, rest]
+        scale = sum(observed) / sum(expected)
+        assert stats.chisquare(observed, [value * scale for value in expected]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_decoding_equals_generate(policy: Callable[..., Policy], family: str) -> None:
+    chosen = policy(family)
+    model: Any = chosen.model
+    samples = TorchSampler(chosen).sample(PROMPTS, 1, temperature=0.0, top_p=1.0, max_tokens=8, seed=0)
+    for row, prompt in enumerate(PROMPTS):
+        expected = model.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=8, do_sample=False
+        )[0, len(prompt) :].tolist()
+        assert response_of(samples, row) == expected
+    assert samples.logprob_RT.abs().max() == 0
+
+
+def test_a_seed_fixes_the_samples_and_another_seed_changes_them(policy: Callable[..., Policy]) -> None:
+    sampler = TorchSampler(policy())
+
+    def draw(seed: int) -> torch.Tensor:
+        return sampler.sample(PROMPTS, 8, temperature=1.0, top_p=1.0, max_tokens=6, seed=seed).response_RT
+
+    assert torch.equal(draw(5), draw(5))
+    assert not torch.equal(draw(5), draw(6))
+
+
+def test_log_distribution_keeps_the_smallest_set_that_reaches_top_p() -> None:
+    logits = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.97, 0.01, 0.01, 0.01]]).log()
+    kept = log_distribution(logits, 1.0, 0.6).exp()
+    assert kept[0].tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert kept[1].tolist() == pytest.approx([1, 0, 0, 0])
+
+
+def test_every_split_into_chunks_covers_each_rollout_once(policy: Callable[..., Policy]) -> None:
+    for rows, n in itertools.product([1, 3, 8, 100], [1, 2, 5]):
+        sampler = TorchSampler(policy(), rows_at_once=rows)
+        chunks = list(sampler._chunks(PROMPTS, n, 4))
+        assert sorted(row for chunk in chunks for row in chunk.rows) == list(range(4 * n))
+        assert all(len(chunk.rows) <= rows for chunk in chunks)

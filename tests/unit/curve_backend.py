@@ -1,0 +1,73 @@
+"""A backend whose training is a numpy curve: tests copy this module beside a dist-info of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from isocompute_sdk.backend import BackendInfo, Launch
+from isocompute_sdk.files import write_text
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import RunSpec
+
+
+class CurveBackend:
+    """Meets the Backend protocol; `options` may hold seconds (a pause per step) and fail_at (a step)."""
+
+    name = "curve"
+
+    def describe(self) -> BackendInfo:
+        return BackendInfo("curve", "numpy", "2", "A curve with noise.", ("numpy",), ("grpo",), ())
+
+    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
+        return ()
+
+    def script(self, run: RunSpec) -> str:
+        words = [sys.executable, __file__, json.dumps(run.model_dump(mode="json"))]
+        return f'#!/usr/bin/env bash\nexec {shlex.join(words)} "$(dirname "$0")"\n'
+
+    def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
+        path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
+        return Launch(Path(folder), (path,), ("bash", str(path)))
+
+
+def train(run: dict[str, object], folder: Path) -> None:
+    """Append what is missing: one evaluation every tenth of the run, on a curve that depends on n."""
+    path = folder / "metrics.jsonl"
+    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    n, bp, steps, seed = (int(str(run[key])) for key in ("group_size", "problems_per_batch", "update_steps", "seed"))
+    options = run["options"]
+    assert isinstance(options, dict)
+    common = {"schema_version": 1, "run_id": run["run_id"], "attempt": 1, "tokens": 0, "wall_seconds": 0.0}
+    with path.open("a") as file:
+
+        def write(kind: str, step: int, **fields: object) -> None:
+            record = {**common, "kind": kind, "step": step, "rollouts": step * n * bp, **fields}
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+
+        write("run", 0, group_size=n, problems_per_batch=bp, seed=seed, model=run["model"], learning_rate=1e-4 * n)
+        last = max((record["step"] for record in done if record["kind"] == "evaluation"), default=-1)
+        for step in sorted({round(steps * i / 10) for i in range(11)}):
+            if step <= last:
+                continue
+            if options.get("fail_at") == step:
+                print("the curve broke", file=sys.stderr)
+                write("end", step, status="failed", message="the curve broke")
+                sys.exit(1)
+            time.sleep(float(options.get("seconds", 0.0)))
+            noise = 0.004 * np.random.default_rng([seed, n, bp, step]).normal()
+            gain = (0.3 + 0.03 * np.log2(n)) * -np.expm1(-step * n * bp / (500.0 * n))
+            metrics = {"avg@4": float(np.clip(0.4 + gain + noise, 0, 1))}
+            write("evaluation", step, eval_set="validation", metrics=metrics)
+            write("evaluation", step, eval_set="train_probe", metrics=metrics)
+        write("end", steps, status="finished", message="")
+
+
+if __name__ == "__main__":
+    train(json.loads(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,247 @@
+"""Allocation laws: known parameters come back, steps are limits, bad input is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import curve_fit
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.allocation import STEEPEST, AllocationLaw, sigmoid
+from isocompute_sdk.fitting.status import FitStatus
+
+NAMES = ("L", "k", "midpoint", "b")
+
+
+def drawn(law: AllocationLaw, values: np.ndarray) -> AllocationLaw:
+    return AllocationLaw.fit(values, law.predict(values), law.x)
+
+
+def values(law: AllocationLaw) -> tuple[float, ...]:
+    return law.L, law.k, law.midpoint, law.b
+
+
+@given(
+    L=st.floats(1.5, 9),
+    k=st.floats(1.5, 30),
+    midpoint=st.floats(5.3, 6.7),
+    b=st.floats(0.5, 5),
+    falls=st.booleans(),
+    tokens=st.booleans(),
+)
+@settings(max_examples=12)
+@example(L=6.09, k=4.75, midpoint=5.84, b=2.73, falls=False, tokens=False)
+@example(L=4.47, k=7.23, midpoint=5.84, b=2.79, falls=False, tokens=False)
+@example(L=6.62, k=3.47, midpoint=6.18, b=2.64, falls=False, tokens=True)
+def test_laws_in_compute_are_recovered_to_1e6(
+    L: float, k: float, midpoint: float, b: float, falls: bool, tokens: bool
+) -> None:
+    shift = 3.0 if tokens else 0.0
+    truth = AllocationLaw(L, -k if falls else k, midpoint + shift, b, x="log10_tokens" if tokens else "log10_rollouts")
+    found = drawn(truth, np.geomspace(10 ** (4.5 + shift), 10 ** (7.5 + shift), 300))
+    np.testing.assert_allclose(values(found), values(truth), rtol=0, atol=1e-6)
+    assert found.status is FitStatus.CONVERGED
+    assert found.x == truth.x
+    assert found.rising is not falls
+    assert found.saturation == pytest.approx(2**b if falls else 2 ** (L + b), rel=1e-5)
+    assert found.upper_plateau == pytest.approx(2 ** (L + b), rel=1e-5)
+
+
+@given(
+    L=st.floats(1.5, 10), width=st.floats(2, 20), middle=st.floats(0.25, 0.75), b=st.floats(0.5, 5), falls=st.booleans()
+)
+@settings(max_examples=12)
+@example(L=7.12, width=0.01393 * 1980, middle=0.2, b=1.98, falls=False)
+def test_laws_in_steps_are_recovered_to_1e6(L: float, width: float, middle: float, b: float, falls: bool) -> None:
+    steps = np.linspace(20, 2000, 300)
+    k = width / 1980
+    truth = AllocationLaw(L, -k if falls else k, 20 + 1980 * middle, b, x="update_steps")
+    found = drawn(truth, steps)
+    np.testing.assert_allclose(found.predict(steps), truth.predict(steps), rtol=1e-6)
+    np.testing.assert_allclose((found.L, found.b), (L, b), rtol=0, atol=1e-6)
+    np.testing.assert_allclose((found.k, found.midpoint), (truth.k, truth.midpoint), rtol=1e-6)
+    assert found.status is FitStatus.CONVERGED
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_solvers_agree_on_noisy_points(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    compute = np.sort(10 ** rng.uniform(4.8, 7, 40))
+    truth = AllocationLaw(6.09, 4.75, 5.84, 2.73)
+    octaves = truth.log2(compute) + rng.normal(0, 0.5, 40)
+    ours = AllocationLaw.fit(compute, 2**octaves)
+    other, covariance = curve_fit(sigmoid, np.log10(compute), octaves, p0=values(truth), xtol=1e-13, ftol=1e-13)
+    assert ours.rms is not None
+    assert ours.rms <= np.sqrt(np.mean((sigmoid(np.log10(compute), *other) - octaves) ** 2)) * (1 + 1e-7)
+    if ours.status is FitStatus.CONVERGED and np.all(np.isfinite(covariance)):
+        np.testing.assert_allclose(values(ours), other, rtol=1e-3)
+        np.testing.assert_allclose(
+            [ours.stderr[name] or np.nan for name in NAMES], np.sqrt(np.diag(covariance)), rtol=0.02
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_start_from_a_dense_search_beats_the_fit(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    compute = np.geomspace(1e5, 1e7, 30)
+    sizes = 2.0 ** rng.integers(3, 10, 30)
+    ours = AllocationLaw.fit(compute, sizes)
+    x, y = np.log10(compute), np.log2(sizes)
+    k, middle = (
+        a.ravel()[:, None]
+        for a in np.meshgrid(np.r_[np.geomspace(0.5, 50, 60), -np.geomspace(0.5, 50, 60)], np.linspace(4.5, 7.5, 80))
+    )
+    unit = sigmoid(x, 1.0, k, middle, 0.0)
+    centred = unit - unit.mean(axis=1, keepdims=True)
+    height = (centred @ (y - y.mean())) / np.maximum((centred**2).sum(axis=1), 1e-12)
+    base = y.mean() - height * unit.mean(axis=1)
+    allowed = (height >= 0) & (height <= 12) & (base >= 0) & (base <= 12)
+    residual = height[:, None] * unit + base[:, None] - y
+    least = np.sqrt((residual[allowed] ** 2).mean(axis=1).min())
+    assert ours.rms is not None
+    # A minimum inside the bounds is preferred to a slightly better one on the bound of k.
+    assert ours.rms <= least * 1.05
+
+
+def test_a_step_is_reported_as_a_step_with_k_as_a_limit() -> None:
+    compute = np.geomspace(1e5, 1e7, 200)
+    law = AllocationLaw.fit(compute, np.where(compute < 1e6, 8, 128))
+    assert law.status is FitStatus.AT_BOUND
+    assert law.at_bound == ("k",)
+    assert law.k == pytest.approx(STEEPEST, rel=1e-6)
+    assert law.midpoint == pytest.approx(6.0, abs=0.01)
+    assert law.b == pytest.approx(3, abs=0.05)
+    assert law.L + law.b == pytest.approx(7, abs=0.05)
+    assert set(law.stderr.values()) == {None}
+
+
+@pytest.mark.parametrize("rises", [True, False])
+def test_a_step_in_m_is_reported_as_a_step(rises: bool) -> None:
+    steps = np.linspace(20, 2000, 200)
+    law = AllocationLaw.fit(steps, np.where((steps < 1000) == rises, 8, 128), "update_steps")
+    assert law.status is FitStatus.AT_BOUND
+    assert law.at_bound == ("k",)
+    assert law.rising is rises
+    assert law.midpoint == pytest.approx(1000, abs=10)
+
+
+def test_the_papers_law_with_k_at_its_bound_comes_back_as_a_limit() -> None:
+    law = drawn(AllocationLaw(3.97, 50.0, 6.13, 3.04), np.geomspace(1e5, 1e7, 400))
+    assert law.status is FitStatus.AT_BOUND
+    assert law.at_bound == ("k",)
+    np.testing.assert_allclose(values(law), (3.97, 50.0, 6.13, 3.04), atol=1e-4)
+
+
+def test_one_best_size_everywhere_is_a_flat_law() -> None:
+    law = AllocationLaw.fit([1e5, 1e6, 1e7], [64, 64, 64])
+    assert law.status is FitStatus.AT_BOUND
+    assert law.at_bound == ("L",)
+    np.testing.assert_array_equal(law.predict([1.0, 1e6, 1e12]), 64.0)
+    assert law.upper_plateau == law.lower_plateau == law.saturation == 64
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_as_many_parameters_as_points_prove_nothing(count: int) -> None:
+    law = AllocationLaw.fit(np.geomspace(1e5, 1e6, count), 2.0 ** np.arange(3, 3 + count))
+    assert law.status is FitStatus.TOO_FEW_POINTS
+    assert set(law.stderr.values()) == {None}
+
+
+def test_repeated_compute_values_count_once_for_what_can_be_fitted() -> None:
+    with pytest.raises(FitError, match=r"2 point\(s\) at 1 value\(s\) of log10_rollouts; a law needs at least two"):
+        AllocationLaw.fit([1e6, 1e6], [8, 64])
+    assert AllocationLaw.fit([1e5, 1e5, 1e6, 1e6, 1e7, 1e7], [8, 16, 32, 64, 64, 128]).rising
+
+
+@pytest.mark.parametrize(
+    "compute", [np.geomspace(1, 1e12, 400), np.geomspace(1e-3, 10, 100), 1e12 * np.geomspace(1, 10, 99)]
+)
+def test_compute_of_any_size_is_fitted(compute: np.ndarray) -> None:
+    x = np.log10(compute)
+    truth = AllocationLaw(5.0, 8 / np.ptp(x), float(x.mean()), 3.0)
+    np.testing.assert_allclose(values(drawn(truth, compute)), values(truth), rtol=1e-5)
+
+
+def test_a_narrow_range_of_compute_can_still_show_a_rise() -> None:
+    compute = np.geomspace(1e6, 1.05e6, 200)
+    x = np.log10(compute)
+    truth = AllocationLaw(4.0, 6 / np.ptp(x), float(x.mean()), 3.0)
+    np.testing.assert_allclose(drawn(truth, compute).predict(compute), truth.predict(compute), rtol=1e-4)
+
+
+@pytest.mark.parametrize("plateaus", [(0, 2), (13, 15), (1, 20)])
+def test_sizes_far_from_the_papers_are_fitted(plateaus: tuple[int, int]) -> None:
+    truth = AllocationLaw(plateaus[1] - plateaus[0], 5.0, 6.0, plateaus[0])
+    compute = np.geomspace(1e4, 1e8, 200)
+    np.testing.assert_allclose(drawn(truth, compute).predict(compute), truth.predict(compute), rtol=1e-4)
+
+
+@given(
+    L=st.floats(0, 24),
+    k=st.floats(-1e3, 1e3),
+    midpoint=st.floats(-10, 20),
+    b=st.floats(-5, 12),
+    compute=st.floats(1e-300, 1e300),
+)
+def test_a_law_stays_between_its_plateaus_for_any_compute(
+    L: float, k: float, midpoint: float, b: float, compute: float
+) -> None:
+    law = AllocationLaw(L, k, midpoint, b)
+    n = float(law.predict(compute))
+    assert law.lower_plateau * (1 - 1e-12) <= n <= law.upper_plateau * (1 + 1e-12)
+    assert law.log2(compute) == pytest.approx(np.log2(n))
+
+
+def test_a_law_is_half_way_up_at_its_midpoint() -> None:
+    law = AllocationLaw(6.09, 4.75, 5.84, 2.73)
+    assert float(law.log2(10**5.84)) == pytest.approx(2.73 + 6.09 / 2)
+    in_steps = AllocationLaw(7.0, 0.0139, 91.7, 2.0, x="update_steps")
+    assert float(in_steps.log2(91.7)) == pytest.approx(5.5)
+
+
+def test_a_law_survives_json_bit_for_bit() -> None:
+    for law in (
+        AllocationLaw.fit(np.geomspace(1e5, 1e7, 30), 2 ** np.linspace(3, 9, 30)),
+        AllocationLaw.fit([1e5, 1e6], [8, 8]),
+        AllocationLaw(6.09, 4.75, 5.84, 2.73, status=FitStatus.PUBLISHED),
+    ):
+        assert AllocationLaw.from_dict(json.loads(json.dumps(law.to_dict()))) == law
+
+
+@pytest.mark.parametrize(
+    ("x_values", "sizes", "x", "message"),
+    [
+        ([], [], "log10_rollouts", r"0 point\(s\)"),
+        ([1e5, 1e6], [8], "log10_rollouts", "2 x values and 1 group sizes"),
+        ([0, 1e6], [8, 16], "log10_rollouts", r"compute must be positive and finite; received \[0.0\]"),
+        ([-1e5, 1e6], [8, 16], "log10_tokens", r"compute must be positive and finite; received \[-100000.0\]"),
+        ([1e5, float("nan")], [8, 16], "log10_rollouts", "received .nan"),
+        ([1e5, float("inf")], [8, 16], "update_steps", "update steps must be finite"),
+        ([-1, 10], [8, 16], "update_steps", "update steps must be finite and at least 0; received .-1.0, 10.0"),
+        ([1e5, 1e6], [8, float("inf")], "log10_rollouts", r"group sizes must be positive and finite; received \[inf\]"),
+        ([1e5, 1e6], [8, float("nan")], "log10_rollouts", r"received \[nan\]"),
+        ([1e5, 1e6], [8, 0], "log10_rollouts", r"received \[0.0\]"),
+        ([1e5, 1e6], [8, -2], "log10_rollouts", r"received \[-2.0\]"),
+        (
+            [1e5, 1e6],
+            [8, 16],
+            "log2_rollouts",
+            "unknown law variable 'log2_rollouts'; accepted: log10_rollouts, log10_t",
+        ),
+        (["a", "b"], [8, 16], "log10_rollouts", "x values must be numbers; received"),
+        ([1e5, 1e6], [8, None], "log10_rollouts", r"received \[nan\]"),
+    ],
+)
+def test_bad_points_are_refused_with_what_was_received(x_values: list, sizes: list, x: str, message: str) -> None:
+    with pytest.raises(FitError, match=message):
+        AllocationLaw.fit(x_values, sizes, x)
+
+
+def test_predicting_at_no_compute_is_refused() -> None:
+    with pytest.raises(FitError, match="compute must be positive"):
+        AllocationLaw(6, 5, 6, 3).predict(0)
+    assert AllocationLaw(6, 0.01, 90, 3, x="update_steps").predict(0) > 0

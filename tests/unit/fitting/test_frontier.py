@@ -1,0 +1,131 @@
+"""The envelope is never below a curve that takes part, and hands over where the curves cross."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+
+from isocompute_sdk.fitting.curves import RewardCurve
+from isocompute_sdk.fitting.frontier import frontier, handovers, log_grid, span
+from isocompute_sdk.fitting.status import FitStatus
+
+
+def curve(
+    n: int, plateau: float, rise: float, tau: float, first: float = 1e4, last: float = 5e6, bp: int | None = 32
+) -> RewardCurve:
+    observed = np.geomspace(first, last, 10)
+    return RewardCurve(
+        group_size=n,
+        problems_per_batch=bp,
+        shape="saturating_exponential",
+        plateau=plateau,
+        rise=rise,
+        parameters=(float(np.log10(tau)),),
+        status=FitStatus.CONVERGED,
+        at_bound=(),
+        stderr={},
+        rms=0.0,
+        aicc=0.0,
+        compute_T=observed,
+        reward_T=plateau - rise * np.exp(-observed / tau),
+    )
+
+
+curves_drawn = st.lists(
+    st.builds(
+        lambda plateau, share, log_tau, first, span: (
+            plateau,
+            plateau * share,
+            10**log_tau,
+            10**first,
+            10 ** (first + span),
+        ),
+        st.floats(0.3, 1),
+        st.floats(0, 1),
+        st.floats(4, 7),
+        st.floats(3, 6),
+        st.floats(0.1, 2),
+    ),
+    min_size=1,
+    max_size=6,
+).map(lambda drawn: [curve(2 ** (i + 2), *values) for i, values in enumerate(drawn)])
+
+
+@given(curves_drawn)
+def test_the_frontier_is_the_best_of_the_curves_that_have_begun(curves: list[RewardCurve]) -> None:
+    at = np.geomspace(1e2, 1e9, 80)
+    best = frontier(curves, at)
+    for i, c in enumerate(at):
+        begun = [k for k in curves if k.first_compute <= c * (1 + 1e-9)] or curves
+        rewards = {k.group_size: float(k.predict(c)) for k in begun}
+        assert best.reward[i] == max(rewards.values())
+        assert rewards[int(best.group_size[i])] == best.reward[i]
+        winner = next(k for k in curves if k.group_size == best.group_size[i])
+        inside = winner.first_compute * (1 - 1e-9) <= c <= winner.last_compute * (1 + 1e-9)
+        assert bool(best.extrapolated[i]) is not inside
+
+
+@given(curves_drawn)
+def test_handovers_are_exactly_the_changes_of_the_best_curve(curves: list[RewardCurve]) -> None:
+    low, high = span(curves)
+    found = handovers(curves)
+    edges = [low, *(h.compute for h in found), high]
+    assert edges == sorted(edges)
+    for previous, h, following in zip(edges, found, edges[2:], strict=False):
+        before, after = (int(frontier(curves, h.compute * f).group_size[0]) for f in (1 - 1e-5, 1 + 1e-5))
+        if previous < h.compute * (1 - 1e-5) and h.compute * (1 + 1e-5) < following:
+            assert (before, after) == (h.from_group_size, h.to_group_size)
+    grid = log_grid(low, high, 400)
+    best = frontier(curves, grid).group_size
+    assert len(found) == np.count_nonzero(best[1:] != best[:-1])
+
+
+def test_handovers_lie_at_the_analytic_crossing_points() -> None:
+    a, b, c = curve(8, 0.58, 0.14, 2.2e5), curve(64, 0.62, 0.18, 4.5e5), curve(512, 0.72, 0.29, 2.2e6)
+    crossings = [
+        brentq(lambda x, one=one, two=two: float(one.predict(x) - two.predict(x)), *bracket)
+        for one, two, bracket in ((a, b, (1e5, 5e6)), (b, c, (4e5, 5e6)))
+    ]
+    found = handovers([a, b, c])
+    assert [(h.from_group_size, h.to_group_size) for h in found] == [(8, 64), (64, 512)]
+    np.testing.assert_allclose([h.compute for h in found], crossings, rtol=2e-6)
+
+
+def test_a_better_curve_takes_over_only_from_its_first_evaluation_on() -> None:
+    late = curve(512, 0.9, 0.1, 1e4, first=1e6)
+    early = curve(8, 0.5, 0.1, 1e5)
+    best = frontier([early, late], [1e3, 5e5, 0.999e6, 1e6, 5e6])
+    assert best.group_size.tolist() == [512, 8, 8, 512, 512]
+    assert best.extrapolated.tolist() == [True, False, False, False, False]
+    handover = handovers([early, late])
+    assert [(h.from_group_size, h.to_group_size) for h in handover] == [(8, 512)]
+    assert handover[0].compute == pytest.approx(1e6, rel=1e-5)
+
+
+def test_before_the_first_and_after_the_last_evaluation_the_frontier_is_extrapolated() -> None:
+    best = frontier([curve(8, 0.5, 0.1, 1e5)], [9.9e3, 1e4, 5e6, 5.1e6])
+    assert best.extrapolated.tolist() == [True, False, False, True]
+
+
+def test_a_frontier_unpacks_as_reward_and_group_size() -> None:
+    reward, group_size = frontier([curve(8, 0.5, 0.1, 1e5), curve(16, 0.6, 0.1, 1e5)], 1e5)
+    assert group_size.tolist() == [16]
+    assert reward.tolist() == [float(curve(16, 0.6, 0.1, 1e5).predict(1e5))]
+    assert group_size.dtype == np.int64
+
+
+def test_configurations_with_another_b_p_are_other_curves() -> None:
+    two = [curve(8, 0.6, 0.1, 1e5, bp=32), curve(8, 0.7, 0.3, 4e5, bp=64)]
+    found = handovers(two)
+    assert [(h.from_problems_per_batch, h.to_problems_per_batch) for h in found] == [(32, 64)]
+    assert np.isnan(frontier([curve(8, 0.6, 0.1, 1e5, bp=None)], 1e5).problems_per_batch[0])
+
+
+@given(st.floats(1e-3, 1e12), st.floats(1, 1e9), st.integers(1, 500))
+def test_the_grid_spans_the_range_with_both_ends(low: float, ratio: float, density: int) -> None:
+    grid = log_grid(low, low * ratio, density)
+    np.testing.assert_allclose(grid[[0, -1]], [low, low * ratio], rtol=1e-12)
+    assert len(grid) >= max(2, np.log10(ratio) * density)

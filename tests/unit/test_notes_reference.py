@@ -1,0 +1,41 @@
+"""docs/notes.md lists every note code that the source can give, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
+DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x"}
+"""Codes that caveats.extrapolation puts together from the ratio."""
+
+
+def codes_in(file: Path) -> set[str]:
+    """First arguments of every call of Note in a source file."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Note" and node.args
+    ]
+    first = [call.args[0] for call in calls]
+    return {arg.value for arg in first if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
+
+
+def test_every_code_is_documented_and_every_documented_code_exists(repository: Path) -> None:
+    sources = [*repository.glob("isocompute_sdk/**/*.py"), *repository.glob("backends/*/*.py")]
+    given = set[str]().union(*map(codes_in, sources)) | DYNAMIC
+    listed = {
+        code
+        for row in (repository / "docs" / "notes.md").read_text(encoding="utf-8").splitlines()
+        if row.startswith("| `")
+        for code in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+    assert given - listed == set(), "codes without documentation"
+    assert listed - given == set(), "documented codes that nothing gives"
+
+
+def test_codes_are_kebab_case(repository: Path) -> None:
+    for source in repository.glob("isocompute_sdk/**/*.py"):
+        for code in codes_in(source) - DYNAMIC:
+            assert CODE.fullmatch(code), code
