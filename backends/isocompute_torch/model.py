@@ -151,7 +151,7 @@ def load_value_model(name: str, device: torch.device, dtype: torch.dtype) -> Val
     backbone, _ = _split(model)
     if backbone is None:
         raise InputError(
-            f"model {name!r}: its hidden states cannot be asked for apart from its logits, so it can carry no value head",
+            f"model {name!r}: its hidden states cannot be had apart from its logits, so it can carry no value head",
             "Use algorithm grpo or cispo.",
         )
     width = int(cast("Any", model).get_output_embeddings().in_features)
@@ -200,6 +200,12 @@ def _load_codec(name: str, model: nn.Module) -> TextCodec:
             f"the tokenizer of model {name!r} cannot be loaded: {_first_line(error)}",
             "Save it into the model's folder with tokenizer.save_pretrained(folder).",
         ) from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        # transformers makes an empty tokenizer of the model's kind where the files are missing.
+        raise InputError(
+            f"the tokenizer of model {name!r} knows no tokens but {tokenizer.all_special_tokens}: its files are missing",
+            "Save it into the model's folder with tokenizer.save_pretrained(folder).",
+        )
     generation = getattr(model, "generation_config", None)
     named: object = getattr(generation, "eos_token_id", None)
     ends: set[int] = {int(i) for i in cast("list[int]", named if isinstance(named, list) else [named]) if i is not None}

@@ -63,7 +63,7 @@ def _recipe(run: RunSpec) -> list[Note]:
             "nothing holds the policy near the base model. Use k2 or k3, or kl_in = reward."
         )
         notes.append(Note("kl-estimator-without-gradient", "warning", message))
-    if recipe.algorithm == "ppo" and run.group_size == 2 and recipe.zero_variance_filter_policy:
+    if recipe.algorithm == "ppo" and recipe.zero_variance_filter_policy:
         message = "zero_variance_filter_policy with ppo: its advantages do not vanish in groups of equal rewards."
         notes.append(Note("filter-drops-signal", "warning", message))
     if run.problems_per_batch < recipe.min_problems_per_batch:

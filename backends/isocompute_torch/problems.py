@@ -185,8 +185,8 @@ def _prompt(where: str, value: object) -> str | list[dict[str, str]]:
             return cast("list[dict[str, str]]", messages)
     shown = json.dumps(value)
     raise InputError(
-        f"{where}: the prompt is {shown if len(shown) <= 80 else shown[:77] + '...'}; accepted: text that is not empty, "
-        'or a list of {"role": text, "content": text}',
+        f"{where}: the prompt is {shown if len(shown) <= 80 else shown[:77] + '...'}; accepted: text that is not "
+        'empty, or a list of {"role": text, "content": text}',
         None,
     )
 

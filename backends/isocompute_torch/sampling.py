@@ -71,7 +71,7 @@ class Sampler(Protocol):
 
 
 def log_distribution(logits_KV: Tensor, temperature: float, top_p: float) -> Tensor:
-    """log p(v) = log softmax(logits / temperature), cut to the nucleus and renormalised where top_p < 1.
+    """Log p(v) = log softmax(logits / temperature), cut to the nucleus and renormalised where top_p < 1.
 
     The nucleus is the smallest set of most likely tokens whose mass reaches top_p (arXiv 1904.09751, section 3.1);
     tokens outside have -inf. With temperature 0 all mass is on the most likely token.

@@ -18,10 +18,8 @@ LOGIT_VALUES = 2**26
 EntropyUse = Literal["none", "measure", "train"]
 
 
-def score(
-    policy: Policy, layout: Layout, *, temperature: float, entropy: EntropyUse = "none"
-) -> tuple[Tensor, Tensor]:
-    """log pi of each sampled token, and H of the distribution it comes from; both (U, T), 0 where masked.
+def score(policy: Policy, layout: Layout, *, temperature: float, entropy: EntropyUse = "none") -> tuple[Tensor, Tensor]:
+    """Log pi of each sampled token, and H of the distribution it comes from; both (U, T), 0 where masked.
 
     Both belong to softmax(logits / temperature).
 
@@ -38,7 +36,9 @@ def score(
     return logprob_UT, layout.to_rows(scored[1])
 
 
-def _scored(policy: Policy, hidden_JD: Tensor, layout: Layout, temperature: float, entropy: EntropyUse) -> tuple[Tensor, ...]:
+def _scored(
+    policy: Policy, hidden_JD: Tensor, layout: Layout, temperature: float, entropy: EntropyUse
+) -> tuple[Tensor, ...]:
     width = policy.vocabulary
     if len(hidden_JD) * width <= LOGIT_VALUES:
         return _token_scores(policy, hidden_JD, layout.pick_K, layout.token_K, temperature, entropy)

@@ -82,7 +82,9 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         from isocompute_torch import assembly, checkpoint, loop
         from isocompute_torch.progress import RunProgress
     except ModuleNotFoundError as error:
-        raise InputError(f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'") from error
+        raise InputError(
+            f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
+        ) from error
     run = configuration.run
     step = checkpoint.latest_step(configuration.folder)
     problems = assembly.load_problems(configuration)
@@ -117,7 +119,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     name = type(error).__name__
     if name == "OutOfMemoryError":
         return (
-            f"the device is out of memory: {error}. Lower options.max_tokens_per_micro_batch or options.sampling_batch.",
+            f"out of memory: {error}. Lower options.max_tokens_per_micro_batch or options.sampling_batch.",
             FAILED,
         )
     return f"unexpected {name}: {error}", FAILED

@@ -14,7 +14,7 @@ from isocompute_sdk import files
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.display import print_fits
 from isocompute_sdk.cli.output import emit_json, say
-from isocompute_sdk.cli.progress import WorkProgress
+from isocompute_sdk.cli.progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
 
     _require_torch()
     began = time.monotonic()
-    with WorkProgress() as progress:
+    with resumable(), WorkProgress() as progress:
         progress.stage("preparing task and base model")
         measured = prepare_task(output)
         campaign = Campaign(
@@ -78,10 +78,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         )
         return
     _report(campaign, outcome, measured)
-    say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.folder)) for path in written))
-    say(
-        f"took {seconds:.0f} s; next: isocompute status {output}, or the same with your own study: isocompute run --help"
-    )
+    say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
+    say(f"took {seconds:.0f} s; next: isocompute status {output}; for a study of your own: isocompute run --help")
 
 
 def make_study(budget: str, measured: dict[str, Any]) -> Study:
@@ -149,7 +147,7 @@ def _require_torch() -> None:
 
 def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
     """The same plan for OpenRLHF, and the pictures."""
-    study, folder = campaign.study, campaign.folder
+    study, folder = campaign.study, campaign.root
     script = outcome.plan.launch_script(
         "openrlhf",
         model=study.model,

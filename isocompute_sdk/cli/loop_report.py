@@ -27,6 +27,7 @@ def describe_outcome(outcome: Outcome) -> Iterator[str]:
         f"measured {seen.measured:.3f}: {_verdict(outcome)}"
     )
     yield from _group_sizes(outcome)
+    yield _trend(outcome)
 
 
 def noise(fits: Fits) -> float:
@@ -48,42 +49,45 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def _group_sizes(outcome: Outcome) -> Iterator[str]:
-    """Every group size at the plan's compute, with near-ties called so."""
-    fits, plan = outcome.refitted, outcome.plan
-    at, bp = float(plan.rollouts), plan.problems_per_batch
-    sizes = np.array(fits.group_sizes)
-    rewards = fits.predict(np.full(len(sizes), at), sizes, bp).mean
-    best = int(np.argmax(rewards))
-    near = tolerance(fits)
-    told = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, rewards, strict=True))
-    extrapolated = [str(n) for n in sizes if not _measured_at(fits, int(n), bp, at)]
-    yield f"after the refit, at {plan.rollouts:,} rollouts: {told}" + (
-        f" (extrapolated for n = {', '.join(extrapolated)})" if extrapolated else ""
-    )
-    ties = [int(n) for n, reward in zip(sizes, rewards, strict=True) if rewards[best] - reward <= near]
-    if len(ties) > 1:
+    """Every group size where all were measured, then at the plan's compute; near-ties are called so."""
+    fits, plan, seen = outcome.refitted, outcome.plan, outcome.comparison
+    bp = fits.nearest_problems_per_batch(plan.problems_per_batch)
+    curves = fits.select(bp)
+    common = min(curve.last_compute for curve in curves)
+    yield f"at {common:,.0f} rollouts, where all n were measured: {_ranking(fits, common, bp)}"
+    beyond = [str(curve.group_size) for curve in curves if curve.last_compute < seen.rollouts * (1 - 1e-9)]
+    if beyond:
         yield (
-            f"near-tie: n = {' and '.join(map(str, ties))} lie within {near:.3f} of each other, the noise of one "
-            "evaluation: take either"
+            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {', '.join(beyond)} are extrapolated: "
+            f"{_ranking(fits, seen.rollouts, bp)}"
         )
-    else:
-        yield f"n = {ties[0]} leads by more than the noise of one evaluation ({near:.3f})"
-    yield _trend(fits, bp, at)
 
 
-def _trend(fits: Fits, bp: int, at: float) -> str:
-    """Whether larger n was seen to win at larger C; on a task this small it need not."""
-    passes = [h for h in fits.handovers(fits.nearest_problems_per_batch(bp)) if h.compute <= at]
-    smallest = min(fits.group_sizes)
+def _ranking(fits: Fits, at: float, bp: int | None) -> str:
+    """Rewards by group size after the refit, and whether the best of them can be told apart."""
+    sizes, near = np.array(fits.group_sizes), tolerance(fits)
+    rewards = fits.predict(np.full(len(sizes), at), sizes, bp).mean
+    told = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, rewards, strict=True))
+    ties = [str(n) for n, reward in zip(sizes, rewards, strict=True) if rewards.max() - reward <= near]
+    if len(ties) == 1:
+        return f"{told}; n = {ties[0]} leads by more than the noise of one evaluation ({near:.3f})"
+    return f"{told}; near-tie between n = {' and '.join(ties)}, closer than the noise of one evaluation ({near:.3f})"
+
+
+def _trend(outcome: Outcome) -> str:
+    """Whether a larger n was seen to win at larger C; on a task this small it need not."""
+    fits = outcome.refitted
+    passes = fits.handovers(fits.nearest_problems_per_batch(outcome.plan.problems_per_batch))
     if not passes:
         return (
-            f"no budget was seen at which a larger n than {smallest} wins: the growth of n* with C that the paper "
-            "reports does not show on this small task"
+            f"no budget was seen at which another n than {_best(outcome)} wins: the growth of the best n with C that "
+            "the paper reports does not show on this small task"
         )
-    told = ", ".join(f"{h.from_group_size} -> {h.to_group_size} at {h.compute:,.3g} rollouts" for h in passes)
-    return f"the best curve changes hands ({told}); read it with the near-ties above: it can be noise"
+    told = ", ".join(f"{h.from_group_size} to {h.to_group_size} at {h.compute:,.3g} rollouts" for h in passes)
+    return f"the best curve passes from n = {told}: read this with the near-ties above, it can be noise"
 
 
-def _measured_at(fits: Fits, n: int, bp: int, at: float) -> bool:
-    curve = fits.curves.get((n, fits.nearest_problems_per_batch(bp)))
-    return curve is not None and curve.last_compute >= at * (1 - 1e-9)
+def _best(outcome: Outcome) -> int:
+    fits = outcome.refitted
+    bp = fits.nearest_problems_per_batch(outcome.plan.problems_per_batch)
+    return int(fits.frontier(outcome.comparison.largest_compute, bp).group_size[0])

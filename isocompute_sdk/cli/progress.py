@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 15.0
 """How often plain output says how far a stage is."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+@contextmanager
+def resumable() -> Generator[None]:
+    """End on Ctrl-C with a word on how to go on, once everything below has stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
 
 
 class WorkProgress:
@@ -49,8 +63,8 @@ class WorkProgress:
             self._bar.__exit__(kind, error, trace)
 
     def stage(self, label: str) -> None:
-        """A stage begins; the one before is done."""
-        if label == self._current:
+        """A stage begins; the one before is done. One that is looked at again is not shown twice."""
+        if label in self._begun:
             return
         self._close(completed=True)
         self._current = label
@@ -64,7 +78,7 @@ class WorkProgress:
     def runs(self, label: str, statuses: Sequence[RunStatus]) -> None:
         """The runs of a stage, as far as they are now."""
         self.stage(label)
-        if not statuses:
+        if not statuses or label != self._current:
             return
         done, total = _rollouts(statuses)
         if self._bar is not None:

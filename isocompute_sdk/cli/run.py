@@ -9,7 +9,7 @@ import typer
 
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, say
-from isocompute_sdk.cli.progress import WorkProgress
+from isocompute_sdk.cli.progress import WorkProgress, resumable
 from isocompute_sdk.cli.status import describe, status_dict
 
 
@@ -43,7 +43,7 @@ def run(
             f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}"
         )
     runs = [one for one in every if not only or one.run_id in only]
-    with WorkProgress() as progress:
+    with resumable(), WorkProgress() as progress:
         carry_out(
             runs,
             registry.load(loaded.backend),

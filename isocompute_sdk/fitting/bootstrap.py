@@ -8,6 +8,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.allocation import LawVariable, sigmoid, steepest, to_x
 from isocompute_sdk.fitting.curves import Points, RewardCurve, evaluate, profile
+from isocompute_sdk.fitting.frontier import taking_part
 from isocompute_sdk.fitting.shapes import SHAPES, Array
 from isocompute_sdk.fitting.varpro import project
 
@@ -36,9 +37,7 @@ def reward_draws(curve: RewardCurve, parameters: Array, compute: Array) -> Array
 
 def best_draws(curves: Sequence[RewardCurve], parameters: Sequence[Array], compute_T: Array) -> np.ndarray:
     """Index of the best curve in every draw at every compute, shape (draws, T)."""
-    first = np.array([c.first_compute for c in curves])
-    begun_CT = compute_T[None, :] >= first[:, None] * (1 - 1e-9)
-    allowed_CT = begun_CT | ~begun_CT.any(axis=0)
+    allowed_CT = taking_part(curves, compute_T)
     best_DT = np.zeros((len(parameters[0]), len(compute_T)), dtype=np.int64)
     highest_DT = np.full(best_DT.shape, -np.inf)
     for index, (curve, drawn) in enumerate(zip(curves, parameters, strict=True)):

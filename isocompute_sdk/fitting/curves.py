@@ -37,6 +37,8 @@ class Points:
     """Measured metric at each evaluation."""
     base_reward: float | None = None
     """Metric of the base model (step 0), where measured."""
+    observed: tuple[float, float] | None = None
+    """First (after step 0) and last compute that was evaluated, where more was evaluated than is fitted to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +67,19 @@ class RewardCurve:
     compute_T: Array = field(repr=False)
     reward_T: Array = field(repr=False)
     base_reward: float | None = None
+    observed: tuple[float, float] | None = None
+    """First and last compute that was evaluated, where that is more than the points fitted to: a run that sets no
+    more records is still observed."""
 
     @property
     def first_compute(self) -> float:
         """Compute of the first evaluation after step 0; below it the curve is an extrapolation."""
-        return float(self.compute_T[self.compute_T > 0][0])
+        return float(self.compute_T[self.compute_T > 0][0]) if self.observed is None else self.observed[0]
 
     @property
     def last_compute(self) -> float:
-        """Compute of the last evaluation used; above it the curve is an extrapolation."""
-        return float(self.compute_T[-1])
+        """Compute of the last evaluation; above it the curve is an extrapolation."""
+        return float(self.compute_T[-1]) if self.observed is None else self.observed[1]
 
     @property
     def half_compute(self) -> float:
@@ -118,6 +123,7 @@ class RewardCurve:
             "compute": self.compute_T.tolist(),
             "reward": self.reward_T.tolist(),
             "base_reward": self.base_reward,
+            "observed": None if self.observed is None else list(self.observed),
         }
 
     @classmethod
@@ -138,6 +144,7 @@ class RewardCurve:
             compute_T=np.array(raw["compute"], dtype=float),
             reward_T=np.array(raw["reward"], dtype=float),
             base_reward=raw["base_reward"],
+            observed=None if raw["observed"] is None else (raw["observed"][0], raw["observed"][1]),
         )
 
 
@@ -273,6 +280,7 @@ def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], f
         compute_T=x,
         reward_T=y,
         base_reward=points.base_reward,
+        observed=points.observed,
     )
 
 

@@ -45,8 +45,8 @@ class Handover:
 def frontier(curves: Sequence[RewardCurve], compute: npt.ArrayLike) -> Frontier:
     """Evaluate the upper envelope at `compute`.
 
-    A curve takes part from its first evaluation on. Where none has begun, all take part, and the point is
-    marked as extrapolated.
+    A curve takes part from its first evaluation on. Below the first evaluation of all, the curve that has it
+    answers, and the point is marked as extrapolated.
     """
     at = np.atleast_1d(np.asarray(compute, dtype=float))
     rewards_CT = np.stack([curve.predict(at) for curve in curves])
@@ -98,7 +98,11 @@ def _winner_at(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.int64
     return _winners(curves, np.stack([c.predict(at) for c in curves]), at)
 
 
+def taking_part(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.bool_]:
+    """Which curves may lead at each compute, shape (C, T): those that have begun, or the first to begin."""
+    first_C1 = np.array([c.first_compute for c in curves])[:, None] * (1 - 1e-9)
+    return (at[None, :] >= first_C1) | (first_C1 <= first_C1.min())
+
+
 def _winners(curves: Sequence[RewardCurve], rewards_CT: Array, at: Array) -> npt.NDArray[np.int64]:
-    begun_CT = at[None, :] >= np.array([c.first_compute for c in curves])[:, None] * (1 - 1e-9)
-    allowed_CT = begun_CT | ~begun_CT.any(axis=0)
-    return np.argmax(np.where(allowed_CT, rewards_CT, -np.inf), axis=0)
+    return np.argmax(np.where(taking_part(curves, at), rewards_CT, -np.inf), axis=0)

@@ -133,11 +133,13 @@ def _pool(
     """Evaluations of all runs of a configuration in one set of points, each run reduced on its own first."""
     kept: dict[Configuration, list[tuple[Array, Array]]] = defaultdict(list)
     base: dict[Configuration, list[float]] = defaultdict(list)
+    seen: dict[Configuration, list[float]] = defaultdict(list)
     for run in runs:
         key = (run.group_size, run.problems_per_batch)
         order = np.argsort(run.compute_T, kind="stable")
         compute, reward = run.compute_T[order], run.reward_T[order]
         base[key].extend(reward[compute == 0].tolist())
+        seen[key].extend(compute[compute > 0].tolist())
         if options.points == "records":
             index = record_breaking(reward, options.bin_width * (bounds[1] - bounds[0]), bounds[0])
             compute, reward = compute[index], reward[index]
@@ -152,7 +154,13 @@ def _pool(
             notes.append(findings.configuration_dropped(key, len(compute), options.points))
             continue
         base_reward = float(np.mean(base[key])) if base[key] else None
-        pooled[key] = Points(*key, compute_T=compute[order], reward_T=reward[order], base_reward=base_reward)
+        pooled[key] = Points(
+            *key,
+            compute_T=compute[order],
+            reward_T=reward[order],
+            base_reward=base_reward,
+            observed=(min(seen[key]), max(seen[key])),
+        )
     return pooled, notes
 
 

@@ -26,8 +26,8 @@ def test_example_loads_expands_and_survives_being_written(path: Path) -> None:
     assert parse_spec(dump_spec(study), Study) == study
 
 
-def test_all_four_examples_are_there() -> None:
-    assert [path.stem for path in FILES] == ["paper_easy", "paper_fixed_batch", "paper_hard", "quick"]
+def test_all_five_examples_are_there() -> None:
+    assert [path.stem for path in FILES] == ["closed_loop", "paper_easy", "paper_fixed_batch", "paper_hard", "quick"]
 
 
 def test_easy_sweep_is_the_papers_grid_up_to_65536_rollouts() -> None:

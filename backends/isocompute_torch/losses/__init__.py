@@ -9,7 +9,7 @@ from isocompute_torch.losses.cispo import cispo_loss
 from isocompute_torch.losses.entropy import entropy_loss, token_entropy
 from isocompute_torch.losses.grpo import grpo_loss
 from isocompute_torch.losses.importance import policy_ratio, truncated_importance
-from isocompute_torch.losses.kl import Estimator, kl_estimate, kl_loss, sequence_kl
+from isocompute_torch.losses.kl import Estimator, kl_estimate, kl_loss
 from isocompute_torch.losses.ppo import ppo_loss, value_loss
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "kl_loss",
     "policy_ratio",
     "ppo_loss",
-    "sequence_kl",
     "token_entropy",
     "truncated_importance",
     "value_loss",

@@ -8,14 +8,14 @@ from torch import Tensor
 from isocompute_torch.losses.aggregation import Aggregation, Loss, aggregate, batch_means
 
 
-def token_entropy(logits_RTV: Tensor, temperature: float = 1.0) -> Tensor:
-    """H = logsumexp(z) - sum_v softmax(z)_v z_v with z = logits / temperature, in nats, shape (R, T).
+def token_entropy(logprob_RTV: Tensor) -> Tensor:
+    """H = -sum_v p_v log p_v in nats, shape (R, T); p_v = 0 adds nothing.
 
-    Exact over the vocabulary, not an estimate from the sampled token. Tokens with a logit of -inf count as
-    probability 0.
+    Exact over the vocabulary, not an estimate from the sampled token.
+
+    Args:
+        logprob_RTV: log p of every token, log_softmax(logits / temperature), shape (R, T, V).
     """
-    scaled_RTV = logits_RTV / temperature
-    logprob_RTV = scaled_RTV.log_softmax(-1)
     # 0 * -inf would be NaN where a token is ruled out.
     finite_RTV = logprob_RTV.clamp(min=torch.finfo(logprob_RTV.dtype).min)
     return -(logprob_RTV.exp() * finite_RTV).sum(-1)

@@ -9,7 +9,8 @@ With r = log pi_theta - log pi_ref of a token drawn from pi_theta (Schulman, "Ap
 As a term of the loss what counts is the gradient of the sampled value, r being differentiated through the token's
 log-probability only. Its expectation is 0 for k1 (no penalty at all, only noise), the gradient of
 KL(pi_theta || pi_ref) for k2, and the gradient of KL(pi_ref || pi_theta) for k3. In the reward no gradient passes
-through the estimate, and k1 and k3 both penalise KL(pi_theta || pi_ref).
+through the estimate (there its sum over a response is subtracted, arXiv 1909.08593, eq. 2), and k1 and k3 both
+penalise KL(pi_theta || pi_ref).
 """
 
 from __future__ import annotations
@@ -66,12 +67,3 @@ def kl_loss(
         aggregate(kl_RT, mask_RT, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R),
         batch_means({"kl": kl_RT}, mask_RT, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R),
     )
-
-
-def sequence_kl(logprob_RT: Tensor, reference_logprob_RT: Tensor, mask_RT: Tensor, estimator: Estimator) -> Tensor:
-    """KL of each whole response in nats, shape (R,), without gradient: sum_t k_rt.
-
-    For a KL penalty in the reward: reward_R - kl_coef * sequence_kl (Ziegler et al., arXiv 1909.08593, eq. 2).
-    """
-    with torch.no_grad():
-        return kl_estimate(logprob_RT, reference_logprob_RT, mask_RT, estimator).sum(-1)

@@ -103,7 +103,7 @@ def _value(batch: Batch, **how: Any) -> Loss:
 
 
 def _entropy(batch: Batch, **how: Any) -> Loss:
-    return entropy_loss(token_entropy(batch.logits_RTV), batch.mask_RT, **how)
+    return entropy_loss(token_entropy(batch.logits_RTV.log_softmax(-1)), batch.mask_RT, **how)
 
 
 TERMS: dict[str, Callable[..., Loss]] = {

@@ -206,7 +206,7 @@ def test_kl_and_entropy_terms_enter_with_the_signs_and_means_of_trl(make_case: C
         logprob_RT, logprob_RT.detach(), case.inputs["advantages"], mask_RT, clip=CLIP, tis_cap=CAP, **how
     )
     kl = kl_loss(logprob_RT, reference_RT, mask_RT, estimator="k3", **how)
-    entropy = entropy_loss(token_entropy(logits_RTV), mask_RT, **how)
+    entropy = entropy_loss(token_entropy(logits_RTV.log_softmax(-1)), mask_RT, **how)
     ours = policy.value + KL_COEF * kl.value + ENTROPY_COEF * entropy.value
     assert kl.stats["kl"] > 0.01
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -102,7 +102,9 @@ REWARD = "def reward(prompt, response, answer):\n    return float(response[:1] i
 
 
 @pytest.fixture
-def prepared(tmp_path: Path, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def prepared(
+    tmp_path: Path, model_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
     """A run folder in a folder with problems and reward function; changes are fields of the RunSpec."""
     monkeypatch.chdir(tmp_path)
     rows = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt, answer in PROBLEMS]

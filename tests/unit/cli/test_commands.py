@@ -37,7 +37,20 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["quickstart", "plan", "fit", "allocate", "launch", "sweep", "published", "backends", "schema"]
+    "command",
+    [
+        "quickstart",
+        "plan",
+        "fit",
+        "allocate",
+        "launch",
+        "sweep",
+        "run",
+        "status",
+        "published",
+        "backends",
+        "schema",
+    ],
 )
 def test_every_command_teaches_with_an_example(isocompute: Command, command: str) -> None:
     text = succeeded(isocompute(command, "--help"))
@@ -45,8 +58,8 @@ def test_every_command_teaches_with_an_example(isocompute: Command, command: str
     assert f"isocompute {command}" in text
 
 
-def test_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Command, tmp_path: Path) -> None:
-    text = succeeded(isocompute("quickstart", "--output", "out"))
+def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Command, tmp_path: Path) -> None:
+    text = succeeded(isocompute("quickstart", "--paper", "--output", "out"))
     assert "2,998,272 = 512 x 32 x 183" in text
     assert "near-tie" in text
     for name in ("runs.csv", "fits.json", "plan.json", "launch.sh", "reward_curves.png", "allocation_law.png"):
@@ -60,8 +73,8 @@ def test_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Comman
     assert refit["rollouts"] == again["rollouts"]
 
 
-def test_quickstart_prints_one_json_document(isocompute: Command) -> None:
-    document = json.loads(succeeded(isocompute("quickstart", "--json")))
+def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
+    document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
     assert document["group_size"] == 512
     assert document["schema_version"] == 1
 

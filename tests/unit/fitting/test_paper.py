@@ -65,6 +65,18 @@ def test_every_run_is_reduced_on_its_own_before_its_seeds_are_pooled(make_runs: 
     assert np.all(np.diff(pooled.compute_T) >= 0)
 
 
+def test_a_run_that_sets_no_more_records_is_still_observed(make_runs: Make) -> None:
+    # The first evaluation after step 0 is no record, and neither is anything after the plateau is reached.
+    compute = [0.0, 1e3, *COMPUTE]
+    runs = make_runs(lambda n, bp, c: THREE(n, bp, c) if c > 1e3 else 0.38, [(8, 32), (512, 32)], compute)
+    fits = fit(runs, draws=0)
+    curve = fits.curves[8, 32]
+    assert curve.compute_T[-1] < 2e6
+    assert (curve.first_compute, curve.last_compute) == (1e3, COMPUTE[-1])
+    assert fits.largest_compute == pytest.approx(COMPUTE[-1])
+    assert not fits.frontier(np.geomspace(1.1e3, COMPUTE[-1], 50)).extrapolated.any()
+
+
 def test_step_zero_is_data_and_the_base_reward_is_averaged_over_runs(make_runs: Make) -> None:
     compute = [0.0, *COMPUTE]
     first = make_runs(THREE, [(8, 32), (64, 32)], compute, seed=0)
@@ -101,7 +113,7 @@ def test_two_levels_give_a_step_with_k_at_its_bound(make_runs: Make) -> None:
 
 def test_falling_best_n_gives_a_falling_law(make_runs: Make) -> None:
     reward = saturating({8: 0.70, 64: 0.63, 512: 0.58}, {8: 2.2e6, 64: 6e5, 512: 1.5e5})
-    fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)]), draws=0)
+    fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e8, 40)), draws=0)
     assert not fits.law().rising
     assert fits.law().saturation < 16
 

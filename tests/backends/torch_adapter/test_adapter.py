@@ -1,0 +1,146 @@
+"""The adapter of the built-in runner: what it refuses, and what its script hands over."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.errors import BackendError, SpecError
+from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_torch import TorchBackend
+from isocompute_torch.configuration import load_configuration
+from isocompute_torch.options import TorchOptions
+
+BACKEND = TorchBackend()
+
+
+def make_run(**changes: Any) -> RunSpec:
+    recipe = changes.pop("recipe", {})
+    values: dict[str, Any] = {
+        "run_id": "small",
+        "model": "task/model",
+        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        "recipe": Recipe.model_validate({"preset": "hard", **recipe}),
+        "group_size": 4,
+        "problems_per_batch": 64,
+        "update_steps": 50,
+        "backend": "torch",
+    }
+    return RunSpec(**{**values, **changes})
+
+
+def codes(run: RunSpec, severity: str) -> set[str]:
+    return {note.code for note in BACKEND.preflight(run) if note.severity == severity}
+
+
+def start(run: RunSpec, folder: Path) -> Path:
+    """Run the script with a `python3` that only notes its arguments; the run folder."""
+    programs = folder / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    (programs / "python3").write_text(f'#!/bin/sh\nprintf \'%s\\n\' "$@" > "{folder}/arguments"\n')
+    (programs / "python3").chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHON"}
+    environment["PATH"] = f"{programs}:{environment['PATH']}"
+    subprocess.run(["bash"], input=BACKEND.script(run).encode(), cwd=folder, env=environment, check=True)
+    module, name, run_folder = (folder / "arguments").read_text().splitlines()
+    assert (module, name) == ("-m", "isocompute_torch.train")
+    return Path(run_folder)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        make_run(),
+        make_run(
+            recipe={"algorithm": "ppo", "name": "it's $HOME\\ `x` END_OF_RUN", "kl_coef": 1e-3, "entropy_coef": 1e-3},
+            evaluation=Evaluation(every_steps=7, n_problems=None),
+            options={"threads": 2, "dtype": "float64"},
+            seed=2**32 - 1,
+        ),
+        make_run(output_dir="here/small", options={"n_train": 2, "eval_sets": "hard=hard.jsonl", "probe_problems": 0}),
+    ],
+)
+def test_the_runner_reads_back_exactly_the_run_that_was_asked_for(tmp_path: Path, run: RunSpec) -> None:
+    folder = start(run, tmp_path)
+    assert folder == tmp_path / run.output_dir / ("" if run.output_dir.endswith("small") else "small")
+    configuration = load_configuration(folder)
+    assert configuration.run == run
+    assert configuration.options == TorchOptions.model_validate(run.options)
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
+    assert start(run, tmp_path) == folder
+
+
+def test_a_script_starts_with_the_interpreter_that_wrote_it_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHON", raising=False)
+    assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {"PYTHON": sys.executable}
+    monkeypatch.setenv("PYTHON", "/opt/other/python")
+    assert dict(BACKEND.prepare(make_run(), tmp_path).env) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"hardware": Hardware(gpus=2)}, "one-device-only"),
+        ({"recipe": {"updates_per_batch": 2}}, "one-update-per-batch"),
+        ({"options": {"sampler": "sglang"}}, "invalid-option"),
+        ({"options": {"threads": 0}}, "invalid-option"),
+        ({"options": {"n_train": 8}}, "invalid-option"),
+        ({"options": {"n_train": 2}, "recipe": {"algorithm": "ppo"}}, "invalid-option"),
+        ({"options": {"eval_sets": "validation=x.jsonl"}}, "invalid-option"),
+        ({"options": {"sampler_": "torch"}}, "unknown-option"),
+        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data-format"),
+        ({"model": "~/models/mine"}, "home-not-expanded"),
+    ],
+)
+def test_what_the_runner_cannot_do_is_refused_before_anything_runs(changes: dict[str, Any], code: str) -> None:
+    run = make_run(**changes)
+    assert codes(run, "refuse") == {code}
+    with pytest.raises(BackendError, match=rf"\[{code}\]"):
+        BACKEND.script(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"recipe": {"kl_coef": 1e-3, "entropy_coef": 1e-3, "kl_estimator": "k1"}}, "kl-estimator-without-gradient"),
+        ({"recipe": {"kl_coef": 1e-3}}, "kl-entropy-unpaired"),
+        ({"recipe": {"top_p": 0.9}}, "importance-weights-biased"),
+        ({"recipe": {"algorithm": "ppo", "zero_variance_filter_policy": True}}, "filter-drops-signal"),
+        ({"problems_per_batch": 16}, "below-problems-floor"),
+        ({"update_steps": 5}, "warmup-longer-than-run"),
+        ({"data": Data(train="t", validation="v", reward="r", n_problems=32)}, "batch-repeats-problems"),
+    ],
+)
+def test_what_may_surprise_is_said(changes: dict[str, Any], code: str) -> None:
+    assert code in codes(make_run(**changes), "warning")
+    assert not codes(make_run(**changes), "refuse")
+
+
+def test_a_plain_run_has_nothing_to_warn_of() -> None:
+    assert BACKEND.preflight(make_run()) == ()
+
+
+def test_further_evaluation_sets_are_named_files() -> None:
+    options = TorchOptions(eval_sets="hard=data/hard.jsonl, easy = e=1.jsonl")
+    assert options.evaluation_files() == {"hard": "data/hard.jsonl", "easy": "e=1.jsonl"}
+    assert TorchOptions().evaluation_files() == {}
+    for text in ("hard", "=x.jsonl", "a=x,a=y", "train_probe=x"):
+        with pytest.raises(SpecError, match="eval_sets"):
+            TorchOptions(eval_sets=text).evaluation_files()
+
+
+def test_importing_and_describing_loads_no_torch() -> None:
+    code = (
+        "import sys, json, isocompute_torch; isocompute_torch.TorchBackend().describe(); "
+        "print(json.dumps([m for m in sys.modules if m.split('.')[0] in ('torch', 'transformers', 'vllm')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,167 @@
+"""A run that is killed and started again measures what a run measures that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_torch.checkpoint import latest_step
+from isocompute_torch.journal import comparable
+
+Start = Callable[..., tuple[int, str]]
+EVERYTHING = {"preset": "easy", "max_response_tokens": 4, "temperature": 1.0, "kl_coef": 0.01, "entropy_coef": 0.01}
+
+
+def comparable_file(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().split("\n")
+    assert lines[-1] == "", "the journal ends with a whole line"
+    return [comparable(json.loads(line)) for line in lines[:-1]]
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def journal_lines(folder: Path) -> int:
+    path = folder / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_killed_at_any_moment_and_started_again_it_measures_the_same(
+    prepared: Callable[..., Path], start: Start, fork_run: Any, algorithm: str
+) -> None:
+    recipe = {**EVERYTHING, "algorithm": algorithm}
+    whole = prepared("whole", run_id="run", recipe=recipe)
+    assert start(whole)[0] == 0
+    expected = comparable_file(whole)
+    assert len(expected) == 1 + 4 * 2 + 7 + 1
+
+    killed = prepared("killed", run_id="run", recipe=recipe)
+    deaths = 0
+    # By lines of the journal: before the first update, between a checkpoint and the next, and right before the end.
+    for lines in (1, 3, 6, 9, 12, 15, 16):
+        started = fork_run(killed)
+        deaths += started.kill_when(lambda lines=lines: journal_lines(killed) >= lines) == -9
+        comparable_file(killed)
+    assert deaths >= 4
+    assert start(killed)[0] == 0
+    assert comparable_file(killed) == expected
+    assert weights(killed) == weights(whole)
+    attempts = [json.loads(line) for line in (killed / "attempts.jsonl").read_text().splitlines()]
+    assert [entry["attempt"] for entry in attempts] == list(range(1, 9))
+
+
+def test_killed_while_a_checkpoint_is_written_the_older_one_is_used(
+    prepared: Callable[..., Path], start: Start, fork_run: Any
+) -> None:
+    whole = prepared("whole", run_id="run")
+    assert start(whole)[0] == 0
+    killed = prepared("killed", run_id="run")
+    for step in (2, 4, 6):
+        new = killed / "checkpoints" / f".step-{step:06d}.new"
+        fork_run(killed).kill_when(new.exists)
+    assert start(killed)[0] == 0
+    assert comparable_file(killed) == comparable_file(whole)
+    assert weights(killed) == weights(whole)
+    assert sorted(path.name for path in (killed / "checkpoints").iterdir()) == ["latest", "step-000007"]
+
+
+def test_one_seed_gives_one_run_and_another_seed_another(prepared: Callable[..., Path], start: Start) -> None:
+    folders = [prepared(name, run_id="run", seed=seed) for name, seed in (("a", 3), ("b", 3), ("c", 4))]
+    assert [start(folder)[0] for folder in folders] == [0, 0, 0]
+    first, second, third = (comparable_file(folder) for folder in folders)
+    assert first == second
+    assert [r["metrics"] for r in first if r["kind"] == "step"] != [r["metrics"] for r in third if r["kind"] == "step"]
+    assert weights(folders[0]) == weights(folders[1]) != weights(folders[2])
+
+
+def test_a_finished_run_is_recognised_without_loading_torch(prepared: Callable[..., Path], start: Start) -> None:
+    folder = prepared()
+    assert start(folder)[0] == 0
+    before = (folder / "metrics.jsonl").read_bytes()
+    code = (
+        "import sys; from isocompute_torch.train import main; status = main(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules; sys.exit(status)"
+    )
+    again = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout) == (0, "run: finished already\n")
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_folder_is_not_gone_on_with_by_another_run(
+    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
+) -> None:
+    folder = prepared()
+    fork_run(folder).kill_when(lambda: latest_step(folder) is not None)
+    prepared(seed=9)
+    status, output = start(folder)
+    assert status == 2
+    assert "measurements of a run with other settings" in output
+    prepared()
+    Path("train.jsonl").write_text(Path("train.jsonl").read_text() + '{"prompt": "9+9=", "answer": "18"}\n')
+    status, output = start(folder)
+    assert status == 2
+    assert "data.train" in output
+    assert records(folder, "end") == []
+
+
+def test_settings_of_speed_may_change_between_two_starts(
+    prepared: Callable[..., Path], start: Start, fork_run: Any, records: Callable[..., list[dict[str, Any]]]
+) -> None:
+    folder = prepared()
+    fork_run(folder).kill_when(lambda: latest_step(folder) is not None)
+    prepared(options={"max_tokens_per_micro_batch": 50, "sampling_batch": 8})
+    assert start(folder)[0] == 0
+    assert [record["step"] for record in records(folder, "step")] == list(range(1, 8))
+
+
+def test_two_processes_do_not_train_one_run(prepared: Callable[..., Path], start: Start, fork_run: Any) -> None:
+    folder = prepared(update_steps=200)
+    first = fork_run(folder)
+    held = folder / "metrics.jsonl"
+
+    def refused() -> bool:
+        if not held.exists():
+            return False
+        status, output = start(folder)
+        assert status == 2
+        assert "another process" in output
+        return True
+
+    assert first.kill_when(refused) == -9
+
+
+def test_python_m_trains_the_same_run(prepared: Callable[..., Path], start: Start) -> None:
+    forked, own = prepared("forked", run_id="run"), prepared("own", run_id="run")
+    assert start(forked)[0] == 0
+    finished = subprocess.run(
+        [sys.executable, "-m", "isocompute_torch.train", str(own)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "step 7/7" in finished.stdout
+    assert comparable_file(own) == comparable_file(forked)
+
+
+def test_an_unusable_checkpoint_is_named(prepared: Callable[..., Path], start: Start, fork_run: Any) -> None:
+    folder = prepared()
+    fork_run(folder).kill_when(lambda: latest_step(folder) is not None)
+    (state,) = (folder / "checkpoints").glob("step-*/state.pt")
+    state.write_bytes(state.read_bytes()[:1000])
+    status, output = start(folder)
+    assert status == 2
+    assert str(state) in output
+    shutil.rmtree(state.parent)
+    assert start(folder)[0] == 0

@@ -1,0 +1,118 @@
+"""One vLLM engine on a tiny random model, shared by all tests of the process: starting one takes 10 to 25 seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from isocompute_sdk.specs import RunSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from isocompute_torch.model import Policy
+    from isocompute_torch.sampler_vllm import VLLMSampler
+
+# vLLM's attention kernels take no heads smaller than 32.
+SHAPE = {"hidden_size": 64, "layers": 2, "feed_forward": 96, "initial_std": 0.25}
+LONGEST = 24
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen2 model with a character tokenizer, as `save_pretrained` writes them."""
+    import torch
+
+    from isocompute_torch.tasks.settings import ModelShape
+    from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("models") / "qwen2"
+    tokenizer = build_tokenizer()
+    build_model(tokenizer, ModelShape(**SHAPE), seed=0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def policy(model_folder: Path) -> Policy:
+    """The policy whose weights the engine holds."""
+    import torch
+
+    from isocompute_torch.model import load_policy
+
+    return load_policy(str(model_folder), torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="session")
+def sampler(policy: Policy, model_folder: Path) -> Iterator[VLLMSampler]:
+    """The engine; without vLLM this fails, and so do all tests that ask for it."""
+    from isocompute_torch.sampler_vllm import VLLMSampler
+
+    sampler = VLLMSampler(policy, str(model_folder), longest=LONGEST)
+    yield sampler
+    sampler.close()
+
+
+@pytest.fixture
+def perturbed(policy: Policy, sampler: VLLMSampler) -> Iterator[torch.nn.Module]:
+    """The policy's model with every weight changed, the engine still as before; both restored at the end."""
+    import torch
+
+    before = {name: tensor.clone() for name, tensor in policy.model.state_dict().items()}
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.add_(0.05 * torch.randn(weight.shape, generator=generator))
+    yield policy.model
+    policy.model.load_state_dict(before)
+    sampler.sync(policy.model)
+
+
+PROBLEMS = [(f"{a}+{b}=", str(a + b)) for a in range(5) for b in range(4)]
+REWARD = "def reward(prompt, response, answer):\n    return float(response[:1] in answer or response[1:2] == '1')\n"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A run folder that asks for vLLM, in a folder with problems and reward function."""
+    monkeypatch.chdir(tmp_path)
+    rows = [json.dumps({"prompt": prompt, "answer": answer}) + "\n" for prompt, answer in PROBLEMS]
+    (tmp_path / "train.jsonl").write_text("".join(rows[:16]))
+    (tmp_path / "validation.jsonl").write_text("".join(rows[16:]))
+    (tmp_path / "reward.py").write_text(REWARD)
+
+    def prepare(name: str, model: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        document = {"kind": "torch-run", "schema_version": 1, **run_spec(model).model_dump(mode="json")}
+        (folder / "run.json").write_text(json.dumps(document))
+        return folder
+
+    return prepare
+
+
+def run_spec(model: str) -> RunSpec:
+    values: dict[str, Any] = {
+        "run_id": "run",
+        "model": model,
+        "data": {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"},
+        "recipe": {"preset": "hard", "max_response_tokens": 4, "temperature": 1.0, "warmup_steps": 2},
+        "group_size": 4,
+        "problems_per_batch": 4,
+        "update_steps": 6,
+        "evaluation": {"every_steps": 3, "samples": 4},
+        "backend": "torch",
+        "options": {"sampler": "vllm", "threads": 1, "probe_problems": 4, "save_every_steps": 2},
+    }
+    return RunSpec.model_validate(values)
+
+
+@pytest.fixture(name="run_spec")
+def run_spec_fixture() -> Callable[[str], RunSpec]:
+    """A small run that asks for vLLM."""
+    return run_spec

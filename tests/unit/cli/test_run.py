@@ -1,0 +1,140 @@
+"""`run`, `status` and the closed loop's words, over runs that really run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+STUDY = """\
+name: small
+model: tiny
+data: {train: train.jsonl, validation: validation.jsonl, reward: reward.py}
+recipe: hard
+sweep:
+  group_size: [4, 16]
+  problems_per_batch: 4
+  rollouts: 6400
+backend: curve
+options: {seconds: %s, fail_at: %s}
+"""
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """The real command in `tmp_path`, with the backend `curve` installed beside it."""
+    site = tmp_path / "site"
+    info = site / "curve-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[1] / "curve_backend.py", site)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: curve\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: object, prelude: str = "pass") -> subprocess.Popen[str]:
+        program = f"import sys; {prelude}; from isocompute_sdk.cli import main; main()"
+        environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, err
+    assert "Traceback" not in err
+    return out, err
+
+
+def write_study(folder: Path, seconds: float = 0.0, fail_at: int = -1) -> None:
+    (folder / "study.yaml").write_text(STUDY % (seconds, fail_at))
+
+
+def test_run_carries_a_study_out_and_status_tells(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path)
+    out, err = finish(start("run", "study.yaml", "--parallel", 2))
+    assert "n4-bp4-seed0" in out
+    assert out.count("finished") == 2
+    assert "small: n16-bp4-seed0 finished, avg@4 0." in err
+    shown, _ = finish(start("status", "runs"))
+    assert shown == "".join(line + "\n" for line in out.splitlines() if line.startswith("n"))[: len(shown)]
+    (line, _) = shown.splitlines()
+    assert "n = 4 " in line
+    assert "step     400 of     400 (100%)  avg@4 0." in line
+    document = json.loads(finish(start("status", "runs/small/n16-bp4-seed0", "--json"))[0])
+    assert document["schema_version"] == 1
+    assert [(run["step"], run["update_steps"], run["state"]) for run in document["runs"]] == [(100, 100, "finished")]
+    # What it leaves is what the other commands take; the learning rate follows n by the recipe's rule.
+    fitted, _ = finish(
+        start("fit", "runs/small", "--eval-set", "validation", "--points", "all", "--pool", "learning_rate")
+    )
+    assert "two-group-sizes" in fitted
+
+
+def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path, seconds=0.2)
+    process = start("run", "study.yaml")
+    journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and len(journal.read_text().splitlines()) > 4):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = finish(process, 130)
+    assert "the same command goes on" in err
+    assert "stopped" in finish(start("status", "runs"))[0]
+    measured = journal.read_text()
+    finish(start("run", "study.yaml"))
+    assert journal.read_text().startswith(measured)
+    assert finish(start("status", "runs"))[0].count("finished") == 2
+
+
+def test_a_failed_run_is_named_and_the_exit_code_is_1(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path, fail_at=10)
+    _, err = finish(start("run", "study.yaml"), 1)
+    assert "error: 1 of 2 runs failed" in err
+    assert "n16-bp4-seed0 (exit code 1): the curve broke" in err
+    shown, _ = finish(start("status", "runs"))
+    assert "failed: the curve broke" in shown
+
+
+def test_only_chosen_runs_are_done(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path)
+    document = json.loads(finish(start("run", "study.yaml", "--only", "n16-bp4-seed0", "--json"))[0])
+    assert [run["run_id"] for run in document["runs"]] == ["n16-bp4-seed0"]
+    assert [path.name for path in (tmp_path / "runs" / "small").iterdir()] == ["n16-bp4-seed0"]
+    assert "it has: n4-bp4-seed0, n16-bp4-seed0" in finish(start("run", "study.yaml", "--only", "n8"), 1)[1]
+
+
+def test_without_torch_the_quickstart_says_what_to_install_and_what_goes_without(start: Start, tmp_path: Path) -> None:
+    _, err = finish(start("quickstart", prelude="sys.modules['torch'] = None"), 1)
+    first, second = err.splitlines()
+    assert "needs torch: pip install 'isocompute[torch]'" in first
+    assert "isocompute quickstart --paper" in second
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+def test_a_status_of_nothing_is_an_error(start: Start, tmp_path: Path) -> None:
+    assert "holds no runs" in finish(start("status", "."), 1)[1]

@@ -1,0 +1,246 @@
+"""`Fits`: predictions, intervals, laws by name, saving, refitting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk import FitError, Fits, FitsSet, IsoComputeError, RunSet, fit, published, published_prior
+from isocompute_sdk.fitting.allocation import AllocationLaw
+
+Make = Callable[..., RunSet]
+
+
+@pytest.fixture(scope="module")
+def fits(make_runs: Make) -> Fits:
+    """Four levels at B_p = 32 with noise."""
+    rng = np.random.default_rng(0)
+    plateau, tau = {8: 0.58, 32: 0.62, 128: 0.67, 512: 0.74}, {8: 1e5, 32: 2e5, 128: 5e5, 512: 2e6}
+
+    def reward(n: int, bp: int, c: float) -> float:
+        return plateau[n] - (plateau[n] - 0.4) * np.exp(-c / tau[n]) + rng.normal(0, 0.004)
+
+    return fit(make_runs(reward), points="all", draws=60)
+
+
+@pytest.fixture(scope="module")
+def many(make_runs: Make) -> Fits:
+    """A sweep over B_p and n in which large n was run at small B_p only."""
+    levels = [(n, bp) for bp in (32, 128, 1024) for n in (8, 32, 128, 512) if n * bp <= 32_768]
+    return fit(make_runs(levels=levels), points="all", draws=20)
+
+
+@given(
+    log10_c=st.floats(0, 12),
+    log2_n=st.floats(3, 9),
+    level=st.floats(0.05, 0.99),
+    kind=st.sampled_from(["mean", "run"]),
+)
+@settings(max_examples=60)
+def test_predictions_are_ordered_and_inside_the_bounds(
+    fits: Fits, log10_c: float, log2_n: float, level: float, kind: Any
+) -> None:
+    mean, low, high = fits.predict(10**log10_c, 2**log2_n, level=level, kind=kind)
+    assert 0 <= low <= mean <= high <= 1
+
+
+@given(log2_n=st.floats(3, 9))
+@settings(max_examples=40)
+def test_predictions_rise_with_compute_at_every_group_size(fits: Fits, log2_n: float) -> None:
+    compute = np.geomspace(1, 1e12, 200)
+    assert np.all(np.diff(fits.predict(compute, 2**log2_n).mean) >= -1e-12)
+
+
+def test_at_a_level_that_was_run_the_prediction_is_its_curve(fits: Fits) -> None:
+    compute = np.geomspace(1e4, 1e7, 20)
+    for (n, _), curve in fits.curves.items():
+        np.testing.assert_allclose(fits.predict(compute, n).mean, curve.predict(compute), rtol=1e-12)
+
+
+def test_between_levels_the_prediction_is_linear_in_octaves(fits: Fits) -> None:
+    at = 1e6
+    a, b = (float(fits.curves[n, 32].predict(at)) for n in (32, 128))
+    assert float(fits.predict(at, 64).mean) == pytest.approx((a + b) / 2)
+    assert float(fits.predict(at, 32 * 2**0.5).mean) == pytest.approx(0.75 * a + 0.25 * b)
+
+
+def test_wider_levels_and_new_runs_have_wider_intervals(fits: Fits) -> None:
+    narrow, wide = (fits.predict(1e6, 64, level=level) for level in (0.5, 0.95))
+    run = fits.predict(1e6, 64, level=0.95, kind="run")
+    assert narrow.high - narrow.low < wide.high - wide.low < run.high - run.low
+    assert run.mean == wide.mean
+
+
+def test_arguments_broadcast(fits: Fits) -> None:
+    predicted = fits.predict(np.geomspace(1e5, 1e6, 5)[:, None], [8, 32, 128])
+    assert predicted.mean.shape == predicted.low.shape == (5, 3)
+    assert fits.predict(1e6, 8).mean.shape == ()
+    assert fits.predict([], 8).mean.shape == (0,)
+
+
+@pytest.mark.parametrize(("wanted", "answers"), [(None, 32), (1, 32), (60, 32), (70, 128), (400, 1024), (10**6, 1024)])
+def test_the_nearest_b_p_in_octaves_answers(many: Fits, wanted: int | None, answers: int) -> None:
+    assert many.nearest_problems_per_batch(wanted) == answers
+    assert many.predict(1e6, 8, wanted).mean == many.predict(1e6, 8, answers).mean
+
+
+def test_frontier_over_all_b_p_is_at_least_that_at_each(many: Fits) -> None:
+    at = np.geomspace(2e4, 4e6, 100)
+    whole = many.frontier(at).reward
+    for bp in (32, 128, 1024):
+        assert np.all(whole >= many.frontier(at, bp).reward)
+    for (_, _), curve in many.curves.items():
+        assert np.all(whole >= curve.predict(at) - 1e-15)
+
+
+def test_law_intervals_hold_the_law_most_of_the_time_and_widen(fits: Fits) -> None:
+    at = np.geomspace(3e4, 4e6, 40)
+    narrow, wide = fits.law_interval(at, 0.5), fits.law_interval(at, 0.95)
+    assert narrow is not None
+    assert wide is not None
+    assert np.all(wide[0] <= narrow[0] + 1e-9)
+    assert np.all(narrow[0] <= narrow[1])
+    assert np.all(narrow[1] <= wide[1] + 1e-9)
+    n = fits.law().predict(at)
+    assert np.mean((n >= wide[0] / 2) & (n <= wide[1] * 2)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: f.predict(1e6, 4), "group_size 4 to 4 lies outside the levels that were run, 8 to 512"),
+        (lambda f: f.predict(1e6, 1024), "lies outside the levels that were run"),
+        (lambda f: f.predict(0, 8), r"must be positive and finite; received \[0.0\]"),
+        (lambda f: f.predict(-1, 8), r"received \[-1.0\]"),
+        (lambda f: f.predict(float("nan"), 8), "received .nan"),
+        (lambda f: f.predict(1e6, 8, level=1.0), "level = 1.0; accepted: between 0 and 1"),
+        (lambda f: f.predict(1e6, 8, kind="both"), "kind = 'both'; accepted: 'mean', 'run'"),
+        (lambda f: f.frontier(0), "must be positive and finite"),
+        (lambda f: f.frontier(1e6, 64), r"no curve at problems_per_batch = 64; fitted: \[32\]"),
+        (lambda f: f.law("groupsize"), "unknown law 'groupsize'; accepted: group_size, group_size_vs_steps, problems"),
+        (lambda f: f.law("group_size_vs_steps"), "there is no law 'group_size_vs_steps' here: no two configurations"),
+    ],
+)
+def test_questions_without_an_answer_are_refused(fits: Fits, call: Callable[[Fits], object], message: str) -> None:
+    with pytest.raises(FitError, match=message):
+        call(fits)
+
+
+@pytest.mark.parametrize("source", [published("qwen2.5-7b-instruct/guru-math-easy:joint"), published_prior()])
+def test_laws_without_curves_predict_no_reward(source: Fits) -> None:
+    for call in (lambda: source.predict(1e6, 64), lambda: source.frontier(1e6), source.handovers, source.select):
+        with pytest.raises(FitError, match="hold no reward curve, only a law"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["fits", "many"])
+def test_fits_come_back_from_a_file_bit_for_bit(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    before: Fits = request.getfixturevalue(name)
+    after = Fits.load(before.save(tmp_path / "fits.json"))
+    assert after == before
+    assert after.to_dict() == before.to_dict()
+    at = np.geomspace(1e3, 1e9, 37)
+    for a, b in zip(after.predict(at, 32), before.predict(at, 32), strict=True):
+        assert a.tobytes() == b.tobytes()
+    for a, b in zip(after.law_interval(at) or (), before.law_interval(at) or (), strict=True):
+        assert a.tobytes() == b.tobytes()
+    assert after.law() == before.law()
+    assert after.notes == before.notes
+    assert after.handovers() == before.handovers()
+    again = after.save(tmp_path / "again.json")
+    assert again.read_bytes() == (tmp_path / "fits.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen2.5-7b-instruct/guru-math-hard", "qwen2.5-7b-instruct/guru-math-easy:fixed-batch"]
+)
+def test_published_laws_and_the_prior_can_be_saved(name: str, tmp_path: Path) -> None:
+    for source in (published(name), published_prior()):
+        assert Fits.load(source.save(tmp_path / "laws.json")) == source
+
+
+def test_fits_differ_where_anything_differs(fits: Fits, many: Fits) -> None:
+    from dataclasses import replace
+
+    assert fits != many
+    assert fits != replace(fits, model="other")
+    assert fits != "fits"
+    assert fits == replace(fits)
+
+
+def test_every_saved_file_carries_its_kind_and_version(fits: Fits, tmp_path: Path) -> None:
+    raw = json.loads(fits.save(tmp_path / "fits.json").read_text())
+    assert (raw["kind"], raw["schema_version"]) == ("fits", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 0}, "has schema_version 0; this release reads 1"),
+        ({"schema_version": None}, "has schema_version None"),
+        ({"kind": "plan"}, "holds 'plan', not a saved fits"),
+    ],
+)
+def test_other_files_are_refused_by_name(fits: Fits, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = tmp_path / "fits.json"
+    path.write_text(json.dumps(fits.to_dict() | change))
+    with pytest.raises(IsoComputeError, match=message):
+        Fits.load(path)
+
+
+def test_missing_cut_and_foreign_files_are_refused(fits: Fits, tmp_path: Path) -> None:
+    with pytest.raises(IsoComputeError, match="no such file"):
+        Fits.load(tmp_path / "none.json")
+    cut = tmp_path / "cut.json"
+    cut.write_text(fits.save(tmp_path / "fits.json").read_text()[:1000])
+    with pytest.raises(IsoComputeError, match="is not valid JSON"):
+        Fits.load(cut)
+    cut.write_text("[1, 2]")
+    with pytest.raises(IsoComputeError, match="holds 'list', not a saved fits"):
+        Fits.load(cut)
+    cut.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(IsoComputeError, match="cannot be read"):
+        Fits.load(cut)
+
+
+def test_fits_are_frozen(fits: Fits) -> None:
+    with pytest.raises(FrozenInstanceError):
+        fits.metric = "best@4"  # type: ignore[misc]
+
+
+def test_the_summary_names_law_handovers_curves_and_notes(fits: Fits, many: Fits) -> None:
+    text = fits.summary()
+    assert "avg@4, method paper, 4 configurations" in text
+    assert "group_size: L = " in text
+    assert "no law group_size_vs_steps: no two configurations share one rollouts_per_batch" in text
+    for h in fits.handovers():
+        assert f"{h.from_group_size} -> {h.to_group_size} at " in text
+    for note in fits.notes:
+        assert f"[{note.severity}] {note.code}: " in text
+    assert "(not identified)" in many.summary()
+    assert "8 (B_p 32)" in many.summary()
+    assert "none within the data" in Fits(metric="m", method="paper", curves={(8, 32): fits.curves[8, 32]}).summary()
+
+
+def test_a_fits_set_is_a_mapping_whose_first_metric_decides(fits: Fits, many: Fits) -> None:
+    both = FitsSet({"avg@4": fits, "best@4": many})
+    assert list(both) == ["avg@4", "best@4"]
+    assert len(both) == 2
+    assert both.first is fits is both["avg@4"]
+    with pytest.raises(FitError, match="at least one metric"):
+        FitsSet({})
+
+
+def test_the_largest_compute_is_that_of_the_data(fits: Fits) -> None:
+    assert fits.largest_compute == pytest.approx(4e6)
+    assert published("qwen2.5-7b-instruct/guru-math-easy").largest_compute == pytest.approx(9.94e6, rel=0.01)
+    assert published("qwen2.5-7b-instruct/guru-math-easy:joint").largest_compute is None
+    assert Fits(metric="m", method="prior", laws={"group_size": AllocationLaw(1, 1, 6, 3)}).largest_compute is None

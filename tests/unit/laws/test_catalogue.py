@@ -1,0 +1,155 @@
+"""Published laws: the printed constants, the corrected slopes, provenance, reward curves where there are any."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import FitError, FitStatus
+from isocompute_sdk.laws import digitised, measured_easy, published_names
+
+EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
+
+# As printed in the figures: L, k, midpoint, b, upper plateau (None: corrected, see below).
+PRINTED = {
+    EASY: (6.09, 4.75, 5.84, 2.73, 451),
+    HARD: (4.47, 7.23, 5.84, 2.79, 153),
+    f"{EASY}:joint": (5.67, 8.84, 6.08, 3.08, 431),
+    f"{HARD}:joint": (3.97, 50.0, 6.13, 3.04, 129),
+    f"{EASY}:tokens": (6.62, 3.47, 9.18, 2.64, 614),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_laws_carry_the_printed_constants(name: str) -> None:
+    law = iso.published(name).law()
+    L, k, midpoint, b, plateau = PRINTED[name]
+    assert (law.L, law.k, law.midpoint, law.b) == (L, k, midpoint, b)
+    assert law.upper_plateau == pytest.approx(plateau, abs=1)
+    assert law.saturation == law.upper_plateau
+
+
+def test_the_law_with_k_on_its_bound_is_a_limit_and_the_others_are_published() -> None:
+    for name in PRINTED:
+        law = iso.published(name).law()
+        limit = name == f"{HARD}:joint"
+        assert law.status is (FitStatus.AT_BOUND if limit else FitStatus.PUBLISHED)
+        assert law.at_bound == (("k",) if limit else ())
+
+
+def test_fixed_batch_laws_have_the_slopes_of_the_drawn_curves_not_the_rounded_ones() -> None:
+    fits = iso.published(f"{EASY}:fixed-batch")
+    by_n, by_problems = fits.law("group_size_vs_steps"), fits.law("problems_per_batch_vs_steps")
+    assert by_n.k == pytest.approx(0.0139, abs=1e-4)
+    assert by_problems.k == pytest.approx(-0.0111, abs=1e-4)
+    assert by_n.rising
+    assert not by_problems.rising
+    assert by_n.upper_plateau == pytest.approx(549, rel=0.01)
+    assert by_problems.saturation == pytest.approx(15, abs=0.5)
+    assert fits.rollouts_per_batch == 8192
+    assert by_n.x == by_problems.x == "update_steps"
+    # Fewer steps: many problems; more steps: large groups.
+    assert by_problems.predict(10) > 100 > by_problems.predict(1000)
+    assert by_n.predict(10) < 40 < by_n.predict(1000)
+
+
+def test_names_are_listed_and_an_unknown_one_shows_them() -> None:
+    assert set(iso.list_published()) == {*PRINTED, f"{EASY}:fixed-batch"} == set(published_names())
+    with pytest.raises(FitError, match=r"no published law 'qwen3'; accepted: qwen2\.5-7b-instruct/guru-math-easy, "):
+        iso.published("qwen3")
+
+
+@pytest.mark.parametrize("name", [*PRINTED, f"{EASY}:fixed-batch"])
+def test_every_law_says_where_it_comes_from(name: str) -> None:
+    fits = iso.published(name)
+    assert fits.method == "published"
+    assert fits.source == name
+    assert fits.model == "Qwen/Qwen2.5-7B-Instruct"
+    assert fits.n_problems == (5000 if "hard" in name else 6000)
+    (note,) = fits.notes
+    assert note.code == "published-constants"
+    assert "arXiv 2603.12151" in note.message
+    assert note.data["figure"].startswith("fig")
+
+
+@pytest.mark.parametrize("name", [f"{EASY}:joint", f"{EASY}:tokens", f"{HARD}:joint", f"{EASY}:fixed-batch"])
+def test_variants_without_drawn_curves_hold_no_reward(name: str) -> None:
+    with pytest.raises(FitError, match="hold no reward curve"):
+        iso.published(name).predict(1e6, 64)
+
+
+@pytest.mark.parametrize("name", [EASY, HARD])
+def test_a_law_that_is_not_published_is_refused_with_what_is(name: str) -> None:
+    with pytest.raises(FitError, match=f"no law 'group_size_vs_steps' here: {name} publishes group_size only"):
+        iso.published(name).law("group_size_vs_steps")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [(EASY, "reward_curves_easy_bp32.csv"), (HARD, "reward_curves_hard_bp32.csv")]
+)
+def test_reward_curves_reproduce_the_digitised_ones(name: str, file: str) -> None:
+    fits, table = iso.published(name), digitised(file)
+    for n in fits.group_sizes:
+        rows = table["n"] == n
+        drawn, curve = table["reward"][rows], fits.curves[n, 32]
+        # The figures were read to 0.0003.
+        assert np.max(np.abs(curve.predict(table["C"][rows]) - drawn)) < 1e-3
+        assert curve.shape == "saturating_exponential"
+    assert set(fits.group_sizes) == set(table["n"].astype(int))
+
+
+def test_predictions_of_the_published_curves_match_the_levels_in_the_paper() -> None:
+    fits = iso.published(EASY)
+    start = fits.predict(1e4, [8, 32]).mean
+    np.testing.assert_allclose(start, 0.44, atol=0.03)
+    plateaus = {n: c.plateau for (n, _), c in fits.curves.items()}
+    for n, plateau in ((8, 0.583), (32, 0.596), (128, 0.619), (256, 0.653)):
+        assert plateaus[n] == pytest.approx(plateau, abs=0.003)
+    assert float(fits.predict(4e6, 512).mean) > 0.67
+    hard = iso.published(HARD)
+    assert hard.curves[8, 32].plateau == pytest.approx(0.084, abs=0.003)
+    (handover,) = hard.handovers()
+    assert handover.compute == pytest.approx(0.748e6, rel=0.05)
+
+
+def test_digitised_tables_are_arrays_and_an_unknown_one_shows_the_names() -> None:
+    table = digitised("frontier_points_q1_easy.csv")
+    assert set(table) == {"C", "n", "reward"}
+    assert {len(column) for column in table.values()} == {36}
+    assert all(column.dtype == np.float64 for column in table.values())
+    with pytest.raises(FitError, match=r"no digitised figure 'x\.csv'; accepted: frontier_points_q1_easy\.csv"):
+        digitised("x.csv")
+    with pytest.raises(FitError, match="no digitised figure"):
+        digitised("../catalogue.py")
+
+
+def test_doubtful_dots_of_the_scatter_are_left_out() -> None:
+    table, context = measured_easy()
+    assert set(table) == {"n", "C", "reward"}
+    assert context["problems_per_batch"] == 32
+    doubtful = (table["n"] == 32) & (table["C"] > 0.3e6) & (table["reward"] < 0.56)
+    assert not doubtful.any()
+    assert 1000 < len(table["C"]) < 1487
+
+
+def test_package_data_hold_their_provenance() -> None:
+    folder = files("isocompute_sdk") / "laws" / "data"
+    assert "arXiv 2603.12151" in (folder / "README.md").read_text(encoding="utf-8")
+    laws = json.loads((folder / "published_laws.json").read_text(encoding="utf-8"))
+    assert all("figure" in law for law in laws.values())
+
+
+def test_published_laws_need_no_fit_beyond_their_curves() -> None:
+    code = (
+        "import sys, isocompute_sdk as iso;"
+        "iso.published('qwen2.5-7b-instruct/guru-math-easy:joint').law().predict(1e6);"
+        "iso.published_prior(); print('lmfit' in sys.modules, 'polars' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False", "False"]

@@ -1,0 +1,46 @@
+"""The hedged prior spans what was published, and no more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import isocompute_sdk as iso
+from isocompute_sdk.laws.prior import MIDPOINTS, PUBLISHED_PLATEAUS, SLOPES
+
+
+def test_the_prior_holds_every_published_plateau_equally_often() -> None:
+    prior = iso.published_prior()
+    draws = prior.law_draws["group_size"]
+    assert draws.shape == (5 * len(MIDPOINTS) * len(SLOPES), 4)
+    plateaus, counts = np.unique(np.round(2 ** (draws[:, 0] + draws[:, 3])), return_counts=True)
+    assert plateaus.tolist() == [16, 32, 64, 128, 512] == sorted(PUBLISHED_PLATEAUS.values())
+    assert len(set(counts)) == 1
+    np.testing.assert_allclose(2 ** draws[:, 3], 8)
+
+
+def test_the_prior_covers_the_printed_midpoints_and_slopes() -> None:
+    for name in ("guru-math-easy", "guru-math-hard", "guru-math-easy:joint", "guru-math-hard:joint"):
+        law = iso.published(f"qwen2.5-7b-instruct/{name}").law()
+        assert min(MIDPOINTS) < law.midpoint < max(MIDPOINTS)
+        assert law.k in (*SLOPES, 50.0)
+
+
+def test_the_range_of_n_widens_with_compute_up_to_all_plateaus() -> None:
+    prior = iso.published_prior()
+    widths = []
+    for compute in (1e4, 1e6, 1e9):
+        interval = prior.law_interval(compute, 0.99)
+        assert interval is not None
+        low, high = interval
+        widths.append(float(np.log2(high[0] / low[0])))
+    assert widths[0] < 0.5
+    assert min(widths[1:]) > 4.8
+
+
+def test_the_prior_names_no_model_and_says_that_it_holds_no_data() -> None:
+    prior = iso.published_prior()
+    assert prior.model is None
+    assert prior.curves == {}
+    assert [note.code for note in prior.notes] == ["prior-over-published-models"]
+    assert prior.notes[0].data["plateaus"] == [16, 32, 64, 128, 512]
+    assert prior == iso.published_prior()
