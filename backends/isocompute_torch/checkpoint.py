@@ -58,7 +58,7 @@ def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
     temporary.mkdir(parents=True)
     try:
         with (temporary / STATE).open("wb") as file:
-            torch.save(_state(learner, counters), _Checked(file))
+            torch.save(_state(learner, counters), file)
             file.flush()
             os.fsync(file.fileno())
         shutil.rmtree(final, ignore_errors=True)
@@ -108,18 +108,3 @@ def _state(learner: Learner, counters: Counters) -> dict[str, Any]:
         state["value_model"] = learner.value_model.state_dict()
         state["value_optimiser"] = learner.value_optimiser.state()
     return state
-
-
-class _Checked:
-    """A file that keeps the first error of a write: torch reports a full disk as a riddle about its own archive."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def write(self, data: bytes) -> int:
-        """Write all of `data`."""
-        return int(self._file.write(data))
-
-    def flush(self) -> None:
-        """Flush the file."""
-        self._file.flush()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -168,7 +168,7 @@ def _record(journal: Journal, kind: str, counters: Counters, *, durable: bool = 
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+def _timed(seconds: dict[str, float], name: str) -> Generator[None]:
     started = time.perf_counter()
     yield
     if torch.cuda.is_available():

@@ -203,12 +203,12 @@ def _load_codec(name: str, model: nn.Module) -> TextCodec:
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
         # transformers makes an empty tokenizer of the model's kind where the files are missing.
         raise InputError(
-            f"the tokenizer of model {name!r} knows no tokens but {tokenizer.all_special_tokens}: its files are missing",
+            f"the tokenizer of model {name!r} has no tokens but {tokenizer.all_special_tokens}: its files are missing",
             "Save it into the model's folder with tokenizer.save_pretrained(folder).",
         )
-    generation = getattr(model, "generation_config", None)
-    named: object = getattr(generation, "eos_token_id", None)
-    ends: set[int] = {int(i) for i in cast("list[int]", named if isinstance(named, list) else [named]) if i is not None}
+    named: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    listed = cast("list[object]", named) if isinstance(named, list) else [named]
+    ends = {token for token in listed if isinstance(token, int)}
     if tokenizer.eos_token_id is not None:
         ends.add(int(tokenizer.eos_token_id))
     return TextCodec(tokenizer, ends)

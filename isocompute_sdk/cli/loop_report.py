@@ -66,12 +66,15 @@ def _group_sizes(outcome: Outcome) -> Iterator[str]:
 def _ranking(fits: Fits, at: float, bp: int | None) -> str:
     """Rewards by group size after the refit, and whether the best of them can be told apart."""
     sizes, near = np.array(fits.group_sizes), tolerance(fits)
-    rewards = fits.predict(np.full(len(sizes), at), sizes, bp).mean
-    told = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, rewards, strict=True))
-    ties = [str(n) for n, reward in zip(sizes, rewards, strict=True) if rewards.max() - reward <= near]
-    if len(ties) == 1:
-        return f"{told}; n = {ties[0]} leads by more than the noise of one evaluation ({near:.3f})"
-    return f"{told}; near-tie between n = {' and '.join(ties)}, closer than the noise of one evaluation ({near:.3f})"
+    found = fits.predict(np.full(len(sizes), at), sizes, bp)
+    best = int(np.argmax(found.mean))
+    told = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, found.mean, strict=True))
+    # Where a curve is extrapolated its interval is wide, and says more than the noise of one evaluation.
+    tied = (found.mean[best] - found.mean <= near) | (found.high >= found.low[best])
+    if np.count_nonzero(tied) == 1:
+        return f"{told}; n = {sizes[best]} leads by more than the noise of one evaluation ({near:.3f})"
+    names = " and ".join(str(n) for n in sizes[tied])
+    return f"{told}; near-tie between n = {names}: within the noise of one evaluation ({near:.3f}) or of the curves"
 
 
 def _trend(outcome: Outcome) -> str:

@@ -113,6 +113,9 @@ def write(task: Task, folder: Path) -> None:
     for file, positions in ((TRAIN_FILE, task.sets.train_P), (VALIDATION_FILE, task.sets.validation_P)):
         _write_problems(folder / file, [task.problems[position] for position in positions])
     shutil.copyfile(str(reward.__file__), folder / REWARD_FILE)
+    # Weights come readable by their owner only, whatever the umask says; a task may be shared.
+    for path in folder.rglob("*.safetensors"):
+        path.chmod((folder / REWARD_FILE).stat().st_mode)
 
 
 def versions() -> dict[str, str]:

@@ -2,16 +2,18 @@
 
 Every family has a sign of its own, so that one model can be asked about several and has to tell them apart:
 
-- `mul31`: `abc*d=`, the product of a three-digit and a one-digit number, zero-padded;
+- `mul31`: `abc*d=`, the product of a three-digit and a one-digit number;
 - `rev31`: `abc~d=`, the same product written backwards. What it rewards at a position contradicts `mul31`;
-- `add32`: `abc+de=`, the sum of a three-digit and a two-digit number, zero-padded. Its prompts are longer.
+- `add32`: `abc+de=`, the sum of a three-digit and a two-digit number. Its prompts are one character longer.
+
+All numbers are padded with zeros: `007*3=` is answered by `0021`.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from isocompute_sdk.errors import SpecError
@@ -22,6 +24,8 @@ MAX_RESPONSE_TOKENS = ANSWER_DIGITS + 1
 """Smallest limit at which a right response ends by itself and does not count as truncated."""
 SIGNS = "*~+="
 """Characters of prompts besides the digits."""
+PROBLEMS = 10_000
+"""Problems of each family."""
 
 
 @dataclass(frozen=True)
@@ -46,34 +50,32 @@ class Family:
     """Character between the two numbers."""
     answer: Callable[[int, int], str]
     """The four digits that are right for two numbers."""
-    operands: Callable[[], Iterable[tuple[int, int]]]
-    """Every pair of numbers that is asked about, in a fixed order."""
+    second_digits: int
+    """Length of the second number; the first has three digits."""
 
     def problems(self) -> list[Problem]:
         """All problems of the family, always the same ones in the same order."""
         return [
-            Problem(f"{self.name}-{first}-{second}", f"{first}{self.sign}{second}=", self.answer(first, second))
-            for first, second in self.operands()
+            Problem(
+                f"{self.name}-{first}-{second}",
+                f"{first:03d}{self.sign}{second:0{self.second_digits}d}=",
+                self.answer(first, second),
+            )
+            for first, second in self._operands()
         ]
 
-
-def _three_and_one() -> Iterable[tuple[int, int]]:
-    """100..999 with 2..9: 7,200 pairs. Factors 0 and 1 are left out, they need no arithmetic."""
-    return itertools.product(range(100, 1000), range(2, 10))
-
-
-def _three_and_two() -> list[tuple[int, int]]:
-    """As many of the 81,000 pairs 100..999, 10..99, drawn once and for all, so that no family outweighs another."""
-    pairs = list(itertools.product(range(100, 1000), range(10, 100)))
-    return sorted(random.Random("add32").sample(pairs, 7200))
+    def _operands(self) -> list[tuple[int, int]]:
+        """All 10,000 pairs, or as many of a larger number, drawn once and for all: no family outweighs another."""
+        pairs = list(itertools.product(range(1000), range(10**self.second_digits)))
+        return sorted(random.Random(self.name).sample(pairs, PROBLEMS)) if len(pairs) > PROBLEMS else pairs
 
 
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("mul31", "*", lambda first, second: f"{first * second:04d}", _three_and_one),
-        Family("rev31", "~", lambda first, second: f"{first * second:04d}"[::-1], _three_and_one),
-        Family("add32", "+", lambda first, second: f"{first + second:04d}", _three_and_two),
+        Family("mul31", "*", lambda first, second: f"{first * second:04d}", 1),
+        Family("rev31", "~", lambda first, second: f"{first * second:04d}"[::-1], 1),
+        Family("add32", "+", lambda first, second: f"{first + second:04d}", 2),
     )
 }
 """Every family by name."""

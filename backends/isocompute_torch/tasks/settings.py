@@ -67,7 +67,7 @@ class TaskSettings:
     """Decides initial weights, order of the warm-up, labels and choice of problems."""
     validation: int = 200
     """Problems that are in neither the warm-up nor the training set."""
-    held_out_share: float = 0.3
+    held_out_share: float = 0.25
     """Share of all problems kept out of the warm-up; validation problems come from these."""
     label_samples: int = 16
     """Samples per problem behind its difficulty."""

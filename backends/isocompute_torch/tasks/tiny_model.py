@@ -89,10 +89,9 @@ def encode(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerFast) -> E
 
     Padding needs no attention mask: it stands right of everything that is read.
     """
-    rows = [
-        (tokenizer.encode(problem.prompt), tokenizer.encode(problem.answer) + [tokenizer.eos_token_id])
-        for problem in problems
-    ]
+    prompts: list[list[int]] = tokenizer([problem.prompt for problem in problems])["input_ids"]
+    answers: list[list[int]] = tokenizer([problem.answer + EOS for problem in problems])["input_ids"]
+    rows = list(zip(prompts, answers, strict=True))
     width = max(len(prompt) + len(answer) for prompt, answer in rows)
     ids_PT = torch.full((len(rows), width), int(tokenizer.pad_token_id), dtype=torch.long)
     answer_PT = torch.zeros((len(rows), width), dtype=torch.bool)

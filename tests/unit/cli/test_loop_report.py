@@ -49,7 +49,7 @@ def test_a_difference_within_the_noise_is_a_near_tie(make_runs: MakeRuns) -> Non
     outcome = loop(make_runs, gap=0.005, noise=0.015)
     assert tolerance(outcome.refitted) == pytest.approx(0.014, abs=0.004)
     text = "\n".join(describe_outcome(outcome))
-    assert text.count("near-tie between n = 4 and n = 64, closer than the noise of one evaluation (0.01") == 2
+    assert text.count("near-tie between n = 4 and 64: within the noise of one evaluation (0.01") == 2
     assert "leads" not in text
 
 

@@ -1,0 +1,77 @@
+"""Where vLLM is missing, whatever asks for it is refused before anything is loaded, with the line that installs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.specs import RunSpec
+from isocompute_torch import TorchBackend, train
+from isocompute_torch.journal import read_journal
+from isocompute_torch.vllm_install import INSTALL
+
+SCRIPT = "scripts/install_vllm_cpu.sh"
+
+
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is how Python itself marks a module that cannot be imported."""
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.delenv("PYTHON", raising=False)
+
+
+def test_preflight_refuses_with_the_install_line(run_spec: Callable[[str], RunSpec], tmp_path: Path) -> None:
+    notes = {note.code: note for note in TorchBackend().preflight(run_spec("model"))}
+    assert notes["vllm-missing"].severity == "refuse"
+    assert INSTALL in notes["vllm-missing"].message
+    with pytest.raises(BackendError, match="vLLM is not installed in this interpreter"):
+        TorchBackend().prepare(run_spec("model"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_preflight_asks_only_for_what_is_sampled_with(run_spec: Callable[[str], RunSpec]) -> None:
+    run = run_spec("model")
+    plain = run.model_copy(update={"options": {**run.options, "sampler": "torch"}})
+    assert "vllm-missing" not in {note.code for note in TorchBackend().preflight(plain)}
+
+
+def test_a_script_for_another_interpreter_is_written(
+    run_spec: Callable[[str], RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON", "/elsewhere/bin/python")
+    assert '"sampler": "vllm"' in TorchBackend().script(run_spec("model"))
+
+
+def test_a_run_is_refused_before_the_model_is_looked_for(
+    prepared: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = prepared("run", "no-such-model")
+    assert train.main([str(folder)]) == 2
+    complaint = capsys.readouterr().err
+    assert "vLLM is not installed in this interpreter" in complaint
+    assert INSTALL in complaint
+    assert read_journal(folder / "metrics.jsonl")[-1]["status"] == "failed"
+
+
+def test_what_the_message_names_exists(repository: Path) -> None:
+    assert SCRIPT in INSTALL
+    assert os.access(repository / SCRIPT, os.X_OK)
+    extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "isocompute[vllm]" in INSTALL
+    assert any(requirement.startswith("vllm>=") for requirement in extras["vllm"])
+
+
+def test_the_install_script_complains_about_an_interpreter_that_is_not_there(repository: Path) -> None:
+    environment = {**os.environ, "PYTHON": "/no/such/python"}
+    result = subprocess.run(
+        ["bash", str(repository / SCRIPT)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert result.returncode == 1
+    assert result.stderr == "install_vllm_cpu.sh: no interpreter at PYTHON=/no/such/python\n"
