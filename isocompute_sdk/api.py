@@ -84,7 +84,7 @@ def fit(
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
-    _refuse_mixed_contexts(runs, pool)
+    _check_pool(pool)
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
@@ -94,6 +94,7 @@ def fit(
 
     def one(name: str) -> Fits:
         series = runs.series(name, eval_set)
+        _refuse_mixed_contexts(series, pool)
         _check_bounds(series, name, (low, high))
         # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
         generator = np.random.default_rng(seed)
@@ -294,25 +295,28 @@ def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float,
             )
 
 
-def _refuse_mixed_contexts(runs: RunSet, pool: Sequence[str]) -> None:
+def _check_pool(pool: Sequence[str]) -> None:
     from isocompute_sdk.records import CONTEXT_FIELDS
 
     unknown = sorted(set(pool) - set(CONTEXT_FIELDS))
     if unknown:
         raise FitError(f"pool names {', '.join(unknown)}; accepted: {', '.join(CONTEXT_FIELDS)}")
-    groups = runs.context_groups(ignore=tuple(pool))
-    if len(groups) < 2:
+
+
+def _refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> None:
+    """Runs on one frontier must agree in every field of their context that is not pooled; null equals null."""
+    from isocompute_sdk.records import CONTEXT_FIELDS
+
+    values = {f: sorted({repr(s.context.get(f)) for s in series}) for f in CONTEXT_FIELDS if f not in pool}
+    differing = tuple(f for f, found in values.items() if len(found) > 1)
+    if not differing:
         return
-    differing = [f for f in CONTEXT_FIELDS if f not in pool and len({repr(c.get(f)) for c, _ in groups}) > 1]
-    shown = "; ".join(f"{f}: " + ", ".join(sorted({repr(c.get(f)) for c, _ in groups})[:5]) for f in differing)
+    shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
+    rule = " Learning rates that follow one rule in the batch size may be pooled."
     raise FitError(
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
-        f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={tuple(differing)!r}."
-        + (
-            " Learning rates that follow one rule in the batch size may be pooled."
-            if differing == ["learning_rate"]
-            else ""
-        ),
+        f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
+        + (rule if differing == ("learning_rate",) else ""),
     )
 
 

@@ -75,7 +75,11 @@ class RewardFunction:
         self.timeout_seconds = timeout_seconds
         self._results = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object)
         self._process: subprocess.Popen[bytes] | None = None
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def score(self, calls: Sequence[Call], *, seed: int = 0) -> Scores:
         """Call the function once per (prompt, response, answer), in order.
@@ -103,7 +107,17 @@ class RewardFunction:
         return Scores(rewards, sum(math.isnan(reward) for reward in rewards), tuple(messages))
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; nothing can be scored after."""
+        self._stop()
+        self._results.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _stop(self) -> None:
         if self._process is None:
             return
         self._requests.close()
@@ -115,15 +129,8 @@ class RewardFunction:
             self._process.wait()
         self._process = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-        self._results.close()
-
     def _start(self) -> None:
-        self.close()
+        self._stop()
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         passed = (theirs_in, theirs_out, self._results.fileno())
@@ -141,7 +148,6 @@ class RewardFunction:
         answer = self._answer(START_SECONDS)
         if answer is None or answer[0] != "ready":
             reason = "it ended, or took too long, while it was loaded" if answer is None else str(answer[1])
-            self.close()
             raise InputError(
                 f"reward {self.target!r}: {reason}",
                 "data.reward is file.py, file.py:function or module:function; relative to the folder of the start.",

@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -135,7 +135,7 @@ class VLLMSampler:
         ]
         if not self._engine.reset_prefix_cache():
             raise RunFailed("vLLM still holds unfinished requests", "Start the run again from its last checkpoint.")
-        with _no_compilation(self.policy.device):
+        with _inside_the_trainer(self.policy.device):
             answers = self._engine.generate(
                 [{"prompt_token_ids": list(prompt)} for prompt in prompts], parameters, use_tqdm=False
             )
@@ -196,12 +196,15 @@ def prompt_seed(seed: int, prompt: int) -> int:
 
 
 @contextmanager
-def _no_compilation(device: torch.device) -> Generator[None]:
-    """On a CPU, run vLLM's few compiled helpers as they are: compiling them takes half a minute and a C++ compiler."""
-    if device.type != "cpu":
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
+def _inside_the_trainer(device: torch.device) -> Generator[None]:
+    """Leave torch's random generators as they were: vLLM draws from them also where every rollout has a seed.
+
+    On a CPU its few compiled helpers run as they are; compiling them takes half a minute and a C++ compiler.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]))
+        if device.type == "cpu":
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 

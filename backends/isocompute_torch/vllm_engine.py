@@ -25,6 +25,9 @@ import torch
 from isocompute_torch.failures import InputError
 from isocompute_torch.vllm_install import require_vllm
 
+CPU_TOKENS_AT_ONCE = 4096
+"""Prompt tokens that the engine reads in one forward pass on a CPU; more where one prompt has more."""
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -59,7 +62,7 @@ def start_engine(settings: EngineSettings) -> Any:
         os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings.cache_gib)
     for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "ERROR")):
         os.environ.setdefault(name, value)
-    arguments: dict[str, Any] = {} if on_cpu else {"gpu_memory_utilization": settings.memory_share}
+    arguments: dict[str, Any] = _cpu_arguments(settings) if on_cpu else {"gpu_memory_utilization": settings.memory_share}
     with _undisturbed(settings.device):
         try:
             return importlib.import_module("vllm").LLM(
@@ -74,7 +77,6 @@ def start_engine(settings: EngineSettings) -> Any:
                 logprobs_mode="processed_logprobs",
                 # A model's generation_config.json would bring top_k, penalties and end tokens of its own.
                 generation_config="vllm",
-                enforce_eager=on_cpu,
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 seed=0,
@@ -82,6 +84,15 @@ def start_engine(settings: EngineSettings) -> Any:
             )
         except Exception as error:  # vLLM fails in as many ways as there are models and machines
             raise cannot_run(settings, error) from error
+
+
+def _cpu_arguments(settings: EngineSettings) -> dict[str, Any]:
+    return {
+        "enforce_eager": True,
+        # A prompt that is read in two parts rewinds its rollout's generator, which vLLM can do on a GPU only.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(settings.longest, settings.rows_at_once, CPU_TOKENS_AT_ONCE),
+    }
 
 
 def cannot_run(settings: EngineSettings, error: Exception) -> InputError:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
 
 FOLDER = Path("isocompute-quickstart")
-BUDGET = "300k"
-PILOT_ROLLOUTS = 80_000
+BUDGET = "160k"
+PILOT_ROLLOUTS = 40_000
 GROUP_SIZES, PROBLEMS_PER_BATCH = (4, 16, 64), (16, 32)
 TASK = "task"
 FAMILY, DIFFICULTY, SEED = "mul31", "easy", 0

@@ -69,12 +69,21 @@ def _ranking(fits: Fits, at: float, bp: int | None) -> str:
     found = fits.predict(np.full(len(sizes), at), sizes, bp)
     best = int(np.argmax(found.mean))
     told = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, found.mean, strict=True))
-    # Where a curve is extrapolated its interval is wide, and says more than the noise of one evaluation.
-    tied = (found.mean[best] - found.mean <= near) | (found.high >= found.low[best])
-    if np.count_nonzero(tied) == 1:
-        return f"{told}; n = {sizes[best]} leads by more than the noise of one evaluation ({near:.3f})"
-    names = " and ".join(str(n) for n in sizes[tied])
-    return f"{told}; near-tie between n = {names}: within the noise of one evaluation ({near:.3f}) or of the curves"
+    near_C = found.mean[best] - found.mean <= near
+    open_C = (found.high >= found.low[best]) & ~near_C
+    if np.count_nonzero(near_C) > 1:
+        verdict = f"near-tie between n = {_listed(sizes[near_C])}, within the noise of one evaluation ({near:.3f})"
+    elif open_C.any():
+        verdict = f"n = {sizes[best]} is ahead"
+    else:
+        verdict = f"n = {sizes[best]} leads by more than the noise of one evaluation ({near:.3f})"
+    # An extrapolated curve has a wide interval, which says more than the noise of one evaluation.
+    rest = f"; not settled for n = {_listed(sizes[open_C])}, whose intervals overlap" if open_C.any() else ""
+    return f"{told}; {verdict}{rest}"
+
+
+def _listed(sizes: np.ndarray) -> str:
+    return " and ".join(map(str, sizes))
 
 
 def _trend(outcome: Outcome) -> str:

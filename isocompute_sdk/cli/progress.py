@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 15.0
 """How often plain output says how far a stage is."""
 
+SHARE_TO_FORECAST = 0.02
+"""Part of a stage that has to be done before plain output says how long the rest will take."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -102,7 +104,9 @@ class WorkProgress:
         if not at_start:
             self._begun[label] = now, max(done, 1)
         elif now - self._said >= SECONDS_BETWEEN_LINES:
-            left = (now - began) * (total - done) / (done - at_start) if done > at_start else None
+            # Start-up is slow: a forecast from the first few steps would frighten people.
+            known = done - at_start >= SHARE_TO_FORECAST * total
+            left = (now - began) * (total - done) / (done - at_start) if known else None
             tail = "" if left is None else f", about {left:.0f} s left"
             self._line(f"{label}: {done / total:.0%} of {total:,} rollouts{tail}")
             self._said = now

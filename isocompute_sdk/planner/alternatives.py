@@ -13,7 +13,7 @@ from isocompute_sdk.planner.question import TIE, Question
 def alternatives(question: Question, chosen: Candidate, candidates: Sequence[Candidate]) -> tuple[Alternative, ...]:
     """Near-ties, what the curves alone would say, the on-grid and the conservative answer."""
     found: list[Alternative] = []
-    rest = [c for c in candidates if c.group_size != chosen.group_size]
+    rest = [c for c in question.landmarks(candidates) if c.group_size != chosen.group_size]
     reward = question.reward(chosen)
     if question.fits.method == "prior":
         base = question.preference.distance(chosen.group_size, chosen)

@@ -51,6 +51,11 @@ class Question:
         """The curves that answer for a candidate: those at the nearest B_p that was run."""
         return self.fits.select(self.fits.nearest_problems_per_batch(c.problems_per_batch))
 
+    def landmarks(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those at powers of two and at the levels that were run: where any n is allowed, a handful of hundreds."""
+        levels = set(self.fits.group_sizes)
+        return [c for c in candidates if c.group_size in levels or c.group_size.bit_count() == 1]
+
     @property
     def span(self) -> float:
         """Range of the metric."""
@@ -68,8 +73,8 @@ def worthwhile(
     if not _flat(question.curves(chosen), chosen.group_size):
         return chosen, []
     # Where another n would still gain, the rest is worth something, though not with the n that the law chose.
-    rewards = [question.reward(c) for c in candidates]
-    if max(r for r in rewards if r is not None) - full >= tolerance:
+    rewards = [question.reward(c) for c in question.landmarks(candidates)]
+    if max((r for r in rewards if r is not None), default=full) - full >= tolerance:
         return chosen, []
 
     def gain(steps: int) -> float:
@@ -137,4 +142,4 @@ def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
 def _rounded_up(amount: float, unit: str) -> str:
     """Never less than the amount: who copies the number gets a plan."""
     digits = 0 if unit in ("rollouts", "tokens") else 4
-    return f"{math.ceil(amount * 10**digits - 1e-9) / 10**digits:,.{digits}f} {unit.replace('_', '-')}"
+    return f"{math.ceil(amount * 10**digits) / 10**digits:,.{digits}f} {unit.replace('_', '-')}"

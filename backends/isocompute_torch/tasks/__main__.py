@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -57,19 +57,22 @@ def report(task: PreparedTask) -> str:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Progress]:
-    """A bar on stderr; nothing where stderr is no terminal."""
+def _progress_bar() -> Generator[Progress]:
+    """A bar on stderr; one line per stage where stderr is no terminal."""
     from rich.console import Console
     from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
     console = Console(stderr=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        stages: dict[str, object] = {}
+        stages: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int) -> None:
             if stage not in stages:
                 stages[stage] = bar.add_task(stage, total=total)
-            bar.update(stages[stage], completed=done)  # pyright: ignore[reportArgumentType]
+                if not console.is_terminal:
+                    console.print(stage)
+            bar.update(stages[stage], completed=done)
 
         yield show
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -82,7 +82,7 @@ def build(settings: TaskSettings, progress: Progress) -> Task:
     held_out = round(settings.held_out_share * len(everything))
     held_out_P[held_out_rng.permutation(len(everything))[:held_out]] = True
     tokenizer = build_tokenizer()
-    model: Any = build_model(tokenizer, settings.shape, settings.seed)
+    model: Any = build_model(settings.shape, settings.seed)
     with _one_thread():
         model.to(settings.device)
         encoded = encode(everything, tokenizer).to(settings.device)
@@ -129,7 +129,7 @@ def _write_problems(path: Path, chosen: Sequence[Problem]) -> None:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _one_thread() -> Generator[None]:
     """Run with one CPU thread: sums do not depend on the number of cores, and small models are not faster with more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -140,7 +140,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def _quiet_transformers() -> Generator[None]:
     """Without the progress bar of `save_pretrained`, which would break into the caller's own."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()

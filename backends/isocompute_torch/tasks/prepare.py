@@ -157,8 +157,9 @@ def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedT
 
     task = build(settings, progress)
     progress("files", 0, 1)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    beside = target.absolute().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=beside, prefix=f".{target.name}."))
     try:
         partial.chmod(0o755)
         write(task, partial)

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 PAD, EOS = "<pad>", "<eos>"
 ALPHABET = string.digits + SIGNS
+VOCABULARY = {token: number for number, token in enumerate((PAD, EOS, *ALPHABET))}
+"""Token ids, 16 of them."""
 CONTEXT_TOKENS = 128
 """Longest sequence; problems need at most 12 tokens."""
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """One token per character, 16 in all with padding and end; other characters are refused, not replaced."""
-    vocabulary = {token: number for number, token in enumerate((PAD, EOS, *ALPHABET))}
-    characters: Any = Tokenizer(WordLevel(vocabulary))
+    characters: Any = Tokenizer(WordLevel(VOCABULARY))
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     characters.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
@@ -39,10 +40,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, shape: ModelShape, seed: int) -> PreTrainedModel:
+def build_model(shape: ModelShape, seed: int) -> PreTrainedModel:
     """A Qwen2 model with random weights in float32; the global random state stays as it was."""
     config = Qwen2Config(
-        vocab_size=len(tokenizer),
+        vocab_size=len(VOCABULARY),
         hidden_size=shape.hidden_size,
         intermediate_size=shape.feed_forward,
         num_hidden_layers=shape.layers,
@@ -52,8 +53,8 @@ def build_model(tokenizer: PreTrainedTokenizerFast, shape: ModelShape, seed: int
         tie_word_embeddings=True,
         initializer_range=shape.initial_std,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=VOCABULARY[EOS],
+        pad_token_id=VOCABULARY[PAD],
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -93,7 +94,7 @@ def encode(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerFast) -> E
     answers: list[list[int]] = tokenizer([problem.answer + EOS for problem in problems])["input_ids"]
     rows = list(zip(prompts, answers, strict=True))
     width = max(len(prompt) + len(answer) for prompt, answer in rows)
-    ids_PT = torch.full((len(rows), width), int(tokenizer.pad_token_id), dtype=torch.long)
+    ids_PT = torch.full((len(rows), width), VOCABULARY[PAD], dtype=torch.long)
     answer_PT = torch.zeros((len(rows), width), dtype=torch.bool)
     for row, (prompt, answer) in enumerate(rows):
         end = len(prompt) + len(answer)

@@ -25,16 +25,30 @@ LONGEST = 24
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen2 model with a character tokenizer, as `save_pretrained` writes them."""
     import torch
+    import transformers
 
-    from isocompute_torch.tasks.settings import ModelShape
-    from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+    from isocompute_torch.tasks.tiny_model import build_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models") / "qwen2"
     tokenizer = build_tokenizer()
-    # With these numbers greedy responses end after 2, 4 and 8 tokens, or not at all.
-    shape = ModelShape(hidden_size=64, layers=2, feed_forward=96, initial_std=0.2)
-    build_model(tokenizer, shape, seed=2).save_pretrained(folder)
+    config = transformers.Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,  # of 32 each: vLLM's attention kernels take no smaller ones
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    # With this seed greedy responses end after 2, 4 and 8 tokens, or not at all.
+    torch.manual_seed(2)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -13,6 +13,7 @@ from isocompute_torch.failures import InputError
 from isocompute_torch.sampler_torch import TorchSampler
 from isocompute_torch.sampler_vllm import VLLMSampler
 from isocompute_torch.sampling import Sampler, Samples, log_distribution
+from isocompute_torch.vllm_engine import CPU_TOKENS_AT_ONCE
 
 if TYPE_CHECKING:
     from isocompute_torch.model import Policy
@@ -185,6 +186,15 @@ def test_one_seed_gives_one_batch_whatever_was_sampled_before(sampler: VLLMSampl
 def test_a_rollouts_tokens_do_not_depend_on_the_size_of_the_batch(sampler: VLLMSampler) -> None:
     together, alone = draw(sampler, 6), draw(sampler, 3, PROMPTS[:1])
     assert [response_of(together, row) for row in range(3)] == [response_of(alone, row) for row in range(3)]
+
+
+def test_more_prompts_than_fit_into_one_forward_pass_are_sampled_from_all_the_same(
+    policy: Policy, sampler: VLLMSampler
+) -> None:
+    prompts = [[2 + i % 10, 2 + i // 10 % 10, 2 + i // 100, 12, 3, 12, 4, 12, 13] for i in range(600)]
+    assert sum(len(prompt) for prompt in prompts) > CPU_TOKENS_AT_ONCE
+    samples = draw(sampler, 2, prompts, max_tokens=3)
+    assert largest_difference(policy, samples) < 1e-4
 
 
 def test_equal_prompts_get_rollouts_of_their_own(sampler: VLLMSampler) -> None:

@@ -49,7 +49,10 @@ def test_a_difference_within_the_noise_is_a_near_tie(make_runs: MakeRuns) -> Non
     outcome = loop(make_runs, gap=0.005, noise=0.015)
     assert tolerance(outcome.refitted) == pytest.approx(0.014, abs=0.004)
     text = "\n".join(describe_outcome(outcome))
-    assert text.count("near-tie between n = 4 and 64: within the noise of one evaluation (0.01") == 2
+    assert "near-tie between n = 4 and 64, within the noise of one evaluation (0.01" in text
+    # Where n = 64 was not measured its interval is wide: then the answer is that it is not settled.
+    assert "is ahead; not settled for n = " in text
+    assert "whose intervals overlap" in text
     assert "leads" not in text
 
 

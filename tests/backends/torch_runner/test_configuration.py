@@ -1,0 +1,63 @@
+"""What run.json means: schedules, seeds, and when two starts are one run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_torch.configuration import derive_seed, load_configuration
+
+
+def test_the_schedule_is_even_unless_it_is_logarithmic(prepared: Callable[..., Path]) -> None:
+    even = load_configuration(prepared(update_steps=25, evaluation={"every_steps": 10}))
+    assert sorted(even.evaluation_steps) == [0, 10, 20, 25]
+    log = load_configuration(prepared(update_steps=1000, options={"evaluations_per_decade": 3}))
+    assert sorted(log.evaluation_steps) == [0, 1, 2, 5, 10, 22, 46, 100, 215, 464, 1000]
+    assert sorted(load_configuration(prepared(update_steps=1)).evaluation_steps) == [0, 1]
+
+
+def test_checkpoints_are_about_twenty_unless_said_otherwise(prepared: Callable[..., Path]) -> None:
+    folder = prepared(update_steps=1000)
+    assert load_configuration(folder).save_every_steps == 2
+    document = json.loads((folder / "run.json").read_text())
+    del document["options"]["save_every_steps"]
+    (folder / "run.json").write_text(json.dumps(document))
+    assert load_configuration(folder).save_every_steps == 50
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"options": {"threads": 2, "merge_duplicates": False}}, True),
+        ({"output_dir": "elsewhere"}, True),
+        ({"seed": 1}, False),
+        ({"recipe": {"kl_coef": 0.1}}, False),
+        ({"options": {"probe_problems": 3}}, False),
+        ({"evaluation": {"samples": 8}}, False),
+    ],
+)
+def test_the_identity_is_that_of_the_results(prepared: Callable[..., Path], change: dict[str, Any], same: bool) -> None:
+    before = load_configuration(prepared()).identity()
+    assert (load_configuration(prepared(**change)).identity() == before) is same
+
+
+def test_every_purpose_and_step_has_a_seed_of_its_own() -> None:
+    seeds = {derive_seed(seed, purpose, step) for seed in range(3) for purpose in ("a", "b") for step in range(50)}
+    assert len(seeds) == 300
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert derive_seed(0, "rollouts", 1) == 3699509170653107421
+
+
+def test_reading_a_run_folder_loads_no_torch(prepared: Callable[..., Path]) -> None:
+    code = (
+        "import sys; from isocompute_torch.configuration import load_configuration; "
+        "from isocompute_torch.journal import read_journal; load_configuration(sys.argv[1]); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(prepared())], check=False).returncode == 0

@@ -1,0 +1,90 @@
+"""The journal holds whole lines, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_torch.journal import Journal, append_line, comparable, read_journal
+
+
+def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    journal = Journal(path, "r", 2)
+    journal.begin(resumed_step=None, group_size=4)
+    written = journal.append("step", step=1, rollouts=8, tokens=40, metrics={"loss": 0.1, "kl": math.nan})
+    journal.close()
+    assert written["metrics"] == {"loss": 0.1}, "what is not finite was not measured"
+    run, step = read_journal(path)
+    assert (run["kind"], run["group_size"], run["attempt"], run["step"]) == ("run", 4, 2, 0)
+    assert step == written
+    assert set(written) - set(comparable(written)) == {"attempt", "wall_seconds"}
+
+
+def test_a_new_attempt_keeps_what_its_checkpoint_has_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    first = Journal(path, "r", 1)
+    first.begin(resumed_step=None)
+    for step in range(4):
+        first.append("step", step=step, rollouts=step, tokens=0)
+    first.fail("no space", step=3, rollouts=3, tokens=0)
+    first.close()
+    second = Journal(path, "r", 2)
+    assert [r["kind"] for r in read_journal(path)][-1] == "end", "nothing is taken away before the attempt begins"
+    second.begin(resumed_step=2)
+    second.close()
+    assert [(r["kind"], r["step"], r["attempt"]) for r in read_journal(path)] == [
+        ("run", 0, 2),
+        ("step", 0, 1),
+        ("step", 1, 1),
+        ("step", 2, 1),
+    ]
+
+
+def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"schema_version": 1, "kind": "run"}\n{"schema_version": 1, "ki')
+    assert [record["kind"] for record in read_journal(path)] == ["run"]
+    assert read_journal(tmp_path / "absent.jsonl") == []
+
+
+@pytest.mark.parametrize("line", ["{not json}", "[1]", '{"kind": "step"}', '{"schema_version": 2, "kind": "step"}'])
+def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{line}\n{{"schema_version": 1, "kind": "run"}}\n')
+    with pytest.raises(RecordError, match=r"metrics\.jsonl:1"):
+        read_journal(path)
+
+
+def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
+    """The kernel writes what still fits; the half line must not stay."""
+    path = tmp_path / "lines"
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            append_line(descriptor, "a" * 79)
+            try:
+                append_line(descriptor, "b" * 79)
+            except OSError:
+                append_line(descriptor, "c" * 9)
+                status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert path.read_text() == "a" * 79 + "\n" + "c" * 9 + "\n"
+
+
+def test_a_full_device_is_an_error() -> None:
+    descriptor = os.open("/dev/full", os.O_WRONLY)
+    with pytest.raises(OSError, match="No space left"):
+        append_line(descriptor, json.dumps({}))
+    os.close(descriptor)

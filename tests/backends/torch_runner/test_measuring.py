@@ -1,0 +1,124 @@
+"""What a run reports: evaluation metrics, step metrics, and what the person in front of it sees."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from isocompute_sdk.specs.run import Evaluation
+from isocompute_torch.evaluate import evaluate, k_metrics
+from isocompute_torch.model import Policy
+from isocompute_torch.problems import Problem
+from isocompute_torch.progress import RunProgress
+from isocompute_torch.prompts import PromptSet
+from isocompute_torch.rewards import RewardFunction
+from isocompute_torch.sampler_torch import TorchSampler
+
+Start = Callable[..., tuple[int, str]]
+Records = Callable[..., list[dict[str, Any]]]
+
+
+def test_metrics_at_k_are_given_for_powers_of_two_up_to_all_samples() -> None:
+    rewards = np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, np.nan, 1.0]])
+    metrics = k_metrics(rewards)
+    assert set(metrics) == {f"{name}@{k}" for name in ("avg", "best", "worst") for k in (2, 4)}
+    assert metrics["avg@2"] == pytest.approx((0.25 + 1) / 2)
+    assert metrics["best@2"] == pytest.approx((0.5 + 1) / 2)
+    assert metrics["avg@4"] == pytest.approx(0.25), "a problem with a failed reward has no 4 samples"
+    assert set(k_metrics(np.array([[1.0]]))) == {"avg@1", "best@1", "worst@1"}
+
+
+def test_an_evaluation_counts_passes_per_problem(
+    policy: Callable[..., Policy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("reward.py").write_text(
+        "def reward(p, r, a):\n    return {'yes': 1, 'no': 0.2}.get(a) if a != 'x' else 1 / 0\n"
+    )
+    chosen = policy()
+    problems = [Problem(str(i), "1+1=", answer) for i, answer in enumerate(["yes", "no", "x"])]
+    prompts = PromptSet.encode(chosen.codec, problems, max_tokens=10, name="validation")
+    with RewardFunction("reward.py") as reward:
+        measured = evaluate(prompts, TorchSampler(chosen), reward, Evaluation(samples=4), max_tokens=3, seed=1)
+    assert measured.pass_counts == [4, 0, 0]
+    assert measured.sample_counts == [4, 4, 0]
+    assert measured.zero_pass_share == pytest.approx(2 / 3)
+    assert measured.metrics["avg@4"] == pytest.approx(0.6)
+    assert measured.scores.errors == 4
+
+
+def test_every_measure_of_a_run_is_in_its_journal(
+    prepared: Callable[..., Path], start: Start, records: Records
+) -> None:
+    Path("other.jsonl").write_text('{"prompt": "4+4=", "answer": "8"}\n')
+    folder = prepared(
+        recipe={"preset": "easy", "max_response_tokens": 4, "temperature": 1.0, "warmup_steps": 4},
+        options={"eval_sets": "other=other.jsonl", "probe_problems": 3},
+        update_steps=6,
+    )
+    assert start(folder)[0] == 0
+    (run,) = records(folder, "run")
+    assert (run["group_size"], run["problems_per_batch"], run["seed"], run["n_problems"]) == (4, 4, 0, 16)
+    evaluations = records(folder, "evaluation")
+    assert [(e["step"], e["eval_set"]) for e in evaluations] == [
+        (step, name) for step in (0, 3, 6) for name in ("validation", "other", "train_probe")
+    ]
+    assert [len(e["pass_counts"]) for e in evaluations[:3]] == [4, 1, 3]
+    assert all(
+        {"avg@4", "best@4", "worst@4", "response_length", "truncated_share"} <= set(e["metrics"]) for e in evaluations
+    )
+    steps = records(folder, "step")
+    assert [s["rollouts"] for s in steps] == [16 * i for i in range(1, 7)]
+    expected = {
+        *("train_reward", "entropy", "kl", "response_length", "truncated_share", "gradient_norm", "learning_rate"),
+        *("zero_variance_share", "reward_errors", "loss", "importance_weight_mean"),
+    }
+    assert all(expected <= set(s["metrics"]) for s in steps)
+    assert all({"sampling", "training", "sync", "reward"} <= set(s["seconds"]) for s in steps)
+    peak = run["learning_rate"]
+    assert [s["metrics"]["learning_rate"] / peak for s in steps] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+    tokens = [s["metrics"]["response_length"] * 16 for s in steps]
+    assert [s["tokens"] for s in steps] == pytest.approx(np.cumsum(tokens))
+    assert steps[0]["metrics"]["kl"] == pytest.approx(0, abs=1e-6)
+    assert records(folder)[-1]["status"] == "finished"
+
+
+def test_training_raises_the_reward(prepared: Callable[..., Path], start: Start, records: Records) -> None:
+    folder = prepared(group_size=16, problems_per_batch=8, update_steps=25, recipe={"learning_rate_anchor": 0.03})
+    assert start(folder)[0] == 0
+    first, *_, last = (e["metrics"]["avg@4"] for e in records(folder, "evaluation") if e["eval_set"] == "train_probe")
+    assert last > first + 0.3
+
+
+def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunProgress("r", 10, 4) as progress:
+        progress.step(5, 64, 0.25)
+        progress.step(6, 64, 0.5)
+        progress.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
+        progress.step(10, 64, 0.75)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["r: step 5/10", "r: step 6/10", "r: step 10/10"]
+    assert "reward 0.250" in lines[0]
+    assert "rollouts/s" in lines[0]
+    assert lines[0].endswith("left")
+    assert lines[1] == "r: step 6/10  validation: avg@4 0.500"
+
+
+def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        "isocompute_torch.progress.Console", lambda **_: Console(file=screen, force_terminal=True, width=120)
+    )
+    with RunProgress("r", 10, 0) as progress:
+        progress.step(5, 64, 0.25)
+        progress.note("a line that stays")
+    shown = screen.getvalue()
+    assert "5/10 steps" in shown
+    assert "reward 0.250" in shown
+    assert "a line that stays" in shown

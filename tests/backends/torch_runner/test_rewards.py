@@ -1,0 +1,158 @@
+"""A reward function can do anything; the run always gets one number or an account of why there is none."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_torch.failures import InputError, RunFailed
+from isocompute_torch.rewards import RewardFunction
+
+Make = Callable[..., RewardFunction]
+
+
+@pytest.fixture
+def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A reward function from source text, loaded in its own process."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(source: str, target: str = "reward.py", timeout_seconds: float = 5.0) -> RewardFunction:
+        Path(target.partition(":")[0]).write_text(source)
+        return RewardFunction(target, timeout_seconds=timeout_seconds)
+
+    return make
+
+
+CALLS = [("1+1=", str(i), {"value": i}) for i in range(6)]
+
+
+def test_it_is_called_with_prompt_response_and_answer_in_order(reward: Make) -> None:
+    source = (
+        "def reward(prompt, response, answer):\n    return len(prompt) * 100 + int(response) * 10 + answer['value']\n"
+    )
+    with reward(source) as function:
+        assert function.score(CALLS).rewards == [400 + 11 * i for i in range(6)]
+        assert function.score(CALLS[4:]).rewards == [444, 455]
+        assert function.score([]).rewards == []
+
+
+@pytest.mark.parametrize("target", ["reward.py:score", "grader.py:score", "grader:score", "package.grader:score"])
+def test_it_is_named_by_file_or_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    for file in ("reward.py", "grader.py", "package/grader.py"):
+        (tmp_path / file).write_text("def score(prompt, response, answer):\n    return 3\n")
+    with RewardFunction(target) as function:
+        assert function.score(CALLS[:1]).rewards == [3.0]
+
+
+def test_its_neighbours_are_importable_and_what_it_prints_does_no_harm(reward: Make, tmp_path: Path) -> None:
+    (tmp_path / "journal.py").write_text("VALUE = 0.25\n")
+    source = (
+        "import sys, journal\nprint('loading')\n"
+        "def reward(p, r, a):\n    print('x' * 100000)\n    sys.stdout.flush()\n    return journal.VALUE\n"
+    )
+    with reward(source) as function:
+        assert function.score(CALLS).rewards == [0.25] * 6
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise ValueError('no digits')", "ValueError: no digits (reward.py:3)"),
+        ("return None", "TypeError: the reward is None; accepted: a number"),
+        ("return float('nan')", "ValueError: the reward is nan; accepted: a finite number"),
+        ("return 'high'", "the reward is 'high'"),
+        ("import time; time.sleep(60)", "no result within 0.3 s"),
+        (
+            "\n        while True:\n            try:\n                1 / 0\n            except Exception:\n"
+            "                pass",
+            "0.3 s",
+        ),
+        ("import os; os._exit(3)", "ended its process (status 3)"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "ended its process (status -11)"),
+        (
+            "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); import time; time.sleep(60)",
+            "the process had to be stopped",
+        ),
+    ],
+)
+def test_a_call_that_fails_has_no_reward_and_the_others_keep_theirs(reward: Make, body: str, says: str) -> None:
+    source = f"def reward(prompt, response, answer):\n    if response in '24':\n        {body}\n    return 1.5\n"
+    with reward(source, timeout_seconds=0.3) as function:
+        scores = function.score(CALLS)
+        assert [math.isnan(value) for value in scores.rewards] == [False, False, True, False, True, False]
+        assert [value for value in scores.rewards if not math.isnan(value)] == [1.5] * 4
+        assert scores.errors == 2
+        assert any(says in message for message in scores.messages)
+        assert function.score(CALLS[:2]).rewards == [1.5, 1.5], "the next batch is not touched"
+
+
+def test_time_limits_do_not_add_up_over_calls(reward: Make) -> None:
+    with reward(
+        "import time\ndef reward(p, r, a):\n    time.sleep(0.15)\n    return 1\n", timeout_seconds=0.4
+    ) as function:
+        assert function.score(CALLS).errors == 0
+
+
+def test_random_rewards_repeat_with_the_seed(reward: Make) -> None:
+    with reward("import random\ndef reward(p, r, a):\n    return random.random()\n") as function:
+        first, other, again = (function.score(CALLS, seed=seed).rewards for seed in (1, 2, 1))
+        assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "says"),
+    [
+        ("reward.py", "def score(p, r, a):\n    return 1\n", "defines no function 'reward'; its functions are score"),
+        (
+            "reward.py",
+            "def reward(response, answer):\n    return 1\n",
+            "cannot be called with (prompt, response, answer)",
+        ),
+        ("reward.py", "import nowhere_to_be_found\n", "does not run: ModuleNotFoundError"),
+        ("reward.py", "def reward(:\n", "does not run: SyntaxError"),
+        ("reward.py", "import os\nos._exit(0)\n", "it ended, or took too long, while it was loaded"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_refused_at_the_start(
+    reward: Make, target: str, source: str, says: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        reward(source, target)
+    assert says in str(refused.value)
+
+
+def test_an_asynchronous_function_is_a_failure_not_a_number(reward: Make) -> None:
+    with reward("async def reward(p, r, a):\n    return 1\n") as function:
+        scores = function.score(CALLS)
+        assert scores.errors == 6
+        assert "asynchronous" in scores.messages[0]
+
+
+def test_too_many_failures_stop_the_run(reward: Make) -> None:
+    with reward("def reward(p, r, a):\n    return 1 / int(r)\n") as function:
+        scores = function.score(CALLS)
+        scores.check("step 3", stop_on_error=False)
+        with pytest.raises(RunFailed, match="step 3: the reward function failed for 1 of 6 rollouts"):
+            scores.check("step 3", stop_on_error=True)
+        with pytest.raises(RunFailed, match="ZeroDivisionError"):
+            function.score(CALLS[:3]).check("step 4", stop_on_error=False)
+
+
+def test_closing_ends_the_process(reward: Make) -> None:
+    with reward("import os\ndef reward(p, r, a):\n    return os.getpid()\n") as function:
+        pid = int(function.score(CALLS[:1]).rewards[0])
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"process {pid} is still there")

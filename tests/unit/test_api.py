@@ -1,0 +1,328 @@
+"""`fit`, `refit` and the published laws as a caller sees them: reproducible, and strict about what is pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import FitError, Fits, FitsSet, RecordError, RunSet
+
+Make = Callable[..., RunSet]
+LEVELS = [(8, 32), (64, 32), (512, 32)]
+COMPUTE = np.geomspace(2e4, 4e6, 16)
+
+
+def reward(n: int, bp: int, c: float) -> float:
+    """A fixed noise, different for every point."""
+    noise = 0.004 * np.sin(1000 * np.log(c) * np.log2(n))
+    plateau, tau = {8: (0.58, 1e5), 64: (0.65, 4e5), 512: (0.74, 2e6)}[n]
+    return float(plateau - (plateau - 0.4) * np.exp(-c / tau) + noise)
+
+
+@pytest.fixture(scope="module")
+def runs(make_runs: Make) -> RunSet:
+    return make_runs(reward, LEVELS, COMPUTE)
+
+
+@pytest.fixture(scope="module")
+def reference(runs: RunSet) -> Fits:
+    return iso.fit(runs, draws=30)
+
+
+def wide(runs: RunSet, **columns: Any) -> dict[str, Any]:
+    frame = runs.to_polars()
+    base = {
+        "n": frame["group_size"].to_list(),
+        "bp": frame["problems_per_batch"].to_list(),
+        "C": frame["rollouts"].to_list(),
+        "avg@4": frame["value"].to_list(),
+    }
+    return base | columns
+
+
+def test_the_same_input_gives_the_same_bits(runs: RunSet, reference: Fits) -> None:
+    assert iso.fit(runs, draws=30) == reference
+    assert iso.fit(runs, draws=30, rng=0) != reference  # the seed is among the options...
+    assert iso.fit(runs, draws=30, rng=0).law_draws["group_size"].tobytes() == (
+        reference.law_draws["group_size"].tobytes()  # ...but 0 is the fixed one.
+    )
+
+
+def test_seeds_and_generators_agree_and_other_seeds_differ(runs: RunSet) -> None:
+    def bits(rng: Any) -> bytes:
+        fits = iso.fit(runs, draws=30, rng=rng)
+        return b"".join(drawn.tobytes() for drawn in fits.curve_draws.values())
+
+    assert bits(7) == bits(np.random.default_rng(7)) == bits(np.int64(7))
+    assert bits(7) != bits(8)
+    generator = np.random.default_rng(7)
+    assert bits(generator) != bits(generator)
+
+
+def test_only_the_intervals_depend_on_the_seed(runs: RunSet) -> None:
+    a, b = (iso.fit(runs, draws=30, rng=seed) for seed in (1, 2))
+    assert a.law() == b.law()
+    assert a.curves == b.curves
+    assert a.handovers() == b.handovers()
+    assert a.predict(1e6, 64).mean == b.predict(1e6, 64).mean
+    assert a.predict(1e6, 64).low != b.predict(1e6, 64).low
+
+
+def test_fitting_does_not_touch_the_global_generator(runs: RunSet) -> None:
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].tobytes()  # type: ignore[index]  # noqa: NPY002
+    iso.fit(runs, draws=5)
+    assert np.random.get_state()[1].tobytes() == before  # type: ignore[index]  # noqa: NPY002
+
+
+def test_the_order_of_rows_does_not_matter(runs: RunSet, reference: Fits) -> None:
+    table = wide(runs)
+    order = np.random.default_rng(0).permutation(len(table["n"]))
+    shuffled = RunSet.from_columns({name: [column[i] for i in order] for name, column in table.items()})
+    fits = iso.fit(shuffled, draws=30)
+    assert fits.curves == reference.curves
+    assert fits.law() == reference.law()
+
+
+@pytest.mark.parametrize("options", [{}, {"rng": 5}, {"points": "all", "curve": "logistic", "bin_width": 0.01}])
+def test_refitting_equals_fitting_on_all_runs(make_runs: Make, tmp_path: Path, options: dict[str, Any]) -> None:
+    first = make_runs(reward, LEVELS[:2], COMPUTE)
+    more = make_runs(reward, LEVELS[2:], COMPUTE)
+    everything = iso.fit(first.concat(more), draws=20, **options)
+    part = iso.fit(first, draws=20, **options)
+    assert part.refit(more) == everything
+    assert iso.refit(part, more) == everything
+    loaded = Fits.load(part.save(tmp_path / "part.json"))
+    assert loaded.refit(more) == everything
+
+
+def test_refitting_continues_runs_and_can_change_options(make_runs: Make) -> None:
+    early, late = make_runs(reward, LEVELS, COMPUTE[:8]), make_runs(reward, LEVELS, COMPUTE[8:])
+    fits = iso.fit(early, draws=10).refit(late)
+    assert fits == iso.fit(make_runs(reward, LEVELS, COMPUTE), draws=10)
+    assert iso.fit(early, draws=10).refit(late, draws=0).curve_draws == {}
+
+
+def test_laws_and_plans_hold_no_runs_to_refit(runs: RunSet, reference: Fits) -> None:
+    with pytest.raises(FitError, match="guru-math-easy\\) hold no runs to add to"):
+        iso.published("qwen2.5-7b-instruct/guru-math-easy").refit(runs)
+    plan = iso.Planner(reference).allocate("1M")
+    assert plan.to_dict()["fits"]["runs"] is None
+
+
+def test_a_list_of_metrics_gives_each_as_if_fitted_alone(runs: RunSet) -> None:
+    table = wide(runs)
+    both = RunSet.from_columns(table | {"best@4": [min(1.0, v + 0.1) for v in table["avg@4"]]})
+    fits = iso.fit(both, ["best@4", "avg@4"], draws=15, rng=4)
+    assert isinstance(fits, FitsSet)
+    assert list(fits) == ["best@4", "avg@4"]
+    for metric in fits:
+        assert fits[metric] == iso.fit(both, metric, draws=15, rng=4)
+        assert fits[metric].metric == metric
+    assert fits == FitsSet(dict(fits))
+
+
+def test_bounds_are_checked_for_the_metric_that_is_fitted_and_for_no_other(runs: RunSet) -> None:
+    table = wide(runs)
+    both = RunSet.from_columns(table | {"entropy": [3.0 + v for v in table["avg@4"]]})
+    assert iso.fit(both, "avg@4", draws=0).metric == "avg@4"
+    with pytest.raises(FitError, match=r"entropy = 3\.\d+ lies outside bounds = \(0\.0, 1\.0\) \(16 value\(s\) do\)"):
+        iso.fit(both, "entropy")
+    assert iso.fit(both, "entropy", bounds=(0, 5), draws=0).bounds == (0, 5)
+
+
+def test_the_run_and_the_compute_of_an_outlier_are_named(make_runs: Make) -> None:
+    runs = make_runs(lambda n, bp, c: 1.2 if (n, c) == (64, COMPUTE[3]) else 0.5, LEVELS, COMPUTE)
+    with pytest.raises(FitError, match=r"run 'n64-bp32-seed0', C = 57,\d\d\d.*: avg@4 = 1.2 lies outside"):
+        iso.fit(runs)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_rewards_on_the_bounds_are_inside(make_runs: Make, value: float) -> None:
+    runs = make_runs(lambda n, bp, c: value if c > 1e6 else 0.5, LEVELS, COMPUTE)
+    fits = iso.fit(runs, points="all", draws=10)
+    for part in fits.predict(np.geomspace(1, 1e12, 60), 64):
+        assert np.all((part >= 0) & (part <= 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "surface"}, "method = 'surface'; accepted: 'paper'"),
+        ({"draws": -1}, "draws = -1; accepted: a whole number, 0 or more"),
+        ({"draws": 20.0}, "draws = 20.0; accepted: a whole number"),
+        ({"draws": True}, "draws = True; accepted"),
+        ({"rng": -1}, "rng = -1; accepted: a whole number, 0 or more, or a numpy Generator"),
+        ({"rng": "seed"}, "rng = 'seed'; accepted"),
+        ({"bounds": (1, 0)}, r"bounds = \(1, 0\); accepted: \(lowest, highest\) value of the metric"),
+        ({"bounds": (0, float("inf"))}, "bounds = .*finite and increasing"),
+        ({"bounds": (0, 1, 2)}, r"bounds = \(0, 1, 2\); accepted"),
+        ({"bounds": None}, "bounds = None; accepted"),
+        ({"points": "best"}, "points = 'best'; accepted: 'records', 'all'"),
+        ({"bin_width": 0}, "bin_width = 0; accepted: a share of the metric's range, 0 < width <= 1"),
+        ({"bin_width": 1.5}, "bin_width = 1.5; accepted"),
+        ({"bin_width": float("nan")}, "bin_width = nan; accepted"),
+        ({"bin_width": "small"}, "bin_width = 'small'; accepted"),
+        ({"curve": "sigmoid"}, "unknown curve 'sigmoid'; accepted: auto, saturating_exponential, logistic, hill"),
+        ({"curve": "hill"}, "curve 'hill' needs the reward at step 0"),
+        ({"compute": "flops"}, "compute = 'flops'; accepted: rollouts, tokens"),
+        ({"compute": "tokens"}, "run 'n8-bp32-seed0' has no tokens"),
+        ({"max_rollouts_per_batch": 0}, "max_rollouts_per_batch = 0; accepted: a whole number, 1 or more"),
+        ({"max_rollouts_per_batch": "64k"}, "max_rollouts_per_batch = '64k'; accepted"),
+        ({"rollouts_per_batch": 2.5}, "rollouts_per_batch = 2.5; accepted"),
+        ({"smooth": True}, r"unknown option\(s\) smooth; accepted: bin_width, compute, curve, max_rollouts_per_batch"),
+        ({"metric": []}, "metric is an empty list"),
+        ({"pool": ("lr",)}, "pool names lr; accepted: model, train_data, algorithm, learning_rate"),
+    ],
+)
+def test_bad_arguments_are_refused_with_what_is_accepted(runs: RunSet, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(FitError, match=message):
+        iso.fit(runs, **arguments)
+
+
+def test_a_metric_or_evaluation_set_that_is_not_there_is_refused(runs: RunSet) -> None:
+    with pytest.raises(RecordError, match="received 'best@4'; accepted: avg@4"):
+        iso.fit(runs, "best@4")
+    with pytest.raises(RecordError, match="received 'aime24'; accepted: validation"):
+        iso.fit(runs, eval_set="aime24")
+
+
+def test_one_of_several_evaluation_sets_must_be_named(runs: RunSet, make_runs: Make) -> None:
+    other = make_runs(lambda *a: reward(*a) / 2, LEVELS, COMPUTE, eval_set="aime24")
+    both = runs.concat(other)
+    with pytest.raises(RecordError, match="several evaluation sets: aime24, validation"):
+        iso.fit(both)
+    half = iso.fit(both, eval_set="aime24", draws=0)
+    assert half.eval_set == "aime24"
+    assert half.curves == iso.fit(other, draws=0).curves
+    assert half.refit(_level_32(make_runs)).group_sizes == (8, 32, 64, 512)
+
+
+def _level_32(make_runs: Make) -> RunSet:
+    return make_runs(lambda n, bp, c: reward(8, bp, c) / 2 + 0.01, [(32, 32)], COMPUTE, eval_set="aime24")
+
+
+def test_one_group_size_cannot_show_the_best(make_runs: Make) -> None:
+    for levels in ([(8, 32)], [(8, 32), (8, 64)]):
+        with pytest.raises(FitError, match=r"1 group size\(s\) with two or more evaluations of 'avg@4'") as caught:
+            iso.fit(make_runs(reward, levels, COMPUTE))
+        assert caught.value.hint is not None
+        assert "at least two group sizes" in caught.value.hint
+
+
+FIELDS = {
+    "model": ("a", "b"),
+    "train_data": ("easy", "hard"),
+    "algorithm": ("grpo", "ppo"),
+    "learning_rate": (1e-6, 2e-6),
+    "kl_coef": (0.0, 1e-3),
+    "entropy_coef": (0.0, 1e-3),
+    "updates_per_batch": (1, 2),
+    "max_tokens": (4096, 8192),
+    "eval_temperature": (0.6, 1.0),
+    "eval_samples": (4, 16),
+    "n_problems": (500, 6000),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_runs_that_differ_in_context_are_pooled_only_when_told(make_runs: Make, field: str) -> None:
+    one, other = FIELDS[field]
+    mixed = make_runs(reward, LEVELS[:2], COMPUTE, **{field: one}).concat(
+        make_runs(reward, LEVELS[2:], COMPUTE, **{field: other})
+    )
+    with pytest.raises(FitError, match=f"these runs differ in {field} .*{other!r}") as caught:
+        iso.fit(mixed)
+    assert caught.value.hint is not None
+    assert f"pool=('{field}',)" in caught.value.hint
+    pooled = iso.fit(mixed, pool=(field,), draws=0)
+    assert pooled.group_sizes == (8, 64, 512)
+    (note,) = [n for n in pooled.notes if n.code == "group-size-confounded"]
+    assert note.data["field"] == field
+    assert iso.fit(mixed, pool=field, draws=0) == pooled
+
+
+def test_runs_of_another_metric_or_evaluation_set_do_not_have_to_agree(runs: RunSet, make_runs: Make) -> None:
+    other = make_runs(lambda *_: 0.5, [(16, 32)], COMPUTE, "entropy", model="b")
+    fits = iso.fit(runs.concat(other), draws=0)
+    assert fits.group_sizes == (8, 64, 512)
+    assert fits.model is None
+
+
+def test_unknown_context_pools_with_unknown_only(runs: RunSet, make_runs: Make) -> None:
+    assert "group-size-confounded" not in {note.code for note in iso.fit(runs, draws=0).notes}
+    known = make_runs(lambda *a: reward(8, *a[1:]), [(16, 32)], COMPUTE, model="a")
+    with pytest.raises(FitError, match=r"these runs differ in model \(model: 'a', None\)"):
+        iso.fit(runs.concat(known))
+
+
+def test_a_field_that_varies_within_every_group_size_is_not_confounded(make_runs: Make) -> None:
+    both = make_runs(reward, LEVELS, COMPUTE, seed=0, learning_rate=1e-6).concat(
+        make_runs(reward, LEVELS, COMPUTE, seed=1, learning_rate=2e-6)
+    )
+    fits = iso.fit(both, pool=("learning_rate",), draws=0)
+    assert "group-size-confounded" not in {note.code for note in fits.notes}
+
+
+def test_the_context_that_all_runs_share_travels_with_the_fits(make_runs: Make) -> None:
+    runs = make_runs(reward, LEVELS, COMPUTE, model="Qwen/Qwen3-4B-Instruct", n_problems=6000)
+    fits = iso.fit(runs, draws=0)
+    assert (fits.model, fits.n_problems) == ("Qwen/Qwen3-4B-Instruct", 6000)
+    plan = iso.Planner(fits).allocate("1M")
+    assert plan.model == "Qwen/Qwen3-4B-Instruct"
+    assert plan.epochs == plan.update_steps * plan.problems_per_batch / 6000
+
+
+def test_numpy_scalars_are_as_good_as_python_numbers(runs: RunSet, tmp_path: Path) -> None:
+    fits = iso.fit(
+        runs,
+        draws=np.int64(10),
+        rng=np.int32(3),
+        bounds=np.array([0.0, 1.0]),
+        bin_width=np.float64(0.01),
+        max_rollouts_per_batch=np.int64(65_536),
+    )
+    assert fits == iso.fit(runs, draws=10, rng=3, bin_width=0.01, max_rollouts_per_batch=65_536)
+    assert Fits.load(fits.save(tmp_path / "fits.json")) == fits
+
+
+def test_an_empty_table_is_refused() -> None:
+    with pytest.raises(RecordError):
+        RunSet.from_columns({"n": [], "bp": [], "C": [], "avg@4": []})
+
+
+def test_fractional_steps_from_digitised_compute_are_fitted(make_runs: Make) -> None:
+    runs = make_runs(reward, LEVELS, COMPUTE + 0.123)
+    assert any(step % 1 for step in runs.to_polars()["step"])
+    assert iso.fit(runs, draws=0).law() is not None
+
+
+def test_launch_scripts_need_a_model_and_take_the_plans(make_runs: Make, reference: Fits) -> None:
+    plan = iso.Planner(reference).allocate("1M")
+    with pytest.raises(iso.PlanError, match="the plan names no model"):
+        plan.launch_script()
+    named = iso.Planner(iso.fit(make_runs(reward, LEVELS, COMPUTE, model="Qwen/Qwen3-4B"), draws=0)).allocate("1M")
+    assert "Qwen/Qwen3-4B" in named.launch_script(reward="reward.py")
+    assert "other/model" in named.launch_script(model="other/model")
+
+
+def test_a_plan_becomes_a_run_with_the_same_numbers(reference: Fits) -> None:
+    from isocompute_sdk.api import run_spec
+
+    plan = iso.Planner(reference, iso.Hardware(gpus=8)).allocate("1M", n_problems=6000)
+    run = run_spec(plan, model="m", train_data="a.jsonl", eval_data="b.jsonl", reward="r.py", output_dir="out", seed=3)
+    assert (run.group_size, run.problems_per_batch, run.update_steps) == (
+        plan.group_size,
+        plan.problems_per_batch,
+        plan.update_steps,
+    )
+    assert run.rollouts == plan.rollouts
+    assert run.learning_rate == plan.learning_rate
+    assert (run.seed, run.output_dir, run.data.n_problems) == (3, "out", 6000)
+    assert run.recipe == plan.recipe
+    assert run.hardware == plan.hardware
