@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from isocompute_torch.failures import InputError
+from isocompute_torch.lean import MASKED, LayerWeights, LeanCache, lean_model
 from isocompute_torch.text import TextCodec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 HEAD_TOLERANCE = 1e-3
 """Largest difference between the model's logits and those of its head on its hidden states, relative to the logits."""
+
+
+class KVCache(Protocol):
+    """Keys and values of what a model has read, one row per sequence."""
+
+    def batch_select_indices(self, indices: Tensor, /) -> None:
+        """Make row i a copy of what was row indices[i]."""
+        ...
 
 
 class Policy:
@@ -29,6 +40,8 @@ class Policy:
         self.codec = codec
         self._call = cast("Any", model)
         self._backbone, self._head = _split(model)
+        self._lean = None if self._backbone is None else lean_model(model, self._backbone, cast("Any", self._head))
+        self._weights: list[LayerWeights] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -53,30 +66,69 @@ class Policy:
     def hidden_states(
         self, input_ids_SL: Tensor, attention_mask: Tensor | None = None, position_ids_SL: Tensor | None = None
     ) -> Tensor:
-        """Last hidden state per token, shape (S, L, width); the logits themselves without `has_hidden_states`."""
+        """What `logits` takes, per token, shape (S, L, width): hidden states, or already the logits.
+
+        Args:
+            input_ids_SL: token ids.
+            attention_mask: additive mask of shape (S, 1, L, L); None for plain causal attention.
+            position_ids_SL: positions; None where they count up from 0.
+        """
+        if self._lean is not None:
+            return self._lean.hidden_states(input_ids_SL, attention_mask, position_ids_SL)
         arguments = _given(attention_mask=attention_mask, position_ids=position_ids_SL)
         if self._backbone is None:
             return self._call(input_ids=input_ids_SL, use_cache=False, **arguments).logits
         return self._backbone(input_ids=input_ids_SL, use_cache=False, **arguments).last_hidden_state
 
     def logits(self, hidden_KD: Tensor) -> Tensor:
-        """Logits of hidden states, at least float32, shape (K, V)."""
+        """Logits of what `hidden_states` returned, at least float32, shape (K, V)."""
+        if self._lean is not None:
+            hidden_KD = self._lean.last_norm(hidden_KD)
         return at_least_float32(hidden_KD if self._head is None else self._head(hidden_KD))
+
+    @contextmanager
+    def decoding(self) -> Generator[None]:
+        """While the weights stay as they are: what is derived from them is computed once."""
+        self._weights = None if self._lean is None else self._lean.weights()
+        try:
+            yield
+        finally:
+            self._weights = None
+
+    def new_cache(self) -> KVCache:
+        """An empty KV cache for `next_logits`."""
+        if self._lean is not None:
+            return self._lean.new_cache()
+        import transformers
+
+        return transformers.DynamicCache(config=self._call.config)
 
     def next_logits(
         self,
         input_ids_KL: Tensor,
-        cache: object,
-        attention_mask: Tensor | None = None,
+        cache: KVCache,
+        seen_KL: Tensor | None = None,
         position_ids_KL: Tensor | None = None,
     ) -> Tensor:
-        """Logits after the last token of each row, at least float32, shape (K, V); extends the KV cache."""
-        arguments = _given(attention_mask=attention_mask, position_ids=position_ids_KL)
+        """Logits after the last token of each row, at least float32, shape (K, V); extends the cache.
+
+        Args:
+            input_ids_KL: the next tokens of each row.
+            cache: what was read before.
+            seen_KL: 1 for tokens, 0 for padding, over all tokens so far; None where there is no padding.
+            position_ids_KL: positions; None where they go on from those in the cache.
+        """
+        if self._lean is not None:
+            mask = None if seen_KL is None else additive_mask(seen_KL, input_ids_KL.shape[1], self.dtype)
+            hidden_KLD = self._lean.hidden_states(
+                input_ids_KL, mask, position_ids_KL, weights=self._weights, cache=cast("LeanCache", cache)
+            )
+            return self.logits(hidden_KLD[:, -1])
+        arguments = _given(attention_mask=seen_KL, position_ids=position_ids_KL)
+        arguments |= {"past_key_values": cache, "use_cache": True}
         if self._backbone is None:
-            output = self._call(input_ids=input_ids_KL, past_key_values=cache, use_cache=True, **arguments)
-            return at_least_float32(output.logits[:, -1])
-        output = self._backbone(input_ids=input_ids_KL, past_key_values=cache, use_cache=True, **arguments)
-        return self.logits(output.last_hidden_state[:, -1])
+            return at_least_float32(self._call(input_ids=input_ids_KL, **arguments).logits[:, -1])
+        return self.logits(self._backbone(input_ids=input_ids_KL, **arguments).last_hidden_state[:, -1])
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer in Hugging Face's form."""
@@ -185,6 +237,20 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
     return model.to(device).eval()
 
 
+def additive_mask(seen_KL: Tensor, new: int, dtype: torch.dtype) -> Tensor:
+    """Mask added to attention scores, shape (K, 1, new, L): a token sees itself and earlier tokens that are there.
+
+    Args:
+        seen_KL: 1 for tokens, 0 for padding, over all L tokens so far.
+        new: the last `new` of them ask.
+        dtype: number format of the scores.
+    """
+    length = seen_KL.shape[1]
+    order_L = torch.arange(length, device=seen_KL.device)
+    visible = (order_L <= order_L[length - new :, None]) & (seen_KL[:, None, None, :] > 0)
+    return torch.zeros(visible.shape, dtype=dtype, device=seen_KL.device).masked_fill_(~visible, MASKED)
+
+
 def at_least_float32(tensor: Tensor) -> Tensor:
     """`tensor` in float32, or in float64 where it is that already."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
@@ -250,7 +316,7 @@ def _split(model: nn.Module) -> tuple[Any, nn.Module | None]:
     return (backbone, head) if same else (None, None)
 
 
-def _given(**arguments: Tensor | None) -> dict[str, Tensor]:
+def _given(**arguments: Tensor | None) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 

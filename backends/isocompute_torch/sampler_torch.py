@@ -68,15 +68,16 @@ class TorchSampler:
         logprob_RT = torch.zeros(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
         length_R = torch.zeros(rollouts, dtype=torch.long, device=device)
         truncated_R = torch.ones(rollouts, dtype=torch.bool, device=device)
-        for chunk in self._chunks(prompts, n, max_tokens):
-            rows_C = torch.tensor(chunk.rows, device=device)
-            decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, self.merge)
-            for t, row_A, token_A, logprob_A, ended_A in decoder.run(temperature, top_p, max_tokens, generator):
-                where_A = rows_C[row_A]
-                response_RT[where_A, t] = token_A
-                logprob_RT[where_A, t] = logprob_A
-                length_R[where_A] = t + 1
-                truncated_R[where_A] = ~ended_A
+        with self.policy.decoding():
+            for chunk in self._chunks(prompts, n, max_tokens):
+                rows_C = torch.tensor(chunk.rows, device=device)
+                decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, self.merge)
+                for t, row_A, token_A, logprob_A, ended_A in decoder.run(temperature, top_p, max_tokens, generator):
+                    where_A = rows_C[row_A]
+                    response_RT[where_A, t] = token_A
+                    logprob_RT[where_A, t] = logprob_A
+                    length_R[where_A] = t + 1
+                    truncated_R[where_A] = ~ended_A
         longest = int(length_R.max())
         check_finite(logprob_RT)
         mask_RT = torch.arange(longest, device=device) < length_R.unsqueeze(-1)
@@ -126,12 +127,10 @@ class _Decoder:
     """One chunk on its way: which live rollout reads which row of the cache."""
 
     def __init__(self, policy: Policy, prompts: list[list[int]], counts: list[int], merge: bool) -> None:
-        import transformers
-
         self.policy = policy
         self.merge = merge
         self.device = policy.device
-        self.cache: Any = transformers.DynamicCache(config=cast("Any", policy.model).config)
+        self.cache = policy.new_cache()
         longest = max(len(prompt) for prompt in prompts)
         padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
         self.input_ids_KL = torch.tensor(padded, device=self.device)

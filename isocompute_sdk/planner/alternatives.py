@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from isocompute_sdk.planner.candidates import Candidate, Rejection
+from isocompute_sdk.planner.candidates import Candidate, Rejection, ends_batch
 from isocompute_sdk.planner.plan import Alternative
 from isocompute_sdk.planner.question import TIE, Question
 
@@ -55,12 +55,25 @@ def _alternative(kind: str, c: Candidate, reward: float | None, loss: float | No
 
 
 def binding(question: Question, chosen: Candidate, rejections: Sequence[Rejection]) -> tuple[str, ...]:
-    """Constraints that kept a better n out, then what ends M."""
-    distance = question.preference.distance
-    better = [r for r in rejections if distance(r.group_size, chosen) < distance(chosen.group_size, chosen) - 1e-9]
-    found = [min(better, key=lambda r: distance(r.group_size, chosen)).constraint] if better else []
+    """Constraints that kept a better n or a larger batch out, then what ends M."""
+    preference, fixed, limits = question.preference, question.limits.fixed, question.limits
+    found = [r.constraint for r in [_best_rejected(question, chosen, rejections)] if r is not None]
+    if fixed.update_steps is not None and fixed.problems_per_batch is None and fixed.rollouts_per_batch is None:
+        found.append(ends_batch(chosen.group_size, chosen.problems_per_batch, fixed.update_steps, limits))
     if question.fits.method != "prior":
-        wanted = float(question.fits.law(question.preference.law).predict(question.preference.value(chosen)))
+        wanted = float(question.fits.law(preference.law).predict(preference.value(chosen)))
         if wanted > question.largest * 2**0.5:
             found.append("group_size_grid")
-    return (*found, chosen.ends_by)
+    return (*dict.fromkeys(found), chosen.ends_by)
+
+
+def _best_rejected(question: Question, chosen: Candidate, rejections: Sequence[Rejection]) -> Rejection | None:
+    """The group size that would have been preferred most, had it been possible."""
+    fixed, preference = question.limits.fixed, question.preference
+    if fixed.problems_per_batch is not None and fixed.update_steps is not None:
+        useful = question.fits.law(preference.law).saturation * 2**0.5
+        larger = [r for r in rejections if chosen.group_size < r.group_size <= useful]
+        return max(larger, key=lambda r: r.group_size, default=None)
+    reach = preference.distance(chosen.group_size, chosen) - 1e-9
+    better = [r for r in rejections if preference.distance(r.group_size, chosen) < reach]
+    return min(better, key=lambda r: preference.distance(r.group_size, chosen), default=None)

@@ -137,6 +137,15 @@ def _largest_problems(n: int, steps: int, limits: Limits) -> int:
     return low
 
 
+def ends_batch(n: int, problems: int, steps: int, limits: Limits) -> str:
+    """What keeps B_p from growing where M is fixed: `max_rollouts_per_batch`, `deadline` or `budget`."""
+    larger = n * (problems + _unit_problems(n, limits.hardware))
+    limit = limits.hardware.max_rollouts_per_batch
+    if limit is not None and larger > limit:
+        return "max_rollouts_per_batch"
+    return "budget" if limits.pricing.in_time(larger, steps) else "deadline"
+
+
 def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | None:
     batch, limit = n * problems, limits.hardware.max_rollouts_per_batch
     refusal = limits.hardware.refusal(batch)

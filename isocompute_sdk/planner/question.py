@@ -82,7 +82,7 @@ def worthwhile(
         return 0.0 if reward is None else full - reward
 
     low, high = question.limits.min_update_steps, chosen.update_steps
-    if gain(high // 2) >= tolerance or high // 2 < low:
+    if high // 2 < low or gain(high // 2) >= tolerance:
         return chosen, []
     while high - low > 1:
         middle = (low + high) // 2
@@ -142,4 +142,4 @@ def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
 def _rounded_up(amount: float, unit: str) -> str:
     """Never less than the amount: who copies the number gets a plan."""
     digits = 0 if unit in ("rollouts", "tokens") else 4
-    return f"{math.ceil(amount * 10**digits) / 10**digits:,.{digits}f} {unit.replace('_', '-')}"
+    return f"{math.ceil(amount * 10**digits) / 10**digits:.{digits}f} {unit.replace('_', '-')}"

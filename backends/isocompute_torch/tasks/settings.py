@@ -17,7 +17,7 @@ HEAD_SIZE = 32
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Size of the model. The default has 100,544 parameters."""
+    """Size of the model. The default has 100,160 parameters."""
 
     hidden_size: int = 64
     """Width; a multiple of 32, the size of an attention head."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
 from isocompute_torch.tasks.families import MAX_RESPONSE_TOKENS, SIGNS, Problem
 from isocompute_torch.tasks.settings import ModelShape
@@ -41,8 +41,11 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(shape: ModelShape, seed: int) -> PreTrainedModel:
-    """A Qwen2 model with random weights in float32; the global random state stays as it was."""
-    config = Qwen2Config(
+    """A Llama model with random weights in float32; the global random state stays as it was.
+
+    Not Qwen2: for that kind `AutoTokenizer` puts a byte-level tokenizer with a token more in place of the saved one.
+    """
+    config = LlamaConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=shape.hidden_size,
         intermediate_size=shape.feed_forward,
@@ -88,18 +91,16 @@ class EncodedProblems:
 def encode(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerFast) -> EncodedProblems:
     """Encode problems for teacher forcing.
 
-    Padding needs no attention mask: it stands right of everything that is read.
+    Padding needs no attention mask: it stands right of everything that is read. A character is a token, so lengths of
+    texts are lengths in tokens.
     """
-    prompts: list[list[int]] = tokenizer([problem.prompt for problem in problems])["input_ids"]
-    answers: list[list[int]] = tokenizer([problem.answer + EOS for problem in problems])["input_ids"]
-    rows = list(zip(prompts, answers, strict=True))
-    width = max(len(prompt) + len(answer) for prompt, answer in rows)
-    ids_PT = torch.full((len(rows), width), VOCABULARY[PAD], dtype=torch.long)
-    answer_PT = torch.zeros((len(rows), width), dtype=torch.bool)
-    for row, (prompt, answer) in enumerate(rows):
-        end = len(prompt) + len(answer)
-        ids_PT[row, :end] = torch.tensor(prompt + answer)
-        answer_PT[row, len(prompt) : end] = True
+    ids: list[list[int]] = tokenizer([problem.prompt + problem.answer + EOS for problem in problems])["input_ids"]
+    width = max(map(len, ids))
+    ids_PT = torch.tensor([row + [VOCABULARY[PAD]] * (width - len(row)) for row in ids])
+    starts_P = torch.tensor([len(problem.prompt) for problem in problems])
+    ends_P = torch.tensor([len(row) for row in ids])
+    columns_T = torch.arange(width)
+    answer_PT = (columns_T >= starts_P[:, None]) & (columns_T < ends_P[:, None])
     return EncodedProblems(ids_PT, answer_PT)
 
 

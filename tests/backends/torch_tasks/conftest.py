@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from isocompute_torch.tasks import PreparedTask, TaskSettings, WarmUp, prepare
+from isocompute_torch.tasks import ModelShape, PreparedTask, TaskSettings, WarmUp, prepare
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +27,9 @@ def easy_task(tmp_path_factory: pytest.TempPathFactory) -> PreparedTask:
 
 
 def hasty(**changes: Any) -> TaskSettings:
-    """A hard set from a model that saw four batches: the shortest way to a whole task."""
-    quick = WarmUp(pass_rate=0.0, max_steps=4, check_every=4)
-    return TaskSettings(**{"kind": "hard", "warm_up": quick, **changes})
+    """A hard set from a model of one layer that saw four batches: the shortest way to a whole task."""
+    small, quick = ModelShape(32, 1, 16), WarmUp(pass_rate=0.0, max_steps=4, check_every=4)
+    return TaskSettings(**{"kind": "hard", "shape": small, "warm_up": quick, **changes})
 
 
 def contents(folder: Path) -> dict[str, bytes]:

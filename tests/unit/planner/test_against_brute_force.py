@@ -95,21 +95,23 @@ def cases(draw: st.DrawFn) -> Case:
         usd_per_gpu_hour=draw(st.floats(0.5, 8)),
     )
     machine = Hardware(
-        max_rollouts_per_batch=draw(st.one_of(st.none(), st.integers(256, 65_536))),
-        gpus=draw(st.one_of(st.integers(1, 24), st.lists(st.integers(1, 12), min_size=2, max_size=3, unique=True))),
-        divisible_by=draw(st.one_of(st.none(), st.none(), st.integers(1, 100))),
+        max_rollouts_per_batch=draw(st.one_of(st.none(), st.none(), st.integers(512, 65_536))),
+        gpus=draw(st.one_of(st.sampled_from([1, 4, 8, 16]), st.integers(1, 24), st.just((4, 6)))),
+        divisible_by=draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 100))),
     )
     preset = draw(st.sampled_from(["easy", "hard", "mixture"]))
     recipe = Recipe.preset(preset, warmup_steps=draw(st.sampled_from([0, 3, 10, 40])))
-    setting = draw(st.sampled_from(["free", "bp", "m", "b", "b and m", "bp and m", "bp and b"]))
+    setting = draw(st.sampled_from(["free", "free", "bp", "m", "m", "b", "b and m", "bp and m", "bp and b"]))
     fixed: dict[str, int] = {}
     if "bp" in setting:
-        fixed["problems_per_batch"] = draw(st.integers(1, 512))
+        fixed["problems_per_batch"] = draw(st.one_of(st.sampled_from([16, 32, 64, 256]), st.integers(1, 512)))
     if setting.endswith("m"):
-        fixed["update_steps"] = draw(st.integers(max(1, 2 * recipe.warmup_steps), 4000))
+        fixed["update_steps"] = draw(st.integers(max(1, 2 * recipe.warmup_steps), 1000))
     if setting.startswith("b ") or setting == "b" or setting.endswith(" b"):
         fixed["rollouts_per_batch"] = draw(
-            st.one_of(st.sampled_from([1024, 4096, 8192, 12_288]), st.integers(64, 20_000))
+            st.one_of(
+                st.sampled_from([1024, 4096, 8192, 12_288]), st.sampled_from([2048, 16_384]), st.integers(64, 20_000)
+            )
         )
     case = Case(
         source=draw(
@@ -117,7 +119,7 @@ def cases(draw: st.DrawFn) -> Case:
         ),
         unit=draw(st.sampled_from(["rollouts", "tokens", "gpu_hours", "usd"])),
         amount=1.0,
-        deadline=draw(st.one_of(st.none(), st.none(), st.floats(0.1, 3000))),
+        deadline=draw(st.one_of(st.none(), st.none(), st.floats(1, 1e4))),
         speed=speed,
         machine=machine,
         recipe=recipe,
@@ -141,7 +143,7 @@ def sizes(fits: Fits) -> list[int]:
 
 
 @given(case=cases(), mode=st.sampled_from(["expected", "conservative"]), spend=st.sampled_from(["worthwhile", "all"]))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 def test_plans_are_what_an_enumeration_allows(source: dict[str, Fits], case: Case, mode: str, spend: str) -> None:
     fits = source[case.source]
     allowed = [n for n in sizes(fits) if case.allowed(n)]
@@ -261,7 +263,7 @@ def test_beyond_grid_opens_exactly_that_many_octaves(source: dict[str, Fits], ex
 
 
 @given(exponent=st.floats(5, 8))
-@settings(max_examples=30)
+@settings(max_examples=5)
 def test_any_group_size_may_be_asked_for_and_the_law_then_decides_to_the_last_rollout(
     source: dict[str, Fits], exponent: float
 ) -> None:

@@ -1,0 +1,248 @@
+"""Small Llama-shaped models in few operations: the same function as transformers computes, in a fraction of the time.
+
+In a model of a few narrow layers most of the time goes into calls and into passes over memory, not into products of
+matrices. So the weights of the norms move into the matrices behind them; queries, keys and values come from one
+product; a rotation is one complex product; and norm, gate and rotation have their gradients written out (lean_ops.py).
+
+`lean_model` gives it for Llama, Mistral and Qwen2 of up to `MAX_PARAMETERS`, after its output was compared with that
+of transformers. Everything else runs through transformers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isocompute_torch.lean_ops import gated, normalised, rotated
+
+MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
+MAX_PARAMETERS = 250_000_000
+"""Above it, copying weights costs more than the calls that it saves."""
+SHORT = 64
+"""Up to this length attention is written out; longer sequences go through torch's own kernel."""
+CACHE_BLOCK = 32
+"""Tokens by which a cache grows."""
+MASKED = -1e30
+"""Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
+"""Largest difference from transformers relative to the largest logit; it rounds to float32 inside whatever the dtype."""
+
+
+class LayerWeights(NamedTuple):
+    """One layer's matrices, those behind a norm with its weight in them."""
+
+    project_XD: Tensor
+    """Queries, keys and values, rows in the order of `rotated`, queries scaled."""
+    project_bias_X: Tensor | None
+    mix_DX: Tensor
+    mix_bias_D: Tensor | None
+    gate_up_FD: Tensor
+    down_DF: Tensor
+
+
+class LeanCache:
+    """Keys and values of what was read so far, one row per sequence.
+
+    Args:
+        layers: number of layers.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.length = 0
+        self._stored: list[Tensor | None] = [None] * layers
+
+    def extend(self, layer: int, key_KHLD: Tensor, value_KHLD: Tensor) -> tuple[Tensor, Tensor]:
+        """Append to one layer; returns all keys and values, shape (K, heads, length, head size)."""
+        end = self.length + key_KHLD.shape[2]
+        stored = self._stored[layer]
+        if stored is None or stored.shape[3] < end:
+            rows, heads, _, size = key_KHLD.shape
+            room = -(-end // CACHE_BLOCK) * CACHE_BLOCK
+            grown = key_KHLD.new_empty(2, rows, heads, room, size)
+            if stored is not None:
+                grown[:, :, :, : self.length] = stored[:, :, :, : self.length]
+            self._stored[layer] = stored = grown
+        stored[0, :, :, self.length : end] = key_KHLD
+        stored[1, :, :, self.length : end] = value_KHLD
+        return stored[0, :, :, :end], stored[1, :, :, :end]
+
+    def batch_select_indices(self, indices_K: Tensor) -> None:
+        """Make row i a copy of what was row indices[i]."""
+        self._stored = [None if stored is None else stored.index_select(1, indices_K) for stored in self._stored]
+
+
+class LeanModel:
+    """The layers of a Llama-shaped model; its parameters are used, not copied.
+
+    Args:
+        backbone: the model of transformers without its head.
+    """
+
+    def __init__(self, backbone: nn.Module) -> None:
+        model = cast("Any", backbone)
+        self._model = model
+        self._layers = cast("list[Any]", list(model.layers))
+        attention = self._layers[0].self_attn
+        self.head_size = int(attention.head_dim)
+        self.heads = int(model.config.num_attention_heads)
+        self.key_heads = int(model.config.num_key_value_heads)
+        self._eps = float(model.config.rms_norm_eps)
+        self._order_X, self._scale_X = self._projection_order(float(attention.scaling))
+
+    def weights(self) -> list[LayerWeights]:
+        """All layers' matrices as they are now; differentiable in the parameters."""
+        return [self._layer_weights(layer) for layer in self._layers]
+
+    def new_cache(self) -> LeanCache:
+        """An empty cache."""
+        return LeanCache(len(self._layers))
+
+    def hidden_states(
+        self,
+        input_ids_SL: Tensor,
+        mask: Tensor | None = None,
+        position_ids_SL: Tensor | None = None,
+        *,
+        weights: list[LayerWeights] | None = None,
+        cache: LeanCache | None = None,
+    ) -> Tensor:
+        """Hidden states before the last norm, shape (S, L, width).
+
+        Args:
+            input_ids_SL: token ids.
+            mask: additive mask that broadcasts to (S, 1, L, all tokens so far); None for plain causal attention.
+            position_ids_SL: positions; None where they go on from those in the cache.
+            weights: `weights()`, where they were computed before.
+            cache: what was read before; extended.
+        """
+        sequences, length = input_ids_SL.shape
+        before = 0 if cache is None else cache.length
+        turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
+        if mask is None and length > 1:
+            mask = self._causal(length, before, input_ids_SL.device)
+        hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
+        for index, layer in enumerate(self.weights() if weights is None else weights):
+            projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
+            query, key, value = self._heads(projected_NX.view(sequences, length, -1), turns)
+            if cache is not None:
+                key, value = cache.extend(index, key, value)
+            mixed_NX = self._attention(query, key, value, mask)
+            hidden_ND = torch.addmm(hidden_ND, mixed_NX, layer.mix_DX.t())
+            if layer.mix_bias_D is not None:
+                hidden_ND = hidden_ND + layer.mix_bias_D
+            gate_up_NF = F.linear(normalised(hidden_ND, self._eps), layer.gate_up_FD)
+            hidden_ND = torch.addmm(hidden_ND, gated(gate_up_NF), layer.down_DF.t())
+        if cache is not None:
+            cache.length = before + length
+        return hidden_ND.view(sequences, length, -1)
+
+    def last_norm(self, hidden_KD: Tensor) -> Tensor:
+        """The norm between the layers and the head."""
+        return normalised(hidden_KD, self._eps) * self._model.norm.weight
+
+    def _layer_weights(self, layer: Any) -> LayerWeights:
+        attention, mlp = layer.self_attn, layer.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        project_XD = torch.cat([part.weight for part in projections]).index_select(0, self._order_X)
+        bias_X = None
+        if attention.q_proj.bias is not None:
+            bias_X = torch.cat([part.bias for part in projections]).index_select(0, self._order_X) * self._scale_X
+        gate_up_FD = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+        return LayerWeights(
+            project_XD * self._scale_X.unsqueeze(-1) * layer.input_layernorm.weight,
+            bias_X,
+            attention.o_proj.weight,
+            attention.o_proj.bias,
+            gate_up_FD * layer.post_attention_layernorm.weight,
+            mlp.down_proj.weight,
+        )
+
+    def _projection_order(self, scaling: float) -> tuple[Tensor, Tensor]:
+        """Order of the projected rows, in which the two parts of each rotated pair are neighbours, and their scale."""
+        weight = self._layers[0].self_attn.q_proj.weight
+        half = self.head_size // 2
+        pair_D = torch.arange(self.head_size).view(2, half).t().flatten()
+        turned = self.heads + self.key_heads
+        rows = [head * self.head_size + pair_D for head in range(turned)]
+        total = (turned + self.key_heads) * self.head_size
+        order_X = torch.cat([*rows, torch.arange(turned * self.head_size, total)]).to(weight.device)
+        scale_X = torch.ones(total, dtype=weight.dtype, device=weight.device)
+        scale_X[: self.heads * self.head_size] = scaling
+        return order_X, scale_X
+
+    def _turns(self, position_ids_SL: Tensor | None, before: int, length: int, device: torch.device) -> Tensor:
+        """e^(i angle) per position and pair, shape (L, pairs) or (S, L, pairs)."""
+        plain = position_ids_SL is None
+        position_SL = torch.arange(before, before + length, device=device).unsqueeze(0) if plain else position_ids_SL
+        wanted = torch.float64 if self._model.embed_tokens.weight.dtype == torch.float64 else torch.float32
+        probe = torch.empty(0, dtype=wanted, device=device)
+        cos_SLD, sin_SLD = cast("tuple[Tensor, Tensor]", self._model.rotary_emb(probe, position_SL))
+        half = self.head_size // 2
+        turns_SLD = torch.complex(cos_SLD[..., :half].contiguous(), sin_SLD[..., :half].contiguous())
+        return turns_SLD[0] if plain else turns_SLD
+
+    def _causal(self, length: int, before: int, device: torch.device) -> Tensor | None:
+        if before == 0 and length > SHORT:
+            return None
+        seen = torch.full((length, before + length), MASKED, device=device, dtype=self._model.embed_tokens.weight.dtype)
+        return seen.triu_(before + 1)
+
+    def _heads(self, projected_SLX: Tensor, turns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (S, heads, L, head size)."""
+        turned = rotated(projected_SLX, turns, self.heads + self.key_heads)
+        values = projected_SLX[..., (self.heads + self.key_heads) * self.head_size :]
+        value = values.unflatten(-1, (self.key_heads, self.head_size)).transpose(1, 2)
+        return turned[:, : self.heads], turned[:, self.heads :], value
+
+    def _attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention, the heads of each token side by side, shape (N, heads * head size)."""
+        sequences, _, length, _ = query.shape
+        if length == 1 and key.shape[2] <= SHORT:
+            return self._attend_once(query, key, value, mask)
+        groups = self.heads // self.key_heads
+        if groups > 1:
+            key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+        if key.shape[2] <= SHORT and mask is not None:
+            score = torch.matmul(query, key.transpose(-1, -2)) + mask
+            mixed = torch.matmul(score.softmax(-1), value)
+        else:
+            mixed = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, is_causal=mask is None and length > 1, scale=1.0
+            )
+        return mixed.transpose(1, 2).reshape(sequences * length, -1)
+
+    def _attend_once(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """One new token per row over a short cache: sums in place of many products with one row."""
+        rows = query.shape[0]
+        query = query.view(rows, self.key_heads, -1, 1, self.head_size)
+        score = (query * key.unsqueeze(2)).sum(-1)
+        if mask is not None:
+            score = score + mask
+        return (score.softmax(-1).unsqueeze(-1) * value.unsqueeze(2)).sum(-2).view(rows, -1)
+
+
+class _Head(Protocol):
+    def __call__(self, hidden_KD: Tensor, /) -> Tensor: ...
+
+
+def lean_model(model: nn.Module, backbone: nn.Module, head: _Head) -> LeanModel | None:
+    """The lean form of a model; None where it is of another kind, too large, or would not be the same function."""
+    config: Any = cast("Any", model).config
+    if config.model_type not in MODEL_TYPES or config.hidden_act != "silu":
+        return None
+    if sum(parameter.numel() for parameter in model.parameters()) > MAX_PARAMETERS:
+        return None
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or (config.model_type == "mistral" and config.sliding_window is not None):
+        return None
+    lean = LeanModel(backbone)
+    first = next(model.parameters())
+    probe_SL = torch.arange(12, device=first.device).view(2, 6) % config.vocab_size
+    with torch.no_grad():
+        expected = cast("Any", model)(input_ids=probe_SL, use_cache=False).logits.double()
+        found = head(lean.last_norm(lean.hidden_states(probe_SL).flatten(0, 1))).view_as(expected).double()
+    tolerance = TOLERANCE.get(first.dtype, 0.0) * expected.abs().max()
+    return lean if bool((found - expected).abs().max() <= tolerance) else None

@@ -1,0 +1,101 @@
+"""The operations of `lean.py` with their gradients written out, so that each is few passes over memory.
+
+The gradients are checked against numerical ones in float64; none can be differentiated twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import Function, FunctionCtx
+
+
+def normalised(value_ND: Tensor, eps: float) -> Tensor:
+    """y = x / sqrt(mean(x^2) + eps) per row: RMSNorm (arXiv 1910.07467) without its weight."""
+    return cast("Tensor", _Normalised.apply(value_ND, eps))
+
+
+def gated(gate_up_NF: Tensor) -> Tensor:
+    """silu(a) * b for rows (a, b): the gate of SwiGLU (arXiv 2002.05202)."""
+    return cast("Tensor", _Gated.apply(gate_up_NF))
+
+
+def rotated(projected_SLX: Tensor, turns_SLD: Tensor, heads: int) -> Tensor:
+    """Rotary positions (arXiv 2104.09864) on the first `heads` heads of each row, shape (S, heads, L, head size).
+
+    The two parts of each pair stand side by side, so that a rotation is one complex product.
+
+    Args:
+        projected_SLX: queries, keys and more, shape (S, L, X).
+        turns_SLD: e^(i angle) per position and pair, shape (L, pairs) or (S, L, pairs).
+        heads: heads to rotate.
+    """
+    return cast("Tensor", _Rotated.apply(projected_SLX, turns_SLD, heads))
+
+
+class _Normalised(Function):
+    @staticmethod
+    def forward(ctx: Any, value_ND: Tensor, eps: float) -> Tensor:
+        norm_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True, dtype=_accumulator(value_ND))
+        scale_N1 = norm_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_().to(value_ND.dtype)
+        y_ND = value_ND * scale_N1
+        ctx.save_for_backward(y_ND, scale_N1)
+        return y_ND
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
+        """dx = (g - y mean(g y)) / sqrt(mean(x^2) + eps)."""
+        (grad_ND,) = grads
+        y_ND, scale_N1 = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
+        mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
+        return torch.addcmul(grad_ND, y_ND, mean_N1, value=-1).mul_(scale_N1), None
+
+
+class _Gated(Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up_NF: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up_NF)
+        gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
+        return F.silu(gate_NF).mul_(up_NF)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Tensor:
+        """da = g b silu'(a), db = g silu(a)."""
+        (grad_NF,) = grads
+        (gate_up_NF,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
+        gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
+        result_NF = torch.empty_like(gate_up_NF)
+        to_gate_NF, to_up_NF = result_NF.chunk(2, dim=-1)
+        torch.mul(grad_NF, F.silu(gate_NF), out=to_up_NF)
+        torch.ops.aten.silu_backward.grad_input(grad_NF * up_NF, gate_NF, grad_input=to_gate_NF)
+        return result_NF
+
+
+class _Rotated(Function):
+    @staticmethod
+    def forward(ctx: Any, projected_SLX: Tensor, turns_SLD: Tensor, heads: int) -> Tensor:
+        ctx.save_for_backward(turns_SLD)
+        ctx.shape, ctx.heads = projected_SLX.shape, heads
+        pairs = turns_SLD.shape[-1]
+        part = projected_SLX[..., : 2 * heads * pairs].unflatten(-1, (heads, pairs, 2))
+        turned = torch.view_as_complex(part.to(_accumulator(part)).contiguous()) * turns_SLD.unsqueeze(-2)
+        return torch.view_as_real(turned).flatten(-2).transpose(1, 2).contiguous().to(projected_SLX.dtype)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient, turned back; 0 for what was not rotated."""
+        (grad_SHLD,) = grads
+        saved = cast("Any", ctx)
+        (turns_SLD,) = cast("tuple[Tensor]", saved.saved_tensors)
+        part = grad_SHLD.transpose(1, 2).unflatten(-1, (-1, 2))
+        back = torch.view_as_complex(part.to(_accumulator(part)).contiguous()) * turns_SLD.unsqueeze(-2).conj()
+        result_SLX = grad_SHLD.new_zeros(saved.shape)
+        result_SLX[..., : grad_SHLD.shape[1] * grad_SHLD.shape[-1]] = torch.view_as_real(back).flatten(-3)
+        return result_SLX, None, None
+
+
+def _accumulator(value: Tensor) -> torch.dtype:
+    return torch.float64 if value.dtype == torch.float64 else torch.float32

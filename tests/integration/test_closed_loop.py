@@ -1,0 +1,141 @@
+"""The built-in runner behind the SDK: runs carried out, read, resumed; and the quickstart as a newcomer meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import registry, store
+from isocompute_sdk.campaign import carry_out
+from isocompute_sdk.executors import LocalExecutor
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
+from isocompute_torch.tasks.settings import ModelShape
+from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+
+REWARD = """
+def reward(prompt, response, answer):
+    return float(response[:1] == answer)
+"""
+WALL_CLOCK = {"wall_seconds", "seconds", "attempt", "versions"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a random tiny model and problems whose answer is one digit."""
+    tokenizer = build_tokenizer()
+    build_model(ModelShape(hidden_size=32, layers=1), 0).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    for name, numbers in (("train", range(100, 132)), ("validation", range(200, 208))):
+        rows = [{"prompt": f"{n}*2=", "answer": "7"} for n in numbers]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "reward.py").write_text(REWARD)
+    return tmp_path
+
+
+def make_study(**options: int) -> Study:
+    return Study(
+        name="small",
+        model="model",
+        data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        recipe=Recipe.preset(
+            "hard", learning_rate_anchor=3e-2, temperature=1.0, max_response_tokens=2, min_problems_per_batch=4
+        ),
+        sweep=Sweep(group_size=(2, 8), problems_per_batch=4, rollouts=320),
+        evaluation=Evaluation(every_steps=5, temperature=1.0),
+        backend="torch",
+        options={"threads": 1, "device": "cpu", "probe_problems": 4, **options},
+    )
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    return [{k: v for k, v in one.items() if k not in WALL_CLOCK} for one in store.read_records(folder)]
+
+
+def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twice(place: Path) -> None:
+    runs, backend = make_study().expand(), registry.load("torch")
+    results = carry_out(runs, backend, LocalExecutor(2), place)
+    assert [(result.exit_code, result.started) for result in results] == [(0, True), (0, True)]
+    found = RunSet.read(place)
+    assert {(run.group_size, run.rollouts) for run in found.runs()} == {(2, 320.0), (8, 320.0)}
+    assert found.eval_sets == ("train", "train_probe", "validation")
+    assert found.series("avg@4", "validation")[0].step_T[0] == 0
+    (context, _), *others = found.context_groups(ignore=("learning_rate",))
+    assert (context["model"], context["algorithm"], context["n_problems"]) == ("model", "grpo", 32)
+    assert not others
+    # The recipe's learning rate is high enough for this to be learned at once.
+    rewards = {series.group_size: series.value_T for series in found.series("train_reward")}
+    assert all(np.mean(values[-3:]) > np.mean(values[:3]) + 0.3 for values in rewards.values())
+    for run in store.find_runs(place):
+        status, counts = store.RunWatch(run).status(), store.pass_counts(run)
+        assert (status.state, status.step) == ("finished", status.update_steps)
+        assert counts.passes_TP.shape == (len(counts.step_T), 8)
+        assert status.headline == ("avg@4", counts.passes_TP[-1].mean() / counts.samples)
+    again = carry_out(runs, backend, LocalExecutor(2), place)
+    assert [result.started for result in again] == [False, False]
+
+
+def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path) -> None:
+    runs, backend = make_study(save_every_steps=5).expand()[:1], registry.load("torch")
+    carry_out(runs, backend, LocalExecutor(1), place)
+    (whole,) = store.find_runs(place)
+    expected = records(whole)
+    whole.rename(place / "whole")
+
+    def interrupt(statuses: tuple[store.RunStatus, ...]) -> None:
+        if statuses[0].step >= 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(runs, backend, LocalExecutor(1, poll_seconds=0.05), place, interrupt)
+    carry_out(runs, backend, LocalExecutor(1), place)
+    assert records(place / "runs" / "small" / whole.name) == expected
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "quickstart", "--json"]
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    out = tmp_path / "isocompute-quickstart"
+    for reached in ("n4-bp16-seed0/metrics.jsonl", "plan-*/metrics.jsonl"):
+        process = start()
+        wait_for(lambda name=reached: bool(list(out.glob(f"runs/pilot/{name}"))), process, 900)
+        time.sleep(3)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start()
+    document = json.loads(process.communicate(timeout=900)[0])
+    assert process.returncode == 0
+    plan, comparison = document["plan"], document["comparison"]
+    assert plan["rollouts"] >= 3 * comparison["largest_compute"]
+    assert comparison["measured"] > 0.6
+    assert abs(comparison["error"]) < 0.15
+    for name in ("study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json", "launch_openrlhf.sh"):
+        assert (out / name).stat().st_size > 100, name
+    assert len(list(out.glob("pictures/*/*.png"))) == 4
+    states = {store.RunWatch(run).status().state for run in store.find_runs(out)}
+    assert states == {"finished"}
+    # Nothing is trained again, and the answer is the same.
+    process = start()
+    again = json.loads(process.communicate(timeout=120)[0])
+    assert (again["plan"], again["comparison"]) == (plan, comparison)
