@@ -65,6 +65,18 @@ class Comparison:
         """Measured minus predicted."""
         return self.measured - self.predicted
 
+    def summary(self) -> str:
+        """Prediction and measurement in one sentence."""
+        if self.inside:
+            verdict = f"inside the interval ({self.error:+.3f})"
+        else:
+            side = "above" if self.error > 0 else "below"
+            verdict = f"{side} the interval ({self.error:+.3f}); such intervals are too narrow, more so beyond the data"
+        return (
+            f"predicted {self.metric} {self.predicted:.3f} (80 % interval of one run {self.low:.3f} to "
+            f"{self.high:.3f}), measured {self.measured:.3f}: {verdict}"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
         derived = {"inside": self.inside, "error": self.error}

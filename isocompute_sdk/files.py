@@ -7,9 +7,11 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from isocompute_sdk.errors import IsoComputeError
+
+T = TypeVar("T")
 
 
 def write_text(path: str | Path, text: str, *, executable: bool = False) -> Path:
@@ -75,3 +77,21 @@ def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, 
             "Write it again with this release, or read it with the release that wrote it.",
         )
     return raw
+
+
+def load_json(path: str | Path, build: Callable[[dict[str, Any]], T], *, kind: str, schema_version: int) -> T:
+    """Read a document with `read_json` and build what it holds.
+
+    Raises:
+        IsoComputeError: as `read_json`, or a document with parts that are missing or damaged.
+    """
+    raw = read_json(path, kind=kind, schema_version=schema_version)
+    try:
+        return build(raw)
+    except IsoComputeError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise IsoComputeError(
+            f"{path} is a saved {kind} with parts missing or damaged: {type(error).__name__} {error}",
+            f"Save the {kind} again.",
+        ) from error

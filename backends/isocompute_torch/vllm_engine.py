@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from isocompute_torch.failures import InputError
-from isocompute_torch.vllm_install import require_vllm
+from isocompute_torch.vllm_install import INSTALL, require_vllm
 
 CPU_TOKENS_AT_ONCE = 4096
 """Prompt tokens that the engine reads in one forward pass on a CPU; more where one prompt has more."""
@@ -62,10 +62,11 @@ def start_engine(settings: EngineSettings) -> Any:
         os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings.cache_gib)
     for name, value in (("VLLM_NO_USAGE_STATS", "1"), ("VLLM_LOGGING_LEVEL", "ERROR")):
         os.environ.setdefault(name, value)
-    arguments: dict[str, Any] = _cpu_arguments(settings) if on_cpu else {"gpu_memory_utilization": settings.memory_share}
     with _undisturbed(settings.device):
         try:
-            return importlib.import_module("vllm").LLM(
+            vllm: Any = importlib.import_module("vllm")
+            _check_platform(settings.device)
+            return vllm.LLM(
                 model=settings.model,
                 skip_tokenizer_init=True,
                 # The trainer's weights replace them before the first token; any that would not be replaced differ
@@ -80,8 +81,10 @@ def start_engine(settings: EngineSettings) -> Any:
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 seed=0,
-                **arguments,
+                **(_cpu_arguments(settings) if on_cpu else {"gpu_memory_utilization": settings.memory_share}),
             )
+        except InputError:
+            raise
         except Exception as error:  # vLLM fails in as many ways as there are models and machines
             raise cannot_run(settings, error) from error
 
@@ -93,6 +96,16 @@ def _cpu_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(settings.longest, settings.rows_at_once, CPU_TOKENS_AT_ONCE),
     }
+
+
+def _check_platform(device: torch.device) -> None:
+    """Refuse a vLLM that was built for another device than the trainer's: it would sample there."""
+    found: str = importlib.import_module("vllm.platforms").current_platform.device_type
+    if found != device.type:
+        raise InputError(
+            f"the installed vLLM samples on {found!r}; accepted: {device.type!r}, where the model is trained",
+            f"Install the vLLM for it, or set options.sampler to torch. {INSTALL}",
+        )
 
 
 def cannot_run(settings: EngineSettings, error: Exception) -> InputError:

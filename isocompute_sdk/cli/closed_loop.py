@@ -15,15 +15,17 @@ from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.display import print_fits
 from isocompute_sdk.cli.output import emit_json, say
 from isocompute_sdk.cli.progress import WorkProgress, resumable
-from isocompute_sdk.errors import BackendError, IsoComputeError
+from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaign import Campaign, Outcome
     from isocompute_sdk.specs import Study
 
 FOLDER = Path("isocompute-quickstart")
-BUDGET = "160k"
+BUDGET = "128k"
 PILOT_ROLLOUTS = 40_000
+SMALLEST_BUDGET = 3 * PILOT_ROLLOUTS
+"""Below this the planned run would hardly go beyond what the pilot measured."""
 GROUP_SIZES, PROBLEMS_PER_BATCH = (4, 16, 64), (16, 32)
 TASK = "task"
 FAMILY, DIFFICULTY, SEED = "mul31", "easy", 0
@@ -44,12 +46,15 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
     """Carry the loop out in `output`, or what is left of it there, and report.
 
     Raises:
-        BackendError: torch is missing, or a run failed.
+        IsoComputeError: torch is missing.
+        SpecError: a budget that is not in rollouts, or too small.
+        BackendError: a run failed.
     """
     from isocompute_sdk.campaign import Campaign
     from isocompute_sdk.executors import LocalExecutor
 
     _require_torch()
+    _check_budget(budget)
     began = time.monotonic()
     with resumable(), WorkProgress() as progress:
         progress.stage("preparing task and base model")
@@ -142,6 +147,17 @@ def _require_torch() -> None:
             f"quickstart trains a tiny model and needs {' and '.join(missing)}: pip install 'isocompute[torch]' "
             "(in a clone: pip install -c constraints.txt '.[torch]')",
             "Without torch, isocompute quickstart --paper goes the same way on the paper's measurements.",
+        )
+
+
+def _check_budget(budget: str) -> None:
+    from isocompute_sdk.specs import Budget
+
+    asked = Budget.parse(budget)
+    if asked.unit != "rollouts" or asked.amount < SMALLEST_BUDGET:
+        raise SpecError(
+            f"--budget {budget}; accepted: at least {SMALLEST_BUDGET:,} rollouts, three times a run of the pilot",
+            f"Leave it out for {BUDGET}.",
         )
 
 

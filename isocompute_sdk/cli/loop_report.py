@@ -22,10 +22,7 @@ def describe_outcome(outcome: Outcome) -> Iterator[str]:
         f"plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}: "
         f"{plan.rollouts:,} rollouts, {times:.1f} x the largest of the pilot"
     )
-    yield (
-        f"predicted {seen.metric} {seen.predicted:.3f} (80 % interval of one run {seen.low:.3f} to {seen.high:.3f}), "
-        f"measured {seen.measured:.3f}: {_verdict(outcome)}"
-    )
+    yield seen.summary()
     yield from _group_sizes(outcome)
     yield _trend(outcome)
 
@@ -38,14 +35,6 @@ def noise(fits: Fits) -> float:
 def tolerance(fits: Fits) -> float:
     """Rewards closer than this are near-ties: the planner's tie, or the noise of one evaluation where that is more."""
     return max(TIE * (fits.bounds[1] - fits.bounds[0]), noise(fits))
-
-
-def _verdict(outcome: Outcome) -> str:
-    seen = outcome.comparison
-    if seen.inside:
-        return f"inside the interval ({seen.error:+.3f})"
-    side = "above" if seen.error > 0 else "below"
-    return f"{side} the interval ({seen.error:+.3f}); such intervals are too narrow, more so beyond the data"
 
 
 def _group_sizes(outcome: Outcome) -> Iterator[str]:

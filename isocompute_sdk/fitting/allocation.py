@@ -202,13 +202,14 @@ def _rms(law: AllocationLaw) -> float:
 def _starts(at: Array, octaves: Array, x: LawVariable) -> list[tuple[float, float, float, float]]:
     """Start values (L, k, midpoint, b): the best of a grid in every band of slopes and every third of midpoints.
 
-    For a given slope and midpoint the law is linear in L and b, so that a fine grid costs next to nothing.
+    For a given slope and midpoint the law is linear in L and b, so that a fine grid costs next to nothing. Bands
+    whose best is far from the best of all cannot hold the minimum and are left out.
     """
     low, high = float(at.min()), float(at.max())
     width, limit = high - low, steepest(x, low, high)
-    slopes = np.geomspace(0.3 / width, 0.95 * limit, 30)
+    slopes = np.geomspace(0.3 / width, 0.95 * limit, 25)
     k_G, middle_G = (
-        a.ravel() for a in np.meshgrid(np.r_[slopes, -slopes], np.linspace(low - 0.3 * width, high + 0.3 * width, 97))
+        a.ravel() for a in np.meshgrid(np.r_[slopes, -slopes], np.linspace(low - 0.3 * width, high + 0.3 * width, 60))
     )
     missing_GT = 1.0 - sigmoid(at[None, :], 1.0, k_G[:, None], middle_G[:, None], 0.0)
     bounds = min(0.0, float(octaves.min())), max(B_MAX, float(octaves.max())) + L_MAX
@@ -220,7 +221,9 @@ def _starts(at: Array, octaves: Array, x: LawVariable) -> list[tuple[float, floa
         index = np.flatnonzero(part)[best.grid_index[0]]
         rise = float(best.rise[0])
         found.append((rise, float(k_G[index]), float(middle_G[index]), float(best.plateau[0]) - rise))
-    return list(dict.fromkeys(found))
+    losses = {start: float(np.std(sigmoid(at, *start) - octaves)) for start in found}
+    least = min(losses.values())
+    return [start for start, loss in losses.items() if loss <= 1.5 * least]
 
 
 def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float], x: LawVariable) -> AllocationLaw:

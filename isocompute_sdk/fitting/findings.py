@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from isocompute_sdk.fitting.bootstrap import MEASURED_COVERAGE
 from isocompute_sdk.fitting.curves import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.fits import Configuration, Fits
@@ -110,7 +108,7 @@ def about_laws(fits: Fits) -> list[Note]:
         return notes
     curves = fits.select()
     top = frontier(curves, span(curves)[1])
-    best, bp = int(top.group_size[0]), top.problems_per_batch[0]
+    best = int(top.group_size[0])
     largest = fits.group_sizes[-1]
     if best == largest:
         notes.append(
@@ -122,18 +120,31 @@ def about_laws(fits: Fits) -> list[Note]:
                 {"group_size": best},
             )
         )
+    return notes + _censored(fits)
+
+
+def _censored(fits: Fits) -> list[Note]:
+    """Levels of B_p at which the best n ends within one octave of B_max / B_p."""
     limit = fits.max_rollouts_per_batch or _shared_limit(fits)
-    if limit is not None and np.isfinite(bp) and 2 * best * bp > limit:
-        notes.append(
-            Note(
-                "plateau-censored-by-batch-limit",
-                "warning",
-                f"n* = {best} at B_p = {bp:g} lies within one octave of the batch limit B_max / B_p = {limit / bp:g}: "
-                "the limit, not the reward, may end its growth (the paper leaves this open, appendix B).",
-                {"group_size": best, "problems_per_batch": float(bp), "max_rollouts_per_batch": int(limit)},
-            )
+    if limit is None:
+        return []
+    close: list[tuple[int, int]] = []
+    for bp in fits.problems_per_batch:
+        curves = fits.select(bp)
+        best = int(frontier(curves, span(curves)[1]).group_size[0])
+        close += [(best, bp)] if 2 * best * bp >= limit else []
+    if not close:
+        return []
+    listed = "; ".join(f"n* = {n} at B_p = {bp} (B_max / B_p = {limit / bp:g})" for n, bp in close)
+    return [
+        Note(
+            "plateau-censored-by-batch-limit",
+            "warning",
+            f"Within one octave of the batch limit: {listed}. There the limit, not the reward, may end the growth of "
+            "n* (the paper leaves this open, appendix B).",
+            {"configurations": [list(pair) for pair in close], "max_rollouts_per_batch": int(limit)},
         )
-    return notes
+    ]
 
 
 def _law_at_bound(name: str, fits: Fits) -> Note:

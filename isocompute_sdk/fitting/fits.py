@@ -262,7 +262,7 @@ class Fits:
         Raises:
             IsoComputeError: missing file, other content, another schema version.
         """
-        return cls.from_dict(files.read_json(path, kind="fits", schema_version=SCHEMA_VERSION))
+        return files.load_json(path, cls.from_dict, kind="fits", schema_version=SCHEMA_VERSION)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""

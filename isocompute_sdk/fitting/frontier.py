@@ -48,19 +48,21 @@ def frontier(curves: Sequence[RewardCurve], compute: npt.ArrayLike) -> Frontier:
     A curve takes part from its first evaluation on. Below the first evaluation of all, the curve that has it
     answers, and the point is marked as extrapolated.
     """
-    at = np.atleast_1d(np.asarray(compute, dtype=float))
+    asked = np.atleast_1d(np.asarray(compute, dtype=float))
+    at = asked.ravel()
     rewards_CT = np.stack([curve.predict(at) for curve in curves])
     best = _winners(curves, rewards_CT, at)
     first = np.array([c.first_compute for c in curves])[best]
     last = np.array([c.last_compute for c in curves])[best]
     sizes = np.array([c.group_size for c in curves], dtype=np.int64)
     problems = np.array([np.nan if c.problems_per_batch is None else c.problems_per_batch for c in curves], dtype=float)
+    extrapolated = (at < first * (1 - 1e-9)) | (at > last * (1 + 1e-9))
     return Frontier(
-        compute=at,
-        reward=rewards_CT[best, np.arange(len(at))],
-        group_size=sizes[best],
-        problems_per_batch=problems[best],
-        extrapolated=(at < first * (1 - 1e-9)) | (at > last * (1 + 1e-9)),
+        compute=asked,
+        reward=rewards_CT[best, np.arange(len(at))].reshape(asked.shape),
+        group_size=sizes[best].reshape(asked.shape),
+        problems_per_batch=problems[best].reshape(asked.shape),
+        extrapolated=extrapolated.reshape(asked.shape),
     )
 
 

@@ -212,7 +212,7 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
 
 def batch_limit(n_law: float, problems: int, limit: int) -> list[Note]:
     """The hardware cuts the law off."""
-    if 2 * n_law * problems <= limit:
+    if 2 * n_law * problems < limit:
         return []
     return [
         Note(

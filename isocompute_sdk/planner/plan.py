@@ -132,7 +132,7 @@ class Plan:
         Raises:
             IsoComputeError: missing file, other content, another schema version.
         """
-        return cls.from_dict(files.read_json(path, kind="plan", schema_version=SCHEMA_VERSION))
+        return files.load_json(path, cls.from_dict, kind="plan", schema_version=SCHEMA_VERSION)
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
         """JSON form; `with_fits=False` leaves out what plots of the plan need."""

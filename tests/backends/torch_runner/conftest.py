@@ -157,6 +157,8 @@ class Started:
                 os.dup2(stream.fileno(), 1)
                 os.dup2(stream.fileno(), 2)
                 sys.stdout = sys.stderr = stream
+                # A suite started in the background of a shell ignores interrupts, and so would this process.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 if before is not None:
                     before()
                 status = train.main([str(folder)])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.vllm
 
-PROGRAM = '''
+PROGRAM = """
 import json, os, random, signal, sys, threading
 import numpy as np, torch, transformers
 from isocompute_torch.failures import InputError
@@ -60,7 +60,8 @@ result["tokens"], result["logprobs"] = samples.response_RT.tolist(), samples.log
 sampler.close()
 sampler.close()
 result["group"] = torch.distributed.is_initialized()
-small_heads = random_model(transformers.Qwen2Config(**common, num_attention_heads=4, num_key_value_heads=4), refused_folder)
+qwen = transformers.Qwen2Config(**common, num_attention_heads=4, num_key_value_heads=4)
+small_heads = random_model(qwen, refused_folder)
 try:
     VLLMSampler(small_heads, refused_folder, longest=24)
 except InputError as error:
@@ -77,7 +78,7 @@ result["llama"] = float(difference.abs().max())
 sampler.close()
 result["live_threads"] = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
 print("\\n" + json.dumps(result))
-'''
+"""
 
 
 @pytest.fixture(scope="module")

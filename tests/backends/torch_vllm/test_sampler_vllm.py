@@ -1,4 +1,4 @@
-"""A real vLLM engine samples from the policy's distribution, with its weights, by the conventions of the torch sampler."""
+"""A real vLLM engine samples from the policy's distribution, by the conventions of the torch sampler."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_responses_for_which_the_engine_has_no_room_are_refused(sampler: VLLMSam
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(sampler: VLLMSampler) -> None:
-    with pytest.raises(InputError, match="received 0.001 with sampler vllm; accepted: 0, or at least 0.01"):
+    with pytest.raises(InputError, match=r"received 0\.001 with sampler vllm; accepted: 0, or at least 0\.01"):
         draw(sampler, temperature=0.001)
 
 

@@ -136,5 +136,14 @@ def test_without_torch_the_quickstart_says_what_to_install_and_what_goes_without
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
+@pytest.mark.parametrize("budget", ["20k", "3 gpu_hours", "many"])
+def test_a_quickstart_budget_that_makes_no_sense_is_refused_before_anything_is_trained(
+    start: Start, tmp_path: Path, budget: str
+) -> None:
+    _, err = finish(start("quickstart", "--budget", budget), 1)
+    assert budget in err
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
 def test_a_status_of_nothing_is_an_error(start: Start, tmp_path: Path) -> None:
     assert "holds no runs" in finish(start("status", "."), 1)[1]

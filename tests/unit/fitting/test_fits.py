@@ -211,6 +211,16 @@ def test_missing_cut_and_foreign_files_are_refused(fits: Fits, tmp_path: Path) -
         Fits.load(cut)
 
 
+@pytest.mark.parametrize("part", ["curves", "laws", "notes", "bounds", "law_draws"])
+def test_files_with_missing_or_damaged_parts_are_refused(fits: Fits, tmp_path: Path, part: str) -> None:
+    path = tmp_path / "fits.json"
+    whole = fits.to_dict()
+    for damaged in ({k: v for k, v in whole.items() if k != part}, whole | {part: 3}):
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(IsoComputeError, match="is a saved fits with parts missing or damaged"):
+            Fits.load(path)
+
+
 def test_fits_are_frozen(fits: Fits) -> None:
     with pytest.raises(FrozenInstanceError):
         fits.metric = "best@4"  # type: ignore[misc]

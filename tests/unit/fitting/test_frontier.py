@@ -126,3 +126,12 @@ def test_the_grid_spans_the_range_with_both_ends(low: float, ratio: float, densi
     grid = log_grid(low, low * ratio, density)
     np.testing.assert_allclose(grid[[0, -1]], [low, low * ratio], rtol=1e-12)
     assert len(grid) >= max(2, np.log10(ratio) * density)
+
+
+def test_compute_of_any_shape_is_answered_in_that_shape() -> None:
+    curves = [curve(8, 0.58, 0.14, 2.2e5), curve(512, 0.72, 0.29, 2.2e6)]
+    flat = np.geomspace(1e3, 1e7, 6)
+    shaped, plain = frontier(curves, flat.reshape(2, 3)), frontier(curves, flat)
+    for name in ("compute", "reward", "group_size", "problems_per_batch", "extrapolated"):
+        assert getattr(shaped, name).shape == (2, 3)
+        assert getattr(shaped, name).ravel().tolist() == getattr(plain, name).tolist()

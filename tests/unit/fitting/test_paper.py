@@ -321,7 +321,7 @@ def test_a_best_n_on_the_edge_of_the_grid_is_said_to_be_censored(make_runs: Make
     assert "best-group-size-at-grid-edge" not in codes(fit(make_runs(), draws=0))
 
 
-@pytest.mark.parametrize(("limit", "censored"), [(8192, True), (16_384, True), (32_767, True), (32_768, False)])
+@pytest.mark.parametrize(("limit", "censored"), [(8192, True), (16_384, True), (32_768, True), (32_769, False)])
 def test_a_plateau_within_one_octave_of_the_batch_limit_is_marked(make_runs: Make, limit: int, censored: bool) -> None:
     # The best n at the largest compute is 512 at B_p = 32.
     runs = make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e7, 40))
@@ -335,7 +335,7 @@ def test_a_batch_limit_that_the_grid_shows_is_found_without_being_told(make_runs
     reward = saturating({8: 0.5, 64: 0.6, 128: 0.62, 512: 0.7}, {8: 1e5, 64: 2e5, 128: 3e5, 512: 6e5})
     fits = fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 40)), draws=0)
     (note,) = [n for n in fits.notes if n.code == "plateau-censored-by-batch-limit"]
-    assert note.data["max_rollouts_per_batch"] == 16_384
+    assert note.data == {"configurations": [[512, 32], [128, 128]], "max_rollouts_per_batch": 16_384}
 
 
 def test_bootstrap_intervals_are_labelled_with_their_measured_coverage(make_runs: Make) -> None:
