@@ -28,7 +28,7 @@ CACHE_BLOCK = 32
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
-"""Largest difference from transformers relative to the largest logit; it rounds to float32 inside whatever the dtype."""
+"""Largest difference from transformers relative to the largest logit; that rounds to float32 even in float64."""
 
 
 class LayerWeights(NamedTuple):
@@ -84,7 +84,7 @@ class LeanModel:
     def __init__(self, backbone: nn.Module) -> None:
         model = cast("Any", backbone)
         self._model = model
-        self._layers = cast("list[Any]", list(model.layers))
+        self._layers: list[Any] = list(model.layers)
         attention = self._layers[0].self_attn
         self.head_size = int(attention.head_dim)
         self.heads = int(model.config.num_attention_heads)

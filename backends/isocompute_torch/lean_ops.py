@@ -14,7 +14,7 @@ from torch.autograd.function import Function, FunctionCtx
 
 
 def normalised(value_ND: Tensor, eps: float) -> Tensor:
-    """y = x / sqrt(mean(x^2) + eps) per row: RMSNorm (arXiv 1910.07467) without its weight."""
+    """RMSNorm: y = x / sqrt(mean(x^2) + eps) per row: RMSNorm (arXiv 1910.07467) without its weight."""
     return cast("Tensor", _Normalised.apply(value_ND, eps))
 
 
@@ -47,7 +47,7 @@ class _Normalised(Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
-        """dx = (g - y mean(g y)) / sqrt(mean(x^2) + eps)."""
+        """With output y: dx = (g - y mean(g y)) / sqrt(mean(x^2) + eps)."""
         (grad_ND,) = grads
         y_ND, scale_N1 = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
         mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
@@ -63,7 +63,7 @@ class _Gated(Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> Tensor:
-        """da = g b silu'(a), db = g silu(a)."""
+        """With output silu(a) b: da = g b silu'(a), db = g silu(a)."""
         (grad_NF,) = grads
         (gate_up_NF,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
         gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
