@@ -1,0 +1,266 @@
+"""Levenberg-Marquardt over a batch of small least-squares problems at once.
+
+A sweep is fitted thousands of times (draws, starts, shapes) with a handful of parameters each. One call of numpy
+for all of them costs little more than one call for one of them. Problems that have converged make room for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.shapes import Array
+
+Indices = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+BatchFunction = Callable[[Array, Indices], Array]
+"""(parameters of shape (K, P), which problems they belong to, shape (K,)) -> one array per problem."""
+NormalEquations = Callable[[Array, Indices, Array], tuple[Array, Array]]
+"""(parameters, problem numbers, residuals there (K, T)) -> J^T J (K, P, P) and J^T r (K, P)."""
+
+TOGETHER = 400
+"""Problems worked on together: their Jacobians then stay in the processor's cache."""
+SMALL = 8
+"""Parameters up to which systems are solved side by side rather than one by one."""
+DAMPING_START = 1e-3
+DAMPING_RELIEF = 0.1
+"""Factor by which the best of steps lowers the damping."""
+DAMPING_LARGEST = 1e16
+"""Damping at which a step is smaller than rounding: the problem has stopped."""
+
+
+@dataclass(frozen=True)
+class BatchedFit:
+    """Results of N problems with P parameters."""
+
+    parameters_NP: Array
+    sse_N: Array
+    """Sum of squared residuals."""
+    converged_N: Mask
+    """Whether a step, or the drop of the sum of squares, became negligible before the iterations ran out."""
+    at_bound_NP: Mask
+    iterations_N: Indices
+
+
+@dataclass
+class _Active:
+    """The K problems being worked on; every field has leading axis K."""
+
+    index: Indices
+    parameters: Array
+    low: Array
+    high: Array
+    residual: Array
+    sse: Array
+    damping: Array
+    growth: Array
+    tried: Indices
+    normal: Array
+    gradient: Array
+    stale: Mask
+    """Moved since `normal` and `gradient` were computed."""
+
+    def keep(self, mask: Mask) -> _Active:
+        return _Active(*(getattr(self, f.name)[mask] for f in fields(self)))
+
+    def joined(self, other: _Active) -> _Active:
+        return _Active(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+
+    def accept(self, better: Mask, trial: Array, residual: Array, sse: Array, ratio: Array) -> None:
+        """Move where the sum of squares fell; `ratio` is the drop seen over the drop predicted."""
+        if better.all():
+            self.parameters, self.residual, self.sse = trial, residual, sse
+        else:
+            self.parameters = np.where(better[:, None], trial, self.parameters)
+            self.residual = np.where(better[:, None], residual, self.residual)
+            self.sse = np.where(better, sse, self.sse)
+        # Nielsen's rule: a good step lowers the damping smoothly, each failure in a row raises it faster.
+        relief = np.clip(1.0 - (2.0 * np.minimum(ratio, 1.0) - 1.0) ** 3, DAMPING_RELIEF, 2.0)
+        self.damping = np.maximum(self.damping * np.where(better, relief, self.growth), 1e-15)
+        self.growth = np.where(better, 2.0, 2.0 * self.growth)
+        self.stale = better
+        self.tried = self.tried + 1
+
+
+def least_squares_batch(
+    residual: BatchFunction,
+    jacobian: BatchFunction | None,
+    start_NP: Array,
+    *,
+    normal_equations: NormalEquations | None = None,
+    lower: npt.ArrayLike = -np.inf,
+    upper: npt.ArrayLike = np.inf,
+    max_iterations: int = 200,
+    ftol: float = 1e-8,
+    xtol: float = 1e-9,
+    together: int = TOGETHER,
+) -> BatchedFit:
+    """Minimise the sum of squared residuals of each of N problems (Levenberg-Marquardt, bounds by projection).
+
+    Args:
+        residual: (parameters (K, P), problem numbers (K,)) -> residuals (K, T).
+        jacobian: the same arguments -> derivatives of the residuals, shape (K, P, T): one contiguous row per parameter.
+        start_NP: start values; moved inside the bounds.
+        normal_equations: takes the place of `jacobian` where the Jacobian has a structure that makes them cheaper.
+        lower: lower bounds, broadcast to (N, P).
+        upper: upper bounds, broadcast to (N, P).
+        max_iterations: most steps tried per problem, rejected ones included.
+        ftol: relative drop of the sum of squares, predicted and seen, below which a problem is done.
+        xtol: relative size of a step below which a problem is done.
+        together: problems worked on at a time.
+
+    A start where the residual is not finite stays where it is, with an infinite sum of squares.
+    """
+    products = normal_equations if normal_equations is not None else _from_jacobian(jacobian)
+    start = np.array(start_NP, dtype=float, ndmin=2)
+    low = np.broadcast_to(np.asarray(lower, dtype=float), start.shape)
+    high = np.broadcast_to(np.asarray(upper, dtype=float), start.shape)
+    found = np.clip(start, low, high)
+    sse = np.full(len(start), np.inf)
+    converged = np.zeros(len(start), dtype=bool)
+    iterations = np.zeros(len(start), dtype=np.intp)
+    waiting = np.arange(len(start))
+    with np.errstate(all="ignore"):
+        active = _enter(residual, waiting[:together], found, low, high)
+        waiting = waiting[together:]
+        while len(waiting) or len(active.index):
+            if len(waiting) and len(active.index) <= together // 2:
+                room = together - len(active.index)
+                entering = _enter(residual, waiting[:room], found, low, high)
+                active, waiting = active.joined(entering) if len(active.index) else entering, waiting[room:]
+                continue
+            done = _iterate(residual, products, active, ftol, xtol)
+            ended = done | (active.tried >= max_iterations)
+            if ended.any():
+                index = active.index[ended]
+                found[index], sse[index] = active.parameters[ended], active.sse[ended]
+                converged[index], iterations[index] = done[ended], active.tried[ended]
+                active = active.keep(~ended)
+    touching = ((found <= low) | (found >= high)) & (low < high)
+    return BatchedFit(found, sse, converged, touching, iterations)
+
+
+def _enter(residual: BatchFunction, index: Indices, found: Array, low: Array, high: Array) -> _Active:
+    """Problems as they start, those left out whose residual is not finite."""
+    size = found.shape[1]
+    values = residual(found[index], index)
+    total = np.einsum("kt,kt->k", values, values)
+    usable = np.isfinite(total)
+    index, values, total = index[usable], values[usable], total[usable]
+    count = len(index)
+    return _Active(
+        index=index,
+        parameters=found[index],
+        low=low[index],
+        high=high[index],
+        residual=values,
+        sse=total,
+        damping=np.full(count, DAMPING_START),
+        growth=np.full(count, 2.0),
+        tried=np.zeros(count, dtype=np.intp),
+        normal=np.empty((count, size, size)),
+        gradient=np.empty((count, size)),
+        stale=np.ones(count, dtype=bool),
+    )
+
+
+def _iterate(residual: BatchFunction, products: NormalEquations, active: _Active, ftol: float, xtol: float) -> Mask:
+    """One step of every active problem; returns which are done."""
+    _refresh(products, active)
+    step, predicted = _step(active)
+    trial = np.clip(active.parameters + step, active.low, active.high)
+    tried = residual(trial, active.index)
+    after = np.einsum("kt,kt->k", tried, tried)
+    drop = active.sse - after
+    better = drop >= 0
+    done = np.all(np.abs(step) <= xtol * (np.abs(active.parameters) + xtol), axis=1)
+    done |= (active.damping > DAMPING_LARGEST) | (active.sse == 0)
+    done |= better & (drop <= ftol * active.sse) & (predicted <= ftol * active.sse)
+    active.accept(better, trial, tried, after, drop / np.maximum(predicted, 1e-300))
+    return done
+
+
+def _refresh(products: NormalEquations, active: _Active) -> None:
+    """J^T J and J^T r, computed anew for the problems that moved."""
+    stale = active.stale
+    if stale.all():
+        active.normal, active.gradient = products(active.parameters, active.index, active.residual)
+    elif stale.any():
+        active.normal[stale], active.gradient[stale] = products(
+            active.parameters[stale], active.index[stale], active.residual[stale]
+        )
+
+
+def _from_jacobian(jacobian: BatchFunction | None) -> NormalEquations:
+    assert jacobian is not None, "least squares need a Jacobian or normal equations"
+
+    def products(parameters: Array, index: Indices, residual_KT: Array) -> tuple[Array, Array]:
+        slopes_KPT = jacobian(parameters, index)
+        # Against a transposed copy: the product of a matrix with its own transpose takes a slower path per problem.
+        normal = slopes_KPT @ np.ascontiguousarray(slopes_KPT.transpose(0, 2, 1))
+        return normal, (slopes_KPT @ residual_KT[:, :, None])[:, :, 0]
+
+    return products
+
+
+def _step(active: _Active) -> tuple[Array, Array]:
+    """Damped Gauss-Newton step over the parameters that are free to move, and the drop that it predicts."""
+    at, low, high, normal, gradient = active.parameters, active.low, active.high, active.normal, active.gradient
+    blocked = ((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0))
+    diagonal = np.einsum("kpp->kp", normal)
+    scale = np.maximum(diagonal, 1e-12 * diagonal.max(axis=1, keepdims=True) + 1e-300)
+    step = _damped(active.damping, normal, gradient, scale, blocked)
+    # Parameters whose step leaves the box go to their bound; the others are solved for again.
+    outside = ((at + step < low) | (at + step > high)) & ~blocked
+    again = outside.any(axis=1)
+    if again.any():
+        to_bound = np.where(outside[again], np.clip(at + step, low, high)[again] - at[again], 0.0)
+        shifted = gradient[again] + (normal[again] @ to_bound[:, :, None])[:, :, 0]
+        rest = _damped(active.damping[again], normal[again], shifted, scale[again], (blocked | outside)[again])
+        step[again] = np.clip(at[again] + to_bound + rest, low[again], high[again]) - at[again]
+    curved = (normal @ step[:, :, None])[:, :, 0]
+    return step, -np.einsum("kp,kp->k", step, 2.0 * gradient + curved)
+
+
+def _damped(damping: Array, normal: Array, gradient: Array, scale: Array, blocked: Mask) -> Array:
+    matrix, wanted = normal.copy(), -gradient
+    if blocked.any():
+        matrix[blocked] = 0.0
+        matrix.transpose(0, 2, 1)[blocked] = 0.0
+        wanted[blocked] = 0.0
+    diagonal = np.einsum("kpp->kp", matrix)
+    diagonal += damping[:, None] * scale
+    diagonal[blocked] = 1.0
+    if matrix.shape[1] <= SMALL:
+        return _cholesky_solve(matrix, wanted)
+    try:
+        return np.linalg.solve(matrix, wanted[:, :, None])[:, :, 0]
+    except np.linalg.LinAlgError:
+        return np.stack([np.linalg.lstsq(m, w, rcond=None)[0] for m, w in zip(matrix, wanted, strict=True)])
+
+
+def _cholesky_solve(matrix: Array, wanted: Array) -> Array:
+    """Solve K small symmetric systems, each scalar of the textbook algorithm an array over the batch.
+
+    A pivot that rounding made negative gives a step that is not finite; such a step fails and raises the damping.
+    """
+    size = wanted.shape[1]
+    factor: list[list[Array]] = []
+    inverse: list[Array] = []
+    forward: list[Array] = []
+    for i in range(size):
+        row: list[Array] = []
+        for j in range(i):
+            entry = matrix[:, i, j] - sum(row[k] * factor[j][k] for k in range(j))
+            row.append(entry * inverse[j])
+        inverse.append(1.0 / np.sqrt(matrix[:, i, i] - sum(value * value for value in row)))
+        forward.append((wanted[:, i] - sum(row[k] * forward[k] for k in range(i))) * inverse[i])
+        factor.append(row)
+    solution = np.empty_like(wanted)
+    for i in reversed(range(size)):
+        later = sum(factor[k][i] * solution[:, k] for k in range(i + 1, size))
+        solution[:, i] = (forward[i] - later) * inverse[i]
+    return solution

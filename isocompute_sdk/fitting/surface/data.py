@@ -1,0 +1,162 @@
+"""What a surface is fitted to: every run cleaned of collapse and decay, and averaged into bins of log compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from isocompute_sdk.fitting.shapes import Array
+
+MOST_BINS = 20
+"""Bins per run; more change nothing but the time a fit takes."""
+FEWEST_BINS = 6
+ROWS = 6000
+"""Bins of all runs together; large sweeps get fewer per run."""
+COLLAPSE_LEFT = 0.35
+"""A run has collapsed when less than this share of its largest gain is left at its end."""
+DECAY_LOST = 0.12
+"""A run has decayed when more than this share of its largest gain is lost at its end."""
+SIGNIFICANT = 4.0
+"""Standard errors that a fall must exceed before it is called one."""
+
+Fault = Literal["collapse", "decay"]
+
+
+@dataclass(frozen=True)
+class SurfaceRun:
+    """One run as the fit receives it."""
+
+    run_id: str
+    group_size: int
+    """Rollouts per problem, n."""
+    problems_per_batch: int | None
+    """Problems per batch, B_p."""
+    compute_T: Array
+    """Compute (rollouts or tokens) at each evaluation, increasing; 0 is the base model."""
+    reward_T: Array
+    n_problems: int | None = None
+    """Distinct training problems, D."""
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """One run as the surface sees it: J bins."""
+
+    run_id: str
+    group_size: int
+    problems_per_batch: int | None
+    n_problems: int | None
+    log_compute_J: Array
+    reward_J: Array
+    count_J: Array
+    """Evaluations in each bin."""
+    base_reward: Array
+    """Evaluations of the base model (compute 0), possibly none."""
+    noise: float
+    """Standard deviation of one evaluation, from successive differences."""
+    fault: Fault | None
+    """What was repaired."""
+    fault_compute: float | None
+    """Compute after which it was."""
+    last_compute: float
+    largest_gain: float
+    """Gain over the base model that its smoothed curve reached."""
+
+
+def prepare(runs: Sequence[SurfaceRun]) -> tuple[PreparedRun, ...]:
+    """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only."""
+    bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
+    pooled = pooled_noise([run.reward_T[run.compute_T > 0] for run in runs])
+    bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
+    base = float(np.mean(bases)) if bases.size else None
+    return tuple(_prepare_one(run, bins, pooled, base) for run in runs)
+
+
+def pooled_noise(series: Sequence[Array]) -> float:
+    """Standard deviation of one evaluation, from the median absolute successive difference over all series."""
+    steps = [np.diff(values) for values in series if len(values) > 2]
+    if not steps:
+        return 0.02
+    # 0.6745 sigma is the median of |x| for a normal x; a difference of two has sqrt(2) sigma.
+    robust = float(np.median(np.abs(np.concatenate(steps)))) / (0.6745 * np.sqrt(2.0))
+    return max(robust, 1e-4)
+
+
+def smoothed(values: Array) -> Array:
+    """Running median over five, then running mean over five, ends shortened."""
+    if len(values) < 5:
+        return values.copy()
+    padded = np.concatenate([values[[0, 0]], values, values[[-1, -1]]])
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+    padded = np.concatenate([middle[[0, 0]], middle, middle[[-1, -1]]])
+    return np.mean(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+
+
+def _prepare_one(run: SurfaceRun, bins: int, pooled: float, base: float | None) -> PreparedRun:
+    order = np.argsort(run.compute_T, kind="stable")
+    compute, reward = run.compute_T[order], run.reward_T[order]
+    trained = compute > 0
+    at_base, compute, reward = reward[~trained], compute[trained], reward[trained]
+    noise = pooled_noise([reward]) if len(reward) >= 20 else pooled
+    last = float(compute[-1]) if len(compute) else 0.0
+    start = base if base is not None else (float(reward[0]) if len(reward) else 0.0)
+    compute, reward, fault, gain = _repaired(compute, reward, start, max(noise, pooled))
+    log_J, reward_J, count_J = _binned(compute, reward, bins)
+    return PreparedRun(
+        run_id=run.run_id,
+        group_size=run.group_size,
+        problems_per_batch=run.problems_per_batch,
+        n_problems=run.n_problems,
+        log_compute_J=log_J,
+        reward_J=reward_J,
+        count_J=count_J,
+        base_reward=at_base,
+        noise=noise,
+        fault=fault[0] if fault else None,
+        fault_compute=fault[1] if fault else None,
+        last_compute=last,
+        largest_gain=gain,
+    )
+
+
+def _repaired(
+    compute: Array, reward: Array, start: float, noise: float
+) -> tuple[Array, Array, tuple[Fault, float] | None, float]:
+    """Drop the tail of a collapsed run; hold the peak of a decayed one, since its best checkpoint is kept."""
+    if len(reward) < 5:
+        return compute, reward, None, max(float(np.max(reward, initial=start)) - start, 0.0)
+    curve = smoothed(reward)
+    peak = int(np.argmax(curve))
+    gain = float(curve[peak] - start)
+    lost = float(curve[peak] - curve[-1])
+    error = noise * np.sqrt(2.0 / 3.0)
+    if gain <= 0 or lost < SIGNIFICANT * error:
+        return compute, reward, None, max(gain, 0.0)
+    where = float(compute[peak])
+    if curve[-1] - start < COLLAPSE_LEFT * gain:
+        # What falls belongs to the collapse from the last evaluation on that still stood near the peak.
+        near = np.flatnonzero(curve >= curve[peak] - max(2 * error, 0.1 * gain))
+        return compute[: near[-1] + 1], reward[: near[-1] + 1], ("collapse", float(compute[near[-1]])), gain
+    if lost > DECAY_LOST * gain and peak < len(reward) - 2:
+        level = float(np.mean(reward[max(peak - 2, 0) : peak + 3]))
+        held = np.where(np.arange(len(reward)) > peak, level, reward)
+        return compute, held, ("decay", where), gain
+    return compute, reward, None, gain
+
+
+def _binned(compute: Array, reward: Array, bins: int) -> tuple[Array, Array, Array]:
+    """Means over bins of equal width in log compute, empty ones left out."""
+    if not len(compute):
+        return np.empty(0), np.empty(0), np.empty(0)
+    log = np.log(compute)
+    if len(log) <= bins or log[-1] == log[0]:
+        return log, reward.copy(), np.ones(len(log))
+    which = np.minimum(((log - log[0]) / (log[-1] - log[0]) * bins).astype(int), bins - 1)
+    count = np.bincount(which, minlength=bins).astype(float)
+    filled = count > 0
+    mean_log = np.bincount(which, log, bins)[filled] / count[filled]
+    mean_reward = np.bincount(which, reward, bins)[filled] / count[filled]
+    return mean_log, mean_reward, count[filled]

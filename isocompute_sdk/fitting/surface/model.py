@@ -1,0 +1,170 @@
+"""The surface R(C, n, B_p, D) and its prior: everything that is assumed stands here.
+
+    R = R0 + (top - R0) sigma(a) S(h (ln C - m))
+
+R0 is the base model's reward and `top` the metric's upper bound, so that no prediction leaves the metric's range.
+The share a of the headroom that training wins and the log compute m of half of it are piecewise linear in
+x = log2 n, with knots one octave apart; h is log-linear in x. B_p and D move a and m linearly in their logarithms.
+S is one of `shapes.UNIT_SHAPES`.
+
+Parameters, in order: R0, a at K knots, m at K knots, ln h and its slope in x, then per octave of B_p the change of a
+and of m, and per octave of D the change of a, and of a per octave of n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+
+CURVE_PARAMETERS = 4
+"""R0, a, m and ln h: what one configuration's curve depends on."""
+OCTAVES_ABOVE = 1
+"""Knots above the largest n that was run: a plan may go that far and no further."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
+
+    share_level: tuple[float, float] = (-1.0, 1.3)
+    """Logit of the share of the headroom that training wins."""
+    share_step: tuple[float, float] = (0.05, 0.45)
+    """Change of a."""
+    share_bend: tuple[float, float] = (-0.04, 0.25)
+    """Second difference of a: gains from larger n shrink."""
+    share_bend_rough: float = 0.7
+    """Standard deviation of the same for a sweep whose dependence on n is irregular."""
+    midpoint_level_sd: float = 2.5
+    """Of m, around the data's own half-way compute."""
+    midpoint_step: tuple[float, float] = (0.3, 0.45)
+    """Change of m: larger groups need more compute."""
+    midpoint_bend: tuple[float, float] = (0.0, 0.2)
+    midpoint_bend_rough: float = 0.6
+    slope: tuple[float, float] = (0.15, 0.45)
+    """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape."""
+    slope_step: tuple[float, float] = (0.0, 0.06)
+    problems_share: tuple[float, float] = (0.0, 0.08)
+    """Change of a per octave of B_p."""
+    problems_midpoint: tuple[float, float] = (0.3, 0.3)
+    """Change of m per octave of B_p: larger batches take fewer steps for the same compute."""
+    problem_set_share: tuple[float, float] = (0.1, 0.3)
+    """Change of a per octave of D."""
+    problem_set_tilt: tuple[float, float] = (0.02, 0.1)
+    """Change of that per octave of n: a small problem set caps n."""
+    run_share: float = 0.06
+    """Run-to-run standard deviation of the gain, relative."""
+    run_midpoint: float = 0.15
+    """Run-to-run standard deviation of m."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each parameter stands, and what configurations are measured against."""
+
+    knots_K: Array
+    """log2 n of the knots, one octave apart."""
+    centre: float
+    """log2 n at which the slope's intercept is defined."""
+    problems_reference: float
+    """B_p at which a and m are defined."""
+    set_reference: float | None
+    """D at which a is defined; None where the runs do not vary it."""
+    top: float
+    """Upper bound of the metric."""
+    floor: float
+    """Lower bound of the metric."""
+
+    @property
+    def size(self) -> int:
+        """Number of parameters P."""
+        return 1 + 2 * len(self.knots_K) + 4 + (2 if self.set_reference is not None else 0)
+
+    def design(self, log2_n_Q: Array, problems_Q: Array, set_Q: Array) -> Array:
+        """Linear map from parameters to each configuration's (R0, a, m, ln h), shape (Q, 4, P).
+
+        NaN for B_p or D stands for the reference. Beyond the outermost knots the curve of the knot is used.
+        """
+        knots, count = self.knots_K, len(self.knots_K)
+        x = np.clip(log2_n_Q, knots[0], knots[-1])
+        hats_QK = np.maximum(1.0 - np.abs(x[:, None] - knots[None, :]), 0.0)
+        octaves = np.nan_to_num(np.log2(problems_Q / self.problems_reference))
+        out = np.zeros((len(x), CURVE_PARAMETERS, self.size))
+        out[:, 0, 0] = 1.0
+        out[:, 1, 1 : 1 + count] = hats_QK
+        out[:, 2, 1 + count : 1 + 2 * count] = hats_QK
+        after = 1 + 2 * count
+        out[:, 3, after] = 1.0
+        out[:, 3, after + 1] = x - self.centre
+        out[:, 1, after + 2] = octaves
+        out[:, 2, after + 3] = octaves
+        if self.set_reference is not None:
+            sets = np.nan_to_num(np.log2(set_Q / self.set_reference))
+            out[:, 1, after + 4] = sets
+            out[:, 1, after + 5] = sets * (x - self.centre)
+        return out
+
+    def prior_rows(self, prior: Prior, midpoint: float, base: tuple[float, float], rough: bool) -> tuple[Array, Array]:
+        """The prior as least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
+        count, size = len(self.knots_K), self.size
+        rows: list[Array] = []
+        wanted: list[float] = []
+
+        def add(entries: dict[int, float], mean: float, sd: float) -> None:
+            row = np.zeros(size)
+            for index, value in entries.items():
+                row[index] = value / sd
+            rows.append(row)
+            wanted.append(mean / sd)
+
+        add({0: 1.0}, *base)
+        middle = count // 2
+        share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
+        midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
+        for first, level, step, bend in (
+            (1, prior.share_level, prior.share_step, (prior.share_bend[0], share_bend)),
+            (1 + count, (midpoint, prior.midpoint_level_sd), prior.midpoint_step, (prior.midpoint_bend[0], midpoint_bend)),
+        ):
+            add({first + middle: 1.0}, *level)
+            for k in range(count - 1):
+                add({first + k: -1.0, first + k + 1: 1.0}, *step)
+            for k in range(count - 2):
+                add({first + k: 1.0, first + k + 1: -2.0, first + k + 2: 1.0}, *bend)
+        after = 1 + 2 * count
+        add({after: 1.0}, *prior.slope)
+        add({after + 1: 1.0}, *prior.slope_step)
+        add({after + 2: 1.0}, *prior.problems_share)
+        add({after + 3: 1.0}, *prior.problems_midpoint)
+        if self.set_reference is not None:
+            add({after + 4: 1.0}, *prior.problem_set_share)
+            add({after + 5: 1.0}, *prior.problem_set_tilt)
+        return np.array(rows), np.array(wanted)
+
+
+def curve(shape: str, curves_4: Array, log_compute: Array, top: float) -> Array:
+    """Reward of curves (R0, a, m, ln h), whose last axis is 4 and whose other axes broadcast with `log_compute`."""
+    base, share, midpoint, slope = (curves_4[..., i] for i in range(CURVE_PARAMETERS))
+    unit, _ = UNIT_SHAPES[shape](np.exp(slope) * (log_compute - midpoint))
+    return base + (top - base) * logistic(share) * unit
+
+
+def curve_and_slopes(shape: str, curves_4: Array, log_compute: Array, top: float) -> tuple[Array, Array]:
+    """Reward, and its derivatives by (R0, a, m, ln h) stacked on a new axis before the last."""
+    base, share, midpoint, slope = (curves_4[..., i] for i in range(CURVE_PARAMETERS))
+    steepness = np.exp(slope)
+    z = steepness * (log_compute - midpoint)
+    unit, unit_slope = UNIT_SHAPES[shape](z)
+    won = logistic(share)
+    room = (top - base) * won
+    slopes = np.stack(
+        [1.0 - won * unit, room * (1.0 - won) * unit, -room * unit_slope * steepness, room * unit_slope * z], axis=-2
+    )
+    return base + room * unit, slopes
+
+
+def logistic(value: Array) -> Array:
+    """1 / (1 + e^-v), without overflow."""
+    return 1.0 / (1.0 + np.exp(-np.clip(value, -60.0, 60.0)))

@@ -1,0 +1,280 @@
+"""Draws from the posterior of a surface: an ensemble of most probable fits, then randomise-then-optimise around each.
+
+Run effects and evaluation noise enter as one covariance per run, linearised at the most probable fit, so that only
+the surface's own parameters are searched. Each draw is a refit to data and prior means with noise added (Bardsley et
+al., SIAM J. Sci. Comput. 36, 2014), weighed by how well its member of the ensemble explains the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.batched import BatchedFit, Indices, least_squares_batch
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface.data import PreparedRun
+from isocompute_sdk.fitting.surface.model import Layout, Prior, curve, curve_and_slopes
+from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+
+HUBER = 2.5
+"""Whitened residual beyond which a bin counts less."""
+EMPTY_VARIANCE = 1e12
+"""Variance of a bin that is not there."""
+NOISE_FACTOR = (0.5, 6.0)
+"""Range of the factor on the noise variance that the residuals may ask for."""
+MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of the ensemble."""
+
+    shape: str
+    rough: bool
+    run_scale: float
+    """Factor on the prior's run-to-run standard deviations."""
+
+
+MEMBERS = tuple(
+    Member(shape, rough, run_scale) for shape in UNIT_SHAPES for rough in (False, True) for run_scale in (0.5, 1.0, 2.0)
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Bins of all runs, padded to one length J."""
+
+    log_compute_RJ: Array
+    reward_RJ: Array
+    variance_RJ: Array
+    design_R4P: Array
+    layout: Layout
+    base: tuple[float, float]
+    """Reward of the base model and its standard error."""
+    midpoint: float
+    """Log compute at which the sweep's runs are half-way on the whole."""
+
+    @classmethod
+    def of(cls, runs: Sequence[PreparedRun], layout: Layout, base: tuple[float, float]) -> Data:
+        """Pad and stack."""
+        width = max(len(run.log_compute_J) for run in runs)
+        log_compute = np.zeros((len(runs), width))
+        reward = np.zeros((len(runs), width))
+        variance = np.full((len(runs), width), EMPTY_VARIANCE)
+        for i, run in enumerate(runs):
+            count = len(run.log_compute_J)
+            log_compute[i, :count] = run.log_compute_J
+            log_compute[i, count:] = run.log_compute_J[-1]
+            reward[i, :count] = run.reward_J
+            reward[i, count:] = run.reward_J[-1]
+            variance[i, :count] = run.noise**2 / run.count_J
+        nan = float("nan")
+        design = layout.design(
+            np.log2([run.group_size for run in runs]),
+            np.array([run.problems_per_batch or nan for run in runs], dtype=float),
+            np.array([run.n_problems or nan for run in runs], dtype=float),
+        )
+        return cls(log_compute, reward, variance, design, layout, base, _halfway(runs, base[0]))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Draws of the surface's parameters with the member that each belongs to."""
+
+    parameters_DP: Array
+    member_D: Indices
+    members: tuple[Member, ...]
+    map_MP: Array
+    """Most probable parameters of each member."""
+    weight_M: Array
+    """Share of each member in the draws' distribution."""
+    noise_factor: float
+    """Factor on the evaluation noise's variance that the residuals asked for."""
+
+
+def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
+    """The ensemble's most probable fits and `draws` draws."""
+    members = MEMBERS
+    first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
+    start = _start(data)
+    problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
+    found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
+    data, factor = _reweighted(data, problem, found)
+    by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
+    starts = np.stack([by_shape[member.shape] for member in members])
+    for _ in range(2):
+        problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
+        found = problem.solve(starts, MAP_ITERATIONS)
+        starts = found.parameters_NP
+    evidence = problem.log_evidence(found)
+    weight = np.exp(evidence - evidence.max())
+    weight /= weight.sum()
+    # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
+    position = (np.arange(draws) + rng.random()) / max(draws, 1)
+    member_D = np.minimum(np.searchsorted(np.cumsum(weight), position), len(members) - 1).astype(np.intp)
+    noise_DT = rng.standard_normal((draws, problem.rows))
+    drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
+    parameters = drawn.parameters_NP if draws else starts[:0]
+    return Posterior(parameters, member_D, members, starts, weight, factor)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Whitened least squares for every member."""
+
+    data: Data
+    members: tuple[Member, ...]
+    whiten_MRJJ: Array
+    prior_MSP: Array
+    wanted_MS: Array
+    log_scale_M: Array
+    """Log of the whitening's determinant."""
+
+    @classmethod
+    def of(cls, data: Data, prior: Prior, members: tuple[Member, ...], effects_MRJ2: Array) -> _Problem:
+        count_J = data.variance_RJ.shape[1]
+        covariance = effects_MRJ2 @ effects_MRJ2.transpose(0, 1, 3, 2)
+        covariance += np.eye(count_J) * data.variance_RJ[None, :, :, None]
+        factor = np.linalg.cholesky(covariance)
+        whiten = np.linalg.inv(factor)
+        logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
+        rows = [data.layout.prior_rows(prior, data.midpoint, data.base, member.rough) for member in members]
+        spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
+        return cls(
+            data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.data.reward_RJ.size + self.wanted_MS.shape[1]
+
+    def solve(
+        self, start: Array, iterations: int, member_N: Indices | None = None, noise_NT: Array | None = None
+    ) -> BatchedFit:
+        """Minimise, for each start, its member's sum of squares with `noise_NT` added to what is wanted."""
+        member = np.arange(len(start)) if member_N is None else member_N
+
+        def residual(theta: Array, index: Indices) -> Array:
+            values = self._residual(theta, member[index])
+            return values if noise_NT is None else values - noise_NT[index]
+
+        def products(theta: Array, index: Indices, values: Array) -> tuple[Array, Array]:
+            return self._normal_equations(theta, member[index], values)
+
+        return least_squares_batch(
+            residual,
+            None,
+            start,
+            normal_equations=products,
+            lower=np.where(np.arange(start.shape[1]) == 0, self.data.layout.floor, -40.0),
+            upper=np.where(np.arange(start.shape[1]) == 0, self.data.layout.top, 60.0),
+            max_iterations=iterations,
+            ftol=1e-5,
+            xtol=1e-6,
+            together=256,
+        )
+
+    def log_evidence(self, found: BatchedFit) -> Array:
+        """Laplace approximation of each member's evidence, up to a constant."""
+        index = np.arange(len(self.members))
+        normal, _ = self._normal_equations(found.parameters_NP, index, self._residual(found.parameters_NP, index))
+        return -0.5 * found.sse_N + self.log_scale_M - 0.5 * np.linalg.slogdet(normal)[1]
+
+    def whitened(self, theta: Array, member: Indices) -> Array:
+        """Whitened residuals of the data, shape (K, R, J)."""
+        data = self.data
+        curves_KR4 = np.einsum("rcp,kp->krc", data.design_R4P, theta)
+        raw = np.empty((len(theta), *data.reward_RJ.shape))
+        for shape, chosen in self._by_shape(member):
+            raw[chosen] = curve(shape, curves_KR4[chosen][:, :, None, :], data.log_compute_RJ, data.layout.top)
+        raw -= data.reward_RJ
+        return (self.whiten_MRJJ[member] @ raw[..., None])[..., 0]
+
+    def _residual(self, theta: Array, member: Indices) -> Array:
+        of_data = self.whitened(theta, member).reshape(len(theta), self.data.reward_RJ.size)
+        of_prior = (self.prior_MSP[member] @ theta[:, :, None])[:, :, 0] - self.wanted_MS[member]
+        return np.concatenate([of_data, of_prior], axis=1)
+
+    def _normal_equations(self, theta: Array, member: Indices, residual: Array) -> tuple[Array, Array]:
+        data = self.data
+        curves_KR4 = np.einsum("rcp,kp->krc", data.design_R4P, theta)
+        slopes = np.empty((len(theta), *data.reward_RJ.shape[:1], 4, data.reward_RJ.shape[1]))
+        for shape, chosen in self._by_shape(member):
+            _, slopes[chosen] = curve_and_slopes(
+                shape, curves_KR4[chosen][:, :, None, :], data.log_compute_RJ, data.layout.top
+            )
+        # Only four numbers per run enter its curve: their products are formed first, then mapped to parameters.
+        whitened = slopes @ self.whiten_MRJJ[member].transpose(0, 1, 3, 2)
+        inner = whitened @ np.ascontiguousarray(whitened.transpose(0, 1, 3, 2))
+        of_data = residual[:, : data.reward_RJ.size].reshape(len(theta), *data.reward_RJ.shape)
+        pull = (whitened @ of_data[..., None])[..., 0]
+        stacked = data.design_R4P.reshape(-1, data.design_R4P.shape[2])
+        mapped = (inner @ data.design_R4P).reshape(len(theta), *stacked.shape)
+        prior = self.prior_MSP[member]
+        normal = stacked.T @ mapped + prior.transpose(0, 2, 1) @ prior
+        gradient = pull.reshape(len(theta), -1) @ stacked
+        return normal, gradient + (residual[:, None, data.reward_RJ.size :] @ prior)[:, 0, :]
+
+    def _by_shape(self, member: Indices) -> list[tuple[str, npt.NDArray[np.bool_] | slice]]:
+        names = np.array([m.shape for m in self.members])[member]
+        found = list(dict.fromkeys(names.tolist()))
+        return [(name, slice(None) if len(found) == 1 else names == name) for name in found]
+
+
+def _effects(data: Data, prior: Prior, members: Sequence[Member], theta_MP: Array) -> Array:
+    """What a run of one standard deviation more gain, and one of a later midpoint, adds to its bins: (M, R, J, 2)."""
+    curves_MR4 = np.einsum("rcp,mp->mrc", data.design_R4P, theta_MP)
+    out = np.empty((len(members), *data.reward_RJ.shape, 2))
+    for i, member in enumerate(members):
+        value, slopes = curve_and_slopes(
+            member.shape, curves_MR4[i][:, None, :], data.log_compute_RJ, data.layout.top
+        )
+        out[i, :, :, 0] = member.run_scale * prior.run_share * (value - curves_MR4[i, :, :1])
+        out[i, :, :, 1] = member.run_scale * prior.run_midpoint * slopes[:, 2, :]
+    return out
+
+
+def _rough_effects(data: Data, prior: Prior, members: Sequence[Member]) -> Array:
+    """The same before anything is fitted: the measured gain in place of the fitted one."""
+    gain = np.maximum(data.reward_RJ - data.base[0], 0.02 * (data.layout.top - data.layout.floor))
+    effects = np.stack([prior.run_share * gain, prior.run_midpoint * 0.3 * gain], axis=-1)
+    return np.repeat(effects[None], len(members), axis=0)
+
+
+def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, float]:
+    """Noise as large as the residuals of the best shape ask for, and outlying bins discounted (Huber)."""
+    best = int(np.argmin(found.sse_N))
+    residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
+    real = data.variance_RJ < EMPTY_VARIANCE
+    spread = np.median(np.abs(residual[real])) / 0.6745
+    factor = float(np.clip(spread**2, *NOISE_FACTOR))
+    excess = np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)
+    return replace(data, variance_RJ=np.where(real, data.variance_RJ * factor * excess, EMPTY_VARIANCE)), factor
+
+
+def _halfway(runs: Sequence[PreparedRun], base: float) -> float:
+    """Median over runs of the log compute at which half of the gain seen was reached."""
+    found: list[float] = []
+    for run in runs:
+        top = float(np.max(run.reward_J))
+        above = np.flatnonzero(run.reward_J >= (base + top) / 2)
+        found.append(float(run.log_compute_J[above[0]]))
+    return float(np.median(found))
+
+
+def _start(data: Data) -> Array:
+    """Start values from quantiles of the data; everything else at its prior mean or zero."""
+    layout = data.layout
+    count = len(layout.knots_K)
+    theta = np.zeros(layout.size)
+    theta[0] = np.clip(data.base[0], layout.floor, layout.top - 1e-3 * (layout.top - layout.floor))
+    real = data.variance_RJ < EMPTY_VARIANCE
+    top = float(np.quantile(data.reward_RJ[real], 0.9))
+    share = np.clip((top - theta[0]) / (layout.top - theta[0]), 0.02, 0.95)
+    theta[1 : 1 + count] = np.log(share / (1.0 - share))
+    # A little more compute per octave: where runs overlap, the level of m is what the data pull first.
+    theta[1 + count : 1 + 2 * count] = data.midpoint + 0.3 * (np.arange(count) - count / 2)
+    return theta
