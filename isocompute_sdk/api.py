@@ -11,6 +11,9 @@ import numpy as np
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.paper import PaperOptions, Run, fit_paper
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface.data import SurfaceRun
+from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
     from isocompute_sdk.specs import RunSpec
 
+OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
+"""The methods of `fit`, with what each can be told."""
 DEFAULT_SEED = 0
 """Seed of the bootstrap where no generator is given: the same input gives the same bits."""
 
@@ -28,7 +33,7 @@ def fit(
     runs: RunSet,
     metric: str = ...,
     eval_set: str | None = ...,
-    method: Literal["paper"] = ...,
+    method: Literal["surface", "paper"] = ...,
     rng: np.random.Generator | int | None = ...,
     draws: int = ...,
     bounds: tuple[float, float] = ...,
@@ -40,7 +45,7 @@ def fit(
     runs: RunSet,
     metric: Sequence[str],
     eval_set: str | None = ...,
-    method: Literal["paper"] = ...,
+    method: Literal["surface", "paper"] = ...,
     rng: np.random.Generator | int | None = ...,
     draws: int = ...,
     bounds: tuple[float, float] = ...,
@@ -51,7 +56,7 @@ def fit(
     runs: RunSet,
     metric: str | Sequence[str] = "avg@4",
     eval_set: str | None = None,
-    method: Literal["paper"] = "paper",
+    method: Literal["surface", "paper"] = "surface",
     rng: np.random.Generator | int | None = None,
     draws: int = 200,
     bounds: tuple[float, float] = (0.0, 1.0),
@@ -61,34 +66,36 @@ def fit(
     """Fit reward curves, frontier and allocation laws to runs.
 
     Args:
-        runs: evaluations of at least two group sizes.
+        runs: evaluations of at least two group sizes (one is enough for a surface, which then says so).
         metric: metric to fit, or several for a `FitsSet` (the first decides where a planner takes it).
         eval_set: evaluation set; None where the metric has only one.
-        method: `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
+        method: `surface`: every run fitted together in (C, n, B_p), with calibrated intervals and a passport;
+            `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
         rng: generator or seed of the bootstrap; None for a fixed one. `refit` repeats a seed; for a generator,
             which has moved on since, it takes the fixed one.
-        draws: bootstrap replicates; 0 for no intervals.
+        draws: draws from the posterior (surface; at least 1) or bootstrap replicates (paper; 0 for no intervals).
         bounds: range of the metric; a value outside is an error.
         pool: context fields that may differ between the runs, e.g. `("learning_rate",)`.
-        **options: of the method: `points` ("records" or "all"), `bin_width`, `curve`, `compute`
-            ("rollouts" or "tokens"), `max_rollouts_per_batch`, `rollouts_per_batch`.
+        **options: of both methods: `compute` ("rollouts" or "tokens"), `max_rollouts_per_batch`,
+            `rollouts_per_batch`; of the paper's: `points` ("records" or "all"), `bin_width`, `curve`.
 
     Raises:
         FitError: runs of different context, a value outside `bounds`, too few group sizes or evaluations,
             unknown options.
         RecordError: a metric or evaluation set that the runs do not have.
     """
-    if method != "paper":
-        raise FitError(f"method = {method!r}; accepted: 'paper'")
+    if method not in OPTIONS:
+        raise FitError(f"method = {method!r}; accepted: {', '.join(map(repr, OPTIONS))}")
     low, high = _bounds(bounds)
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-    settings = _options(options)
+    settings = _options(method, options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
     _check_pool(pool)
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
     asked = {"eval_set": eval_set, "draws": draws, "bounds": [low, high], "pool": list(pool), **options}
+    asked |= {"method": method}
     asked |= {"rng": seed} if rng is not None and isinstance(seed, int) else {}
     table = runs.to_dict()
 
@@ -98,7 +105,12 @@ def fit(
         _check_bounds(series, name, (low, high))
         # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
         generator = np.random.default_rng(seed)
-        found = fit_paper([_run(s, settings.compute) for s in series], name, (low, high), settings, draws, generator)
+        if isinstance(settings, PaperOptions):
+            paper_runs = [_run(s, settings.compute) for s in series]
+            found = fit_paper(paper_runs, name, (low, high), settings, draws, generator)
+        else:
+            surface_runs = [_surface_run(s, settings.compute) for s in series]
+            found = fit_joint(surface_runs, name, (low, high), settings, draws, generator)
         context = _common_context(series)
         return replace(
             found,
@@ -257,21 +269,37 @@ def _whole(name: str, value: object) -> int:
     return int(value)
 
 
-def _options(options: dict[str, Any]) -> PaperOptions:
-    known = {f.name for f in fields(PaperOptions)}
+def _options(method: str, options: dict[str, Any]) -> PaperOptions | SurfaceOptions:
+    known = {f.name for f in fields(OPTIONS[method])}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise FitError(f"unknown option(s) {', '.join(unknown)}; accepted: {', '.join(sorted(known))}")
+        elsewhere = [other for other, kind in OPTIONS.items() if set(unknown) <= {f.name for f in fields(kind)}]
+        raise FitError(
+            f"unknown option(s) {', '.join(unknown)} for method {method!r}; accepted: {', '.join(sorted(known))}",
+            f"They belong to method={elsewhere[0]!r}." if elsewhere else None,
+        )
     changed = {name: value for name, value in options.items() if value is not None}
     if "compute" in changed:
         axes = {"rollouts": "log10_rollouts", "tokens": "log10_tokens"}
         if changed["compute"] not in axes:
             raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(axes)}")
         changed["compute"] = axes[changed["compute"]]
-    return PaperOptions(**changed)
+    return OPTIONS[method](**changed)
 
 
 def _run(series: RunSeries, compute: str) -> Run:
+    axis = _axis(series, compute)
+    return Run(series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T)
+
+
+def _surface_run(series: RunSeries, compute: str) -> SurfaceRun:
+    axis, sets = _axis(series, compute), series.context.get("n_problems")
+    return SurfaceRun(
+        series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T, None if sets is None else int(sets)
+    )
+
+
+def _axis(series: RunSeries, compute: str) -> Array:
     axis = series.rollouts_T
     if compute == "log10_tokens":
         if series.tokens_T is None:
@@ -280,7 +308,7 @@ def _run(series: RunSeries, compute: str) -> Run:
                 "Add a tokens column (cumulative sampled tokens), or fit on rollouts.",
             )
         axis = series.tokens_T
-    return Run(series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T)
+    return axis
 
 
 def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float, float]) -> None:

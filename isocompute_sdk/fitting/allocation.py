@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.batched import Indices, least_squares_batch
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.solver import minimise
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
 
@@ -26,6 +26,12 @@ STEP_TOLERANCE = 1.05
 bounds is preferred to one on the bound of k unless its rms residual is more than this factor larger."""
 L_MAX, B_MAX = 12.0, 12.0
 """Upper bounds of L and b in octaves, unless the data themselves lie higher."""
+PARAMETERS = ("L", "k", "midpoint", "b")
+MAX_ITERATIONS = 500
+"""Steps before a start is given up: along a valley towards a step, k creeps for ever and nothing is gained."""
+
+Start = tuple[float, float, float, float]
+"""Start values in the order of `PARAMETERS`."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,7 @@ def _fit(at: Array, octaves: Array, x: LawVariable) -> AllocationLaw:
     low, high = float(at.min()), float(at.max())
     if np.ptp(octaves) == 0:
         return _constant(float(octaves[0]), (low, high), x)
-    solutions = [_minimise(at, octaves, start, x) for start in _starts(at, octaves, x)]
+    solutions = _solve(at, octaves, _starts(at, octaves, x), x)
     best = min(solutions, key=_rms)
     inside = [law for law in solutions if law.status is FitStatus.CONVERGED]
     if "k" in best.at_bound and inside:
@@ -199,7 +205,7 @@ def _rms(law: AllocationLaw) -> float:
     return float("inf") if law.rms is None else law.rms
 
 
-def _starts(at: Array, octaves: Array, x: LawVariable) -> list[tuple[float, float, float, float]]:
+def _starts(at: Array, octaves: Array, x: LawVariable) -> list[Start]:
     """Start values (L, k, midpoint, b): the best of a grid in every band of slopes and every third of midpoints.
 
     For a given slope and midpoint the law is linear in L and b, so that a fine grid costs next to nothing. Bands
@@ -215,7 +221,7 @@ def _starts(at: Array, octaves: Array, x: LawVariable) -> list[tuple[float, floa
     bounds = min(0.0, float(octaves.min())), max(B_MAX, float(octaves.max())) + L_MAX
     parts = [np.isin(np.abs(k_G), band) for band in np.array_split(slopes, 5)]
     parts += [np.isin(middle_G, third) for third in np.array_split(np.unique(middle_G), 3)]
-    found: list[tuple[float, float, float, float]] = []
+    found: list[Start] = []
     for part in parts:
         best = project(missing_GT[part], octaves[None, :], np.ones((1, len(at))), bounds)
         index = np.flatnonzero(part)[best.grid_index[0]]
@@ -226,52 +232,82 @@ def _starts(at: Array, octaves: Array, x: LawVariable) -> list[tuple[float, floa
     return [start for start, loss in losses.items() if loss <= 1.5 * least]
 
 
-def _minimise(at: Array, octaves: Array, start: tuple[float, float, float, float], x: LawVariable) -> AllocationLaw:
-    import lmfit
-
+def _solve(at: Array, octaves: Array, starts: list[Start], x: LawVariable) -> list[AllocationLaw]:
+    """A law from every start value (L, k, midpoint, b); k keeps its sign."""
     low, high = float(at.min()), float(at.max())
     smallest, largest = float(octaves.min()), float(octaves.max())
-    limit = steepest(x, low, high)
-    sign = np.sign(start[1])
-    parameters = lmfit.Parameters()
-    parameters.add("L", value=start[0], min=0.0, max=max(L_MAX, 2 * (largest - smallest)))
-    parameters.add("k", value=abs(start[1]), min=0.2 / (high - low), max=limit)
-    parameters.add("midpoint", value=start[2], min=low - (high - low), max=high + (high - low))
-    parameters.add("b", value=start[3], min=min(0.0, smallest), max=max(B_MAX, largest))
-
-    def residual(p: Any) -> Array:
-        return sigmoid(at, p["L"].value, sign * p["k"].value, p["midpoint"].value, p["b"].value) - octaves
-
-    result = minimise(residual, parameters)
-    found = {name: float(p.value) for name, p in result.params.items()}
-    at_bound = tuple(
-        name
-        for name, p in result.params.items()
-        if min(found[name] - p.min, p.max - found[name]) < 2e-3 * (p.max - p.min)
+    lower = np.array([0.0, 0.2 / (high - low), low - (high - low), min(0.0, smallest)])
+    upper = np.array(
+        [max(L_MAX, 2 * (largest - smallest)), steepest(x, low, high), high + (high - low), max(B_MAX, largest)]
     )
-    if len(at) <= 4:
+    start_NP = np.array(starts)
+    sign_N = np.sign(start_NP[:, 1])
+    start_NP[:, 1] = np.abs(start_NP[:, 1])
+
+    def residual(values: Array, index: Indices) -> Array:
+        L, k, midpoint, b = values.T[:, :, None]
+        return sigmoid(at, L, sign_N[index, None] * k, midpoint, b) - octaves
+
+    def jacobian(values: Array, index: Indices) -> Array:
+        L, k, midpoint, _ = values.T[:, :, None]
+        sign = sign_N[index, None]
+        unit = sigmoid(at, 1.0, sign * k, midpoint, 0.0)
+        slope = L * unit * (1.0 - unit)
+        return np.stack([unit, slope * sign * (at - midpoint), -slope * sign * k, np.ones_like(unit)], axis=1)
+
+    found = least_squares_batch(
+        residual, jacobian, start_NP, lower=lower, upper=upper, max_iterations=MAX_ITERATIONS, ftol=1e-13, xtol=1e-12
+    )
+    slopes_NPT = jacobian(found.parameters_NP, np.arange(len(starts)))
+    near = np.minimum(found.parameters_NP - lower, upper - found.parameters_NP) < 2e-3 * (upper - lower)
+    return [
+        _law(at, x, sign, values, _names(touching), bool(converged), slopes, float(sse))
+        for sign, values, touching, converged, slopes, sse in zip(
+            sign_N, found.parameters_NP, near, found.converged_N, slopes_NPT, found.sse_N, strict=True
+        )
+    ]
+
+
+def _law(
+    at: Array,
+    x: LawVariable,
+    sign: float,
+    values: Array,
+    at_bound: tuple[str, ...],
+    converged: bool,
+    slopes_PT: Array,
+    sse: float,
+) -> AllocationLaw:
+    if len(at) <= len(PARAMETERS):
         status = FitStatus.TOO_FEW_POINTS
     elif at_bound:
         status = FitStatus.AT_BOUND
     else:
-        status = FitStatus.CONVERGED if result.success else FitStatus.NOT_CONVERGED
-    trusted = status is FitStatus.CONVERGED
+        status = FitStatus.CONVERGED if converged else FitStatus.NOT_CONVERGED
+    stderr: dict[str, float | None] = dict.fromkeys(PARAMETERS)
+    if status is FitStatus.CONVERGED:
+        variance = np.diag(np.linalg.pinv(slopes_PT @ slopes_PT.T)) * sse / (len(at) - len(PARAMETERS))
+        stderr = {name: _stderr(v) for name, v in zip(PARAMETERS, variance, strict=True)}
     return AllocationLaw(
-        L=found["L"],
-        k=float(sign) * found["k"],
-        midpoint=found["midpoint"],
-        b=found["b"],
+        L=float(values[0]),
+        k=float(sign * values[1]),
+        midpoint=float(values[2]),
+        b=float(values[3]),
         x=x,
         status=status,
         at_bound=at_bound,
-        stderr={name: _stderr(p.stderr, trusted) for name, p in result.params.items()},
-        rms=float(np.sqrt(np.mean(np.asarray(result.residual) ** 2))),
-        x_range=(low, high),
+        stderr=stderr,
+        rms=float(np.sqrt(sse / len(at))),
+        x_range=(float(at.min()), float(at.max())),
     )
 
 
-def _stderr(value: float | None, trusted: bool) -> float | None:
-    return float(value) if trusted and value is not None and np.isfinite(value) else None
+def _names(touching: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    return tuple(name for name, on in zip(PARAMETERS, touching, strict=True) if on)
+
+
+def _stderr(variance: float) -> float | None:
+    return float(np.sqrt(variance)) if np.isfinite(variance) and variance >= 0 else None
 
 
 def _constant(octaves: float, x_range: tuple[float, float], x: LawVariable) -> AllocationLaw:
@@ -284,7 +320,7 @@ def _constant(octaves: float, x_range: tuple[float, float], x: LawVariable) -> A
         x=x,
         status=FitStatus.AT_BOUND,
         at_bound=("L",),
-        stderr=dict.fromkeys(("L", "k", "midpoint", "b")),
+        stderr=dict.fromkeys(PARAMETERS),
         rms=0.0,
         x_range=x_range,
     )

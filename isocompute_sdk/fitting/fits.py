@@ -21,15 +21,18 @@ from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
+    from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
+    from isocompute_sdk.fitting.surface.passport import Passport
+    from isocompute_sdk.fitting.surface.surface import Surface
     from isocompute_sdk.records import RunSet
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Configuration = tuple[int, int | None]
 """(group size, problems per batch or None where the runs do not say)."""
 
-Method = Literal["paper", "published", "prior"]
-"""`paper`: fitted to runs; `published`: one law of the paper; `prior`: hedged over all of them."""
+Method = Literal["surface", "paper", "published", "prior"]
+"""`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of the paper; `prior`: hedged over all of them."""
 
 
 class Prediction(NamedTuple):
@@ -75,6 +78,10 @@ class Fits:
     """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
     law_draws: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     """Replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
+    surface: Surface | None = field(default=None, repr=False)
+    """The joint model behind everything, for `method="surface"`."""
+    passport: Passport | None = None
+    """How far the surface carries, its backtest first."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Arguments of `fit`, so that `refit` repeats them."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -122,7 +129,13 @@ class Fits:
     def law_interval(
         self, value: npt.ArrayLike, level: float = 0.8, name: str = "group_size"
     ) -> tuple[Array, Array] | None:
-        """Interval of the law's real-valued size at raw compute or M; None without draws."""
+        """Interval of the law's real-valued size at raw compute or M; None without draws.
+
+        For a surface, of the best n itself: from its draws, not from the law that is shown.
+        """
+        if self.surface is not None and name == "group_size":
+            odds = [self.group_size_odds(at).interval(level) for at in np.atleast_1d(_positive(value)).ravel()]
+            return np.array([low for low, _ in odds], dtype=float), np.array([high for _, high in odds], dtype=float)
         draws = self.law_draws.get(name)
         if draws is None:
             return None
@@ -179,9 +192,10 @@ class Fits:
 
         Args:
             rollouts: compute, positive (tokens for fits on a token axis); broadcast with `group_size`.
-            group_size: within the levels that were run.
-            problems_per_batch: the nearest level that was run (in octaves) answers; None for the smallest.
-            level: coverage asked for; intervals of this method are not calibrated.
+            group_size: within the levels that were run; for a surface up to one octave above.
+            problems_per_batch: None for the smallest that was run. A surface answers for any up to an octave outside
+                those that were run; otherwise the nearest level (in octaves) answers.
+            level: coverage asked for; those of a surface are checked in simulation, those of the paper's method not.
             kind: `mean`, the noise-free reward of the best checkpoint up to C; `run`, one new measurement.
 
         Raises:
@@ -192,6 +206,8 @@ class Fits:
         if not 0 < level < 1:
             raise FitError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
         at, sizes = np.broadcast_arrays(_positive(rollouts), _positive(group_size))
+        if self.surface is not None:
+            return self._from_surface(self.surface, at, sizes, problems_per_batch, level, kind)
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
         levels = np.array([c.group_size for c in curves], dtype=float)
         if sizes.size and (sizes.min() < levels[0] or sizes.max() > levels[-1]):
@@ -202,6 +218,84 @@ class Fits:
             )
         mean, low, high = self._interpolate(curves, at.ravel(), sizes.ravel(), level, kind)
         return Prediction(mean.reshape(at.shape), low.reshape(at.shape), high.reshape(at.shape))
+
+    def group_size_odds(
+        self,
+        compute: float,
+        group_sizes: npt.ArrayLike | None = None,
+        problems_per_batch: int | None = None,
+        compute_of_each: npt.ArrayLike | None = None,
+    ) -> GroupSizeOdds:
+        """P(n is best), expected reward and expected regret of every n at one compute (`method="surface"` only).
+
+        Args:
+            compute: rollouts (tokens for fits on a token axis).
+            group_sizes: candidates; by default the levels that were run and the powers of two between them.
+            problems_per_batch: None for the smallest that was run.
+            compute_of_each: what each candidate really spends, where that is not `compute`.
+
+        Raises:
+            FitError: fits of another method.
+        """
+        from isocompute_sdk.fitting.surface.odds import group_size_odds
+
+        if self.surface is None:
+            raise FitError(
+                f"method {self.method!r} gives no odds for group sizes; accepted: fits of method 'surface'",
+                "Fit with method='surface', or look at law_interval().",
+            )
+        sizes = self._candidate_sizes() if group_sizes is None else group_sizes
+        bp = self._within_reach(problems_per_batch)
+        return group_size_odds(
+            self.surface, float(_positive(compute)), sizes, bp, self.group_size_range[1], compute_of_each
+        )
+
+    def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
+        """Real-valued n with the largest expected reward on the grid, shape (T,) (`method="surface"` only).
+
+        Raises:
+            FitError: fits of another method.
+        """
+        if self.surface is None:
+            raise FitError(f"method {self.method!r} has no surface; use frontier() or law()")
+        at = np.atleast_1d(_positive(compute)).ravel()
+        low, high = np.log2(self.group_size_range)
+        sizes = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * 4)), 1) + 1)
+        mesh_C, mesh_N = np.meshgrid(at, sizes, indexing="ij")
+        bp = self._within_reach(problems_per_batch)
+        reward = self.surface.predict(mesh_C.ravel(), mesh_N.ravel(), bp).reshape(mesh_C.shape)
+        return sizes[np.argmax(reward, axis=1)]
+
+    def _candidate_sizes(self) -> list[int]:
+        smallest, largest = self.group_size_range
+        powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
+        return sorted(powers | set(self.group_sizes))
+
+    def _within_reach(self, problems_per_batch: int | None) -> float | None:
+        """B_p at most an octave outside those that were run: further out the nearest answers."""
+        levels = self.problems_per_batch
+        if problems_per_batch is None or not levels:
+            return None
+        return float(np.clip(problems_per_batch, levels[0] / 2, levels[-1] * 2))
+
+    def _from_surface(
+        self,
+        surface: Surface,
+        at: Array,
+        sizes: Array,
+        problems_per_batch: int | None,
+        level: float,
+        kind: Literal["mean", "run"],
+    ) -> Prediction:
+        smallest, largest = self.group_size_range
+        if sizes.size and (sizes.min() < smallest or sizes.max() > 2 * largest):
+            raise FitError(
+                f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {2 * largest}, the levels "
+                "that were run and one octave above",
+                "Run a level there, or ask within this range.",
+            )
+        point = (at.ravel(), sizes.ravel(), self._within_reach(problems_per_batch))
+        return Prediction(*(part.reshape(at.shape) for part in surface.interval(kind, level, *point)))
 
     def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
         """The level of B_p that was run and lies nearest in octaves; the smallest for None."""
@@ -288,7 +382,10 @@ class Fits:
             "grid": None if self.grid is None else list(self.grid),
             "laws": {name: law.to_dict() for name, law in self.laws.items()},
             "unsupported": dict(self.unsupported),
-            "curves": [c.to_dict() for c in self.curves.values()],
+            "curves": [] if self.surface is not None else [c.to_dict() for c in self.curves.values()],
+            "surface": None if self.surface is None else self.surface.to_dict(),
+            "surface_points": None if self.surface is None else [_points(c) for c in self.curves.values()],
+            "passport": None if self.passport is None else self.passport.to_dict(),
             "notes": [note.to_dict() for note in self.notes],
             "curve_draws": [[*key, drawn.tolist()] for key, drawn in self.curve_draws.items()],
             "law_draws": {name: drawn.tolist() for name, drawn in self.law_draws.items()},
@@ -299,11 +396,23 @@ class Fits:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
         """Inverse of `to_dict`."""
-        curves = [RewardCurve.from_dict(c) for c in raw["curves"]]
+        surface, passport, curves = None, None, [RewardCurve.from_dict(c) for c in raw["curves"]]
+        if raw["surface"] is not None:
+            from isocompute_sdk.fitting.surface.curves import curve_of
+            from isocompute_sdk.fitting.surface.passport import Passport
+            from isocompute_sdk.fitting.surface.surface import Surface
+
+            surface, passport = Surface.from_dict(raw["surface"]), Passport.from_dict(raw["passport"])
+            curves = [
+                curve_of(surface, (n, bp), np.array(at, dtype=float), np.array(reward, dtype=float))
+                for n, bp, at, reward in raw["surface_points"]
+            ]
         return cls(
             metric=raw["metric"],
             method=raw["method"],
             curves={(c.group_size, c.problems_per_batch): c for c in curves},
+            surface=surface,
+            passport=passport,
             laws={name: AllocationLaw.from_dict(law) for name, law in raw["laws"].items()},
             unsupported=raw["unsupported"],
             notes=tuple(Note.from_dict(note) for note in raw["notes"]),
@@ -321,6 +430,10 @@ class Fits:
             options=raw["options"],
             runs=raw["runs"],
         )
+
+
+def _points(curve: RewardCurve) -> list[Any]:
+    return [curve.group_size, curve.problems_per_batch, curve.compute_T.tolist(), curve.reward_T.tolist()]
 
 
 class FitsSet(Mapping[str, Fits]):

@@ -110,7 +110,7 @@ def fit_paper(
         curve_draws=drawn,
     )
     fits = _with_group_size_law(fits)
-    fits = _with_step_laws(fits, options)
+    fits = with_step_laws(fits, options.rollouts_per_batch)
     notes: list[Note] = [*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)]
     if draws:
         notes.append(findings.uncalibrated())
@@ -188,17 +188,25 @@ def _best_octaves(fits: Fits, curves: list[RewardCurve], grid: Array) -> tuple[A
     return sizes[winners], problems[winners]
 
 
-def _with_step_laws(fits: Fits, options: PaperOptions) -> Fits:
-    """n*(M) and B_p*(M) at one fixed batch B = n B_p."""
+def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
+    """Fits with n*(M) and B_p*(M) at one fixed batch B = n B_p, or with the reason why there are none.
+
+    Args:
+        fits: fits with curves.
+        rollouts_per_batch: the batch; None for the one that most configurations share.
+
+    Raises:
+        FitError: a batch that fewer than two configurations have.
+    """
     names = ("group_size_vs_steps", "problems_per_batch_vs_steps")
     by_batch: dict[int, list[RewardCurve]] = defaultdict(list)
     for curve in fits.select():
         if curve.problems_per_batch is not None:
             by_batch[curve.group_size * curve.problems_per_batch].append(curve)
     shared = {batch: curves for batch, curves in by_batch.items() if len(curves) > 1}
-    if options.rollouts_per_batch not in (None, *shared):
+    if rollouts_per_batch not in (None, *shared):
         raise FitError(
-            f"rollouts_per_batch = {options.rollouts_per_batch}: fewer than two configurations have it; "
+            f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
             f"shared by two or more: {sorted(shared) or 'none'}"
         )
 
@@ -210,7 +218,7 @@ def _with_step_laws(fits: Fits, options: PaperOptions) -> Fits:
         return without("laws in steps need compute in rollouts, and these fits count tokens")
     if not shared:
         return without("no two configurations share one rollouts_per_batch = n * B_p")
-    batch = options.rollouts_per_batch or max(shared, key=lambda b: (len(shared[b]), b))
+    batch = rollouts_per_batch or max(shared, key=lambda b: (len(shared[b]), b))
     curves = shared[batch]
     grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
     best = frontier(curves, grid)
@@ -218,9 +226,9 @@ def _with_step_laws(fits: Fits, options: PaperOptions) -> Fits:
     steps = grid[seen] / batch
     if len(np.unique(steps)) < 2:
         return without(f"at B = {batch} there is no budget at which the best curve was observed")
-    if not _monotone(steps, np.log2(best.group_size[seen])):
+    if not monotone(steps, np.log2(best.group_size[seen])):
         reason = f"at B = {batch} the best n goes up and down with M: it is not monotone, so no sigmoid describes it"
-        return without(reason, findings.not_monotone(batch))
+        return without(reason, findings.notmonotone(batch))
     laws, draws = dict(fits.laws), dict(fits.law_draws)
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
     drawn = _best_octaves(fits, curves, grid[seen]) if fits.curve_draws else None
@@ -231,7 +239,8 @@ def _with_step_laws(fits: Fits, options: PaperOptions) -> Fits:
     return replace(fits, laws=laws, law_draws=draws, rollouts_per_batch=batch)
 
 
-def _monotone(x: Array, octaves: Array) -> bool:
+def monotone(x: Array, octaves: Array) -> bool:
+    """Whether a rising or falling curve explains most of how the best size moves with x."""
     from scipy.optimize import isotonic_regression
 
     total = float(np.sum((octaves - octaves.mean()) ** 2))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from isocompute_sdk.planner.candidates import Candidate, Rejection, ends_batch
+from isocompute_sdk.planner.choice import LawPreference, RewardPreference
 from isocompute_sdk.planner.plan import Alternative
 from isocompute_sdk.planner.question import TIE, Question
 
@@ -29,14 +29,15 @@ def alternatives(question: Question, chosen: Candidate, candidates: Sequence[Can
         ]
         best = max(known, key=lambda pair: pair[1], default=None)
         if best is not None and best[1] > reward + TIE * question.span:
-            found.append(_alternative("best-by-curves", best[0], best[1], reward - best[1]))
+            kind = "beyond-grid" if best[0].group_size > question.largest else "best-by-curves"
+            found.append(_alternative(kind, best[0], best[1], reward - best[1]))
     else:
         found += _law_neighbour(question, chosen, rest)
     on_grid = [c for c in candidates if question.smallest <= c.group_size <= question.largest]
     if chosen.group_size > question.largest and on_grid:
         best_on_grid = question.preference.best(on_grid)
         found.append(_alternative("on-grid", best_on_grid, question.reward(best_on_grid), None))
-    careful = replace(question.preference, mode="conservative").best(candidates)
+    careful = question.preference.careful().best(candidates)
     if careful.group_size != chosen.group_size:
         r = question.reward(careful)
         found.append(_alternative("conservative", careful, r, None if r is None or reward is None else reward - r))
@@ -60,20 +61,21 @@ def binding(question: Question, chosen: Candidate, rejections: Sequence[Rejectio
     found = [r.constraint for r in [_best_rejected(question, chosen, rejections)] if r is not None]
     if fixed.update_steps is not None and fixed.problems_per_batch is None and fixed.rollouts_per_batch is None:
         found.append(ends_batch(chosen.group_size, chosen.problems_per_batch, fixed.update_steps, limits))
-    if question.fits.method != "prior":
-        wanted = float(question.fits.law(preference.law).predict(preference.value(chosen)))
-        if wanted > question.largest * 2**0.5:
-            found.append("group_size_grid")
+    wanted = preference.wanted(chosen)
+    if wanted is not None and wanted > question.largest * 2**0.5 and chosen.group_size <= question.largest:
+        found.append("group_size_grid")
     return (*dict.fromkeys(found), chosen.ends_by)
 
 
 def _best_rejected(question: Question, chosen: Candidate, rejections: Sequence[Rejection]) -> Rejection | None:
     """The group size that would have been preferred most, had it been possible."""
     fixed, preference = question.limits.fixed, question.preference
-    if fixed.problems_per_batch is not None and fixed.update_steps is not None:
+    if isinstance(preference, LawPreference) and None not in (fixed.problems_per_batch, fixed.update_steps):
         useful = question.fits.law(preference.law).saturation * 2**0.5
         larger = [r for r in rejections if chosen.group_size < r.group_size <= useful]
         return max(larger, key=lambda r: r.group_size, default=None)
     reach = preference.distance(chosen.group_size, chosen) - 1e-9
+    if isinstance(preference, RewardPreference):
+        rejections = [r for r in rejections if question.smallest <= r.group_size <= question.largest]
     better = [r for r in rejections if preference.distance(r.group_size, chosen) < reach]
     return min(better, key=lambda r: preference.distance(r.group_size, chosen), default=None)

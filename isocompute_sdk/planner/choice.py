@@ -1,10 +1,10 @@
-"""Which group size to prefer: by the law, by the law in steps at a fixed batch, or by least expected regret."""
+"""Which group size to prefer: by predicted reward (surface), by a law, or by least expected regret (prior)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,18 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.allocation import sigmoid
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
 from isocompute_sdk.planner.candidates import Candidate, Fixed
 
 Mode = Literal["expected", "conservative"]
 
 CONSERVATIVE_QUANTILE = 0.1
 """Conservative: the law's lower 10 % bound; for a prior, the n whose 90 % worst regret is least."""
+CONSERVATIVE_SPREAD = 0.5
+"""Conservative with a surface: expected reward less this many posterior standard deviations."""
+BEYOND_GRID_MARGIN = 1.0
+"""An n that nobody ran is chosen only where its expected gain over the best n on the grid is at least this many of
+the gain's standard deviations. On simulated sweeps one octave beyond the grid lost more than it won without it."""
 _LOSS_OCTAVES = (0.0, 1.0, 2.0, 4.0, 6.0)
 _LOSS_SHARE = (0.0, 0.03, 0.17, 0.28, 0.33)
 """Share of the reward gain lost when n is that many octaves off: fitted Easy curves of the paper's fig. 6 at 3 M
@@ -29,9 +35,89 @@ def mismatch_loss(octaves: npt.ArrayLike) -> Array:
     return np.interp(np.abs(np.asarray(octaves, dtype=float)), _LOSS_OCTAVES, _LOSS_SHARE)
 
 
+class Preference(Protocol):
+    """How far each candidate is from what the fits call best."""
+
+    @property
+    def law(self) -> str:
+        """Law to show beside the choice: `group_size` or `group_size_vs_steps`."""
+        ...
+
+    @property
+    def mode(self) -> Mode: ...
+
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
+        """The preferred candidate; the smaller n where two are alike."""
+        ...
+
+    def distance(self, n: int, at: Candidate) -> float:
+        """How much worse n is at that candidate's compute; lower is better."""
+        ...
+
+    def value(self, at: Candidate) -> float:
+        """The raw x of the law for a candidate: compute, or steps."""
+        ...
+
+    def wanted(self, at: Candidate) -> float | None:
+        """The n that would be chosen there without constraints; None where that has no meaning."""
+        ...
+
+    def careful(self) -> Preference:
+        """The same in conservative mode."""
+        ...
+
+
 @dataclass(frozen=True)
-class Preference:
-    """How far each candidate is from what the fits call best; lower is better."""
+class RewardPreference:
+    """By the reward that a surface predicts for what each candidate really spends."""
+
+    fits: Fits
+    mode: Mode
+    compute: Callable[[float], float]
+    """Rollouts -> the compute of the fits (rollouts or tokens)."""
+    law: str = "group_size"
+
+    def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
+        """Largest expected (or conservative) reward; beyond the grid only by a clear margin."""
+        largest = self.fits.group_size_range[1]
+        ordered = sorted(candidates, key=lambda c: c.group_size)
+        odds = self._odds(ordered)
+        score = odds.reward - (CONSERVATIVE_SPREAD * odds.spread if self.mode == "conservative" else 0.0)
+        on_grid = np.array([c.group_size <= largest for c in ordered])
+        if on_grid.any():
+            score = np.where(on_grid | (odds.gain_over >= BEYOND_GRID_MARGIN), score, -np.inf)
+        return ordered[int(np.argmax(np.round(score, 12)))]
+
+    def distance(self, n: int, at: Candidate) -> float:
+        """Expected reward lost against the best n at that compute and B_p."""
+        odds = self.fits.group_size_odds(self.value(at), problems_per_batch=at.problems_per_batch)
+        reward = self.fits.predict(self.value(at), n, at.problems_per_batch).mean
+        return float(odds.reward.max() - reward)
+
+    def value(self, at: Candidate) -> float:
+        """Compute of a candidate on the axis of the fits."""
+        return self.compute(at.rollouts)
+
+    def wanted(self, at: Candidate) -> float | None:
+        """The best n on the grid, or the octave above it where that is ahead by the margin."""
+        smallest, largest = self.fits.group_size_range
+        sizes = [s for s in (*self.fits.group_sizes, 2 * largest) if s >= smallest]
+        odds = self.fits.group_size_odds(self.value(at), sizes, at.problems_per_batch)
+        return float(sizes[-1]) if odds.gain_over[-1] >= BEYOND_GRID_MARGIN else float(odds.best())
+
+    def careful(self) -> RewardPreference:
+        """The same in conservative mode."""
+        return replace(self, mode="conservative")
+
+    def _odds(self, ordered: Sequence[Candidate]) -> GroupSizeOdds:
+        sizes = [c.group_size for c in ordered]
+        spent = [self.value(c) for c in ordered]
+        return self.fits.group_size_odds(max(spent), sizes, ordered[0].problems_per_batch, compute_of_each=spent)
+
+
+@dataclass(frozen=True)
+class LawPreference:
+    """By a law, or for a prior by expected regret; `distance` is in octaves, or a share of the gain."""
 
     fits: Fits
     law: str
@@ -65,6 +151,14 @@ class Preference:
     def value(self, at: Candidate) -> float:
         """The law's raw x for a candidate: compute, or steps."""
         return float(at.update_steps) if self.law == "group_size_vs_steps" else self.compute(at.rollouts)
+
+    def wanted(self, at: Candidate) -> float | None:
+        """The law's n; None for a prior, which has many."""
+        return None if self.fits.method == "prior" else float(self.fits.law(self.law).predict(self.value(at)))
+
+    def careful(self) -> LawPreference:
+        """The same in conservative mode."""
+        return replace(self, mode="conservative")
 
     def _wanted(self, value: float) -> float:
         if self.mode == "conservative" and self.law in self.fits.law_draws:

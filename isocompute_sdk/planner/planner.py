@@ -10,15 +10,21 @@ import numpy as np
 from isocompute_sdk.design import pilot_sweep
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planner import caveats
 from isocompute_sdk.planner.alternatives import alternatives, binding
 from isocompute_sdk.planner.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
-from isocompute_sdk.planner.choice import Mode, Preference
+from isocompute_sdk.planner.choice import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planner.plan import Plan
 from isocompute_sdk.planner.pricing import Pricing
 from isocompute_sdk.planner.question import TIE, Question, band, refusal, reward_with_interval, worthwhile
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
+
+FITTED = ("surface", "paper")
+"""Methods that fit the user's own runs."""
+PROBLEMS_TOLERANCE = 0.005
+"""Share of the metric's range that a smaller B_p may be predicted to lose before a larger one is taken."""
 
 
 class Planner:
@@ -83,8 +89,10 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected`, or `conservative` (the lower end of the law; least bad regret for a prior).
-            beyond_grid: octaves above the largest n that was run; `auto` is none for this method.
+            mode: `expected`, or `conservative` (expected reward less half a standard deviation; the lower end of the law;
+                least bad regret for a prior).
+            beyond_grid: octaves above the largest n that was run; `auto` is none, and for a surface one where the best
+                n on the grid is its largest. Even then an n that nobody ran must be ahead by a clear margin.
             n_problems: distinct training problems D, for epochs and warnings.
             min_update_steps: fewest updates allowed; twice the recipe's warm-up by default.
             spend: `worthwhile` stops where the curves are seen to be flat, `all` uses everything.
@@ -100,8 +108,8 @@ class Planner:
             _whole("rollouts_per_batch", rollouts_per_batch),
         )
         question = self._question(Budget.parse(budget), fixed, mode, _whole("min_update_steps", min_update_steps))
-        sizes = _group_sizes(self.fits, 0 if beyond_grid == "auto" else beyond_grid, powers_of_two)
-        candidates, rejections = enumerate_candidates(sizes, question.limits)
+        sizes = _group_sizes(self.fits, self._octaves(beyond_grid), powers_of_two)
+        question, candidates, rejections = self._smallest_problems(question, sizes)
         if not candidates:
             raise refusal(question, rejections)
         chosen = question.preference.best(candidates, fixed)
@@ -131,6 +139,38 @@ class Planner:
         notes += caveats.metrics_disagree(plan.group_size, others)
         return replace(plan, notes=unique(notes), other_metrics=others)
 
+    def _octaves(self, beyond_grid: int | Literal["auto"]) -> int:
+        """Octaves above the grid; a surface cannot be asked further than it has knots."""
+        passport = self.fits.passport
+        if beyond_grid == "auto":
+            return 0 if passport is None else passport.beyond_grid_octaves
+        return beyond_grid if passport is None else min(beyond_grid, OCTAVES_ABOVE)
+
+    def _smallest_problems(
+        self, question: Question, sizes: list[int]
+    ) -> tuple[Question, list[Candidate], list[Rejection]]:
+        """Candidates at the smallest B_p that trains stably and is predicted to lose no more than the tolerance."""
+        limits, passport = question.limits, self.fits.passport
+        asked = enumerate_candidates(sizes, limits)
+        fixed = limits.fixed
+        free = fixed.problems_per_batch is None and fixed.update_steps is None and fixed.rollouts_per_batch is None
+        unstable = () if passport is None else passport.unstable_problems_per_batch
+        floors = [limits.floor, *(bp for bp in self.fits.problems_per_batch if bp > limits.floor)]
+        stable = [bp for bp in floors if bp not in unstable] or floors[-1:]
+        if not free or passport is None or not asked[0] or (len(stable) == 1 and stable[0] == limits.floor):
+            return (question, *asked)
+        tried: list[tuple[float, Question, list[Candidate], list[Rejection]]] = []
+        for floor in stable:
+            one = replace(question, limits=replace(limits, floor=floor))
+            candidates, rejections = enumerate_candidates(sizes, one.limits)
+            if candidates:
+                reward = one.reward(one.preference.best(candidates, fixed))
+                tried.append((-np.inf if reward is None else reward, one, candidates, rejections))
+        if not tried:
+            return (question, *asked)
+        enough = max(reward for reward, *_ in tried) - PROBLEMS_TOLERANCE * question.span
+        return next((one, found, out) for reward, one, found, out in tried if reward >= enough)
+
     def _like_this_one(self, fits: Fits) -> Planner:
         allowed = self.allow_other_model
         return Planner(fits, self.hardware, self.recipe, self.throughput, model=self.model, allow_other_model=allowed)
@@ -151,17 +191,20 @@ class Planner:
         return Question(
             pricing=pricing,
             limits=Limits(pricing, self.hardware, fixed, self.recipe.min_problems_per_batch, wanted),
-            preference=Preference(
-                self.fits,
-                self._law(fixed),
-                mode,
-                lambda rollouts: pricing.compute(rollouts, self.fits.compute),
-            ),
+            preference=self._preference(pricing, fixed, mode),
             fits=self.fits,
             can_predict=bool(self.fits.curves) and (self.model is None or _same_model(self.model, self.fits.model)),
             largest=largest,
             smallest=smallest,
         )
+
+    def _preference(self, pricing: Pricing, fixed: Fixed, mode: Mode) -> Preference:
+        def compute(rollouts: float) -> float:
+            return pricing.compute(rollouts, self.fits.compute)
+
+        if self.fits.surface is not None:
+            return RewardPreference(self.fits, mode, compute)
+        return LawPreference(self.fits, self._law(fixed), mode, compute)
 
     def _law(self, fixed: Fixed) -> str:
         """The law that decides: the one in steps for a fixed batch, where there is one for that batch."""
@@ -186,7 +229,7 @@ class Planner:
         )
 
     def _n_problems(self) -> int | None:
-        return self.fits.n_problems if self.fits.method == "paper" else None
+        return self.fits.n_problems if self.fits.method in FITTED else None
 
     def _plan(
         self,
@@ -197,7 +240,7 @@ class Planner:
         n_problems: int | None,
     ) -> Plan:
         preference, pricing = question.preference, question.pricing
-        law = self.fits.law(preference.law)
+        law = self.fits.laws.get(preference.law)
         value = preference.value(chosen)
         reward, interval = reward_with_interval(question, chosen)
         seen = self.fits.largest_compute
@@ -218,7 +261,7 @@ class Planner:
             predicted_reward=reward,
             reward_interval=interval,
             group_size_interval=band(self.fits, preference, value),
-            law_group_size=None if prior else float(law.predict(value)),
+            law_group_size=None if prior or law is None else float(law.predict(value)),
             extrapolation=None if seen is None else pricing.compute(chosen.rollouts, self.fits.compute) / seen,
             binding=binding(question, chosen, rejections),
             alternatives=alternatives(question, chosen, candidates),
@@ -228,7 +271,7 @@ class Planner:
         )
 
     def _pilot(self, question: Question, chosen: Candidate) -> Sweep | None:
-        if self.fits.method == "paper":
+        if self.fits.method in FITTED:
             return None
         return pilot_sweep(
             chosen.rollouts, max(self.recipe.min_problems_per_batch, 1), question.limits.min_update_steps
@@ -237,7 +280,7 @@ class Planner:
     def _notes(self, question: Question, plan: Plan, chosen: Candidate) -> list[Note]:
         fits, notes = self.fits, list(self.fits.notes)
         foreign = fits.method == "prior" or self.model is None or not _same_model(self.model, fits.model)
-        if fits.method != "paper" and foreign:
+        if fits.method not in FITTED and foreign:
             notes.append(caveats.another_model(fits.model, self.model, fits.method))
         if not self.recipe_given:
             notes.append(
@@ -249,7 +292,8 @@ class Planner:
                 )
             )
         notes += self.recipe.notes()
-        notes += caveats.extrapolation(plan.extrapolation) if plan.extrapolation is not None else []
+        if plan.extrapolation is not None:
+            notes += caveats.extrapolation(plan.extrapolation, fits.method)
         notes += caveats.beyond_grid(chosen.group_size, question.largest, question.smallest)
         notes += caveats.problem_set(chosen, plan.n_problems)
         notes += caveats.batch(chosen, self.recipe, fits.problems_per_batch)

@@ -41,10 +41,12 @@ class Question:
         """Predicted reward, None outside the levels that were run at the nearest B_p."""
         if not self.can_predict:
             return None
+        at = self.pricing.compute(c.rollouts, self.fits.compute)
+        if self.fits.surface is not None:
+            return float(self.fits.predict(at, c.group_size, c.problems_per_batch).mean)
         sizes = [curve.group_size for curve in self.curves(c)]
         if not min(sizes) <= c.group_size <= max(sizes):
             return None
-        at = self.pricing.compute(c.rollouts, self.fits.compute)
         return float(self.fits.predict(at, c.group_size, c.problems_per_batch).mean)
 
     def curves(self, c: Candidate) -> list[RewardCurve]:
@@ -96,7 +98,10 @@ def worthwhile(
 def _flat(curves: Sequence[RewardCurve], n: int) -> bool:
     """Whether the plateaus are identified of the curves that predict this n, and of those within an octave."""
     sizes = [c.group_size for c in curves]
-    below, above = max(size for size in sizes if size <= n), min(size for size in sizes if size >= n)
+    below = max((size for size in sizes if size <= n), default=n)
+    above = min((size for size in sizes if size >= n), default=n)
+    if n > max(sizes):
+        return False
     return all(c.plateau_identified for c in curves if min(below, n / 2) <= c.group_size <= max(above, 2 * n))
 
 

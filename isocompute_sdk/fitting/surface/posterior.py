@@ -91,6 +91,7 @@ class Posterior:
     """Most probable parameters of each member."""
     weight_M: Array
     """Share of each member in the draws' distribution."""
+    layout: Layout
     noise_factor: float
     """Factor on the evaluation noise's variance that the residuals asked for."""
 
@@ -118,7 +119,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
     parameters = drawn.parameters_NP if draws else starts[:0]
-    return Posterior(parameters, member_D, members, starts, weight, factor)
+    return Posterior(parameters, member_D, members, starts, weight, data.layout, factor)
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,8 @@ def _halfway(runs: Sequence[PreparedRun], base: float) -> float:
     for run in runs:
         top = float(np.max(run.reward_J))
         above = np.flatnonzero(run.reward_J >= (base + top) / 2)
-        found.append(float(run.log_compute_J[above[0]]))
+        # A run that gained nothing is half-way nowhere in its data.
+        found.append(float(run.log_compute_J[above[0] if above.size and top > base else -1]))
     return float(np.median(found))
 
 

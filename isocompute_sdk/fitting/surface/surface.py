@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE, Layout, Prior, curve
-from isocompute_sdk.fitting.surface.posterior import Data, Member, Posterior, sample_posterior
+from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior()
+BASE_SPREAD, EXTRAPOLATION_SPREAD, LARGEST_SPREAD = 1.0, 0.12, 2.5
+"""Factor on the posterior's spread: at the data, added per unit of log compute beyond them, and up to how many units.
+Chosen on simulated sweeps (tuning seeds of benchmarks/allocation.py)."""
+RUN_SHIFT = 0.25
+"""Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +28,8 @@ class Surface:
     """R(C, n, B_p, D) as draws from its posterior."""
 
     layout: Layout
-    members: tuple[Member, ...]
-    member_D: npt.NDArray[np.intp]
+    shape_D: tuple[str, ...]
+    """Unit shape of each draw."""
     parameters_DP: Array
     noise: float
     """Standard deviation of one evaluation."""
@@ -31,6 +37,8 @@ class Surface:
     """Run-to-run standard deviation of the gain, relative, averaged over the ensemble."""
     run_midpoint: float
     """Run-to-run standard deviation of the half-way log compute."""
+    largest_compute: float
+    """Largest compute at which any run was evaluated."""
 
     def draws(
         self,
@@ -60,7 +68,7 @@ class Surface:
         design = self.layout.design(np.log2(sizes), problems, sets)
         curves_DQ4 = np.einsum("qcp,dp->dqc", design, self.parameters_DP)
         out = np.empty(curves_DQ4.shape[:2])
-        names = np.array([member.shape for member in self.members])[self.member_D]
+        names = np.array(self.shape_D)
         log_compute = np.log(at)
         for name in dict.fromkeys(names.tolist()):
             chosen = names == name
@@ -68,32 +76,81 @@ class Surface:
         return np.clip(out, self.layout.floor, self.layout.top)
 
 
+    def predict(self, *point: npt.ArrayLike | None) -> Array:
+        """Mean of `draws`, shape (Q,)."""
+        return self.draws(*point).mean(axis=0)
+
+    def interval(
+        self, kind: Literal["mean", "run"], level: float, *point: npt.ArrayLike | None
+    ) -> tuple[Array, Array, Array]:
+        """Mean, low and high of `draws`; for `run` of one new run's measured value.
+
+        Beyond the data the spread is widened by what simulated sweeps asked for (`EXTRAPOLATION_SPREAD`).
+        """
+        drawn_DQ = self.draws(*point)
+        mean_Q = drawn_DQ.mean(axis=0)
+        compute_Q = np.broadcast_to(np.asarray(point[0], dtype=float).ravel(), mean_Q.shape)
+        beyond_Q = np.log(np.maximum(compute_Q / self.largest_compute, 1.0))
+        factor_Q = BASE_SPREAD + EXTRAPOLATION_SPREAD * np.minimum(beyond_Q, LARGEST_SPREAD)
+        low, high = np.quantile(mean_Q + factor_Q * (drawn_DQ - mean_Q), [(1 - level) / 2, (1 + level) / 2], axis=0)
+        if kind == "run":
+            gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
+            spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)
+            noise = NormalDist().inv_cdf((1 + level) / 2) * spread
+            low, high = mean_Q - np.hypot(mean_Q - low, noise), mean_Q + np.hypot(high - mean_Q, noise)
+        return mean_Q, np.clip(low, self.layout.floor, self.layout.top), np.clip(high, self.layout.floor, self.layout.top)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form that keeps every bit."""
+        return {
+            **{name: getattr(self, name) for name in ("noise", "run_share", "run_midpoint", "largest_compute")},
+            "layout": {**asdict(self.layout), "knots_K": self.layout.knots_K.tolist()},
+            "shapes": list(self.shape_D),
+            "parameters": self.parameters_DP.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Surface:
+        """Inverse of `to_dict`."""
+        layout = dict(raw["layout"])
+        layout["knots_K"] = np.array(layout["knots_K"], dtype=float)
+        return cls(
+            layout=Layout(**layout),
+            shape_D=tuple(raw["shapes"]),
+            parameters_DP=np.array(raw["parameters"], dtype=float),
+            **{name: raw[name] for name in ("noise", "run_share", "run_midpoint", "largest_compute")},
+        )
+
+
 def fit_surface(
-    runs: Sequence[SurfaceRun],
+    runs: Sequence[PreparedRun],
     bounds: tuple[float, float],
     draws: int,
     rng: np.random.Generator,
     prior: Prior = DEFAULT_PRIOR,
-) -> tuple[Surface, tuple[PreparedRun, ...], Posterior]:
-    """Fit every run of a sweep together."""
-    prepared = prepare(runs)
-    usable = [run for run in prepared if len(run.log_compute_J)]
-    layout = _layout(usable, bounds)
-    base = _base(prepared, bounds)
-    posterior = sample_posterior(Data.of(usable, layout, base), prior, draws, rng)
+) -> Surface:
+    """Fit every run of a sweep together.
+
+    Args:
+        runs: prepared runs, at least one with an evaluation after step 0.
+        bounds: range of the metric.
+        draws: draws from the posterior, at least 1.
+        rng: their randomness.
+        prior: what is assumed.
+    """
+    usable = [run for run in runs if len(run.log_compute_J)]
+    posterior = sample_posterior(Data.of(usable, _layout(usable, bounds), _base(runs, bounds)), prior, draws, rng)
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
-    noise = float(np.sqrt(np.mean([run.noise**2 for run in usable])))
-    surface = Surface(
-        layout,
-        posterior.members,
-        posterior.member_D,
-        posterior.parameters_DP,
-        noise,
-        scale * prior.run_share,
-        scale * prior.run_midpoint,
+    return Surface(
+        layout=posterior.layout,
+        shape_D=tuple(posterior.members[i].shape for i in posterior.member_D),
+        parameters_DP=posterior.parameters_DP,
+        noise=float(np.sqrt(np.mean([run.noise**2 for run in usable]))),
+        run_share=scale * prior.run_share,
+        run_midpoint=scale * prior.run_midpoint,
+        largest_compute=max(run.last_compute for run in usable),
     )
-    return surface, prepared, posterior
 
 
 def _layout(runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Layout:

@@ -1,0 +1,190 @@
+"""The extrapolation passport: what the runs say about how far their fit may be trusted, the backtest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface.data import PreparedRun
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+
+HIDDEN_FACTOR = 3.0
+"""The backtest hides what lies beyond the largest compute divided by this."""
+BACKTEST_DRAWS = 50
+BACKTEST_LEVEL = 0.8
+FEWEST_BINS = 6
+"""Bins that must be left, and be hidden, for a backtest."""
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """The last part of the compute axis hidden, predicted from the rest, and compared."""
+
+    hidden_beyond: float
+    """Compute from which on evaluations were hidden."""
+    factor: float
+    """Largest compute hidden over the largest that was kept."""
+    runs: int
+    """Runs with hidden evaluations."""
+    mean_error: float
+    """Measured minus predicted reward, averaged over runs."""
+    rms_error: float
+    coverage: float
+    """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
+
+
+@dataclass(frozen=True)
+class Passport:
+    """How much of what will be asked was seen."""
+
+    backtest: Backtest | None
+    """None where too little data is left when a part is hidden."""
+    largest_compute: float
+    """Largest compute at which anything was measured."""
+    rise_seen: tuple[float, float]
+    """Smallest and largest share, over configurations, of the predicted rise that was measured."""
+    group_sizes: int
+    """Levels of n."""
+    best_at_edge: str | None
+    """`largest` or `smallest` where the best n at the largest compute is the last of the grid."""
+    seeds_per_cell: float
+    """Runs per (n, B_p)."""
+    gain_between_levels: float
+    """Spread of the predicted reward over the levels of n at the largest compute."""
+    noise: float
+    """Standard deviation of one evaluation."""
+    unstable_problems_per_batch: tuple[int, ...]
+    """Levels of B_p at which at least half of the runs collapsed."""
+    beyond_grid_octaves: int
+    """Octaves above the largest n that a plan may use by default."""
+
+    def lines(self) -> list[str]:
+        """The passport as text, its backtest first."""
+        test = self.backtest
+        first = (
+            "backtest: not possible, too few evaluations would be left"
+            if test is None
+            else f"backtest: everything beyond C = {test.hidden_beyond:,.3g} hidden and predicted "
+            f"({test.factor:.1f}x): rms error {test.rms_error:.3f}, mean {test.mean_error:+.3f}, "
+            f"{test.coverage:.0%} of {test.runs} run(s) inside their 80 % interval"
+        )
+        low, high = self.rise_seen
+        edge = f", best n is the {self.best_at_edge} that was run" if self.best_at_edge else ""
+        return [
+            first,
+            f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {self.largest_compute:,.4g}",
+            f"{self.group_sizes} level(s) of n{edge}; {self.seeds_per_cell:.1f} run(s) per configuration",
+            f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Passport:
+        """Inverse of `to_dict`."""
+        values = dict(raw)
+        values["backtest"] = None if raw["backtest"] is None else Backtest(**raw["backtest"])
+        values["unstable_problems_per_batch"] = tuple(raw["unstable_problems_per_batch"])
+        values["rise_seen"] = (raw["rise_seen"][0], raw["rise_seen"][1])
+        return cls(**values)
+
+
+def passport(
+    surface: Surface, prepared: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
+) -> Passport:
+    """Everything about the data that tells how far the fit carries."""
+    runs = [run for run in prepared if len(run.log_compute_J)]
+    levels = sorted({run.group_size for run in runs})
+    cells = Counter((run.group_size, run.problems_per_batch) for run in runs)
+    reward_N = surface.predict(surface.largest_compute, np.array(levels, dtype=float))
+    best = int(np.argmax(reward_N))
+    edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None
+    seen = [_rise_seen(surface, run) for run in runs]
+    return Passport(
+        backtest=backtest(runs, bounds, rng),
+        largest_compute=surface.largest_compute,
+        rise_seen=(min(seen), max(seen)),
+        group_sizes=len(levels),
+        best_at_edge=edge,
+        seeds_per_cell=len(runs) / len(cells),
+        gain_between_levels=float(np.ptp(reward_N)),
+        noise=surface.noise,
+        unstable_problems_per_batch=_unstable(prepared),
+        beyond_grid_octaves=1 if edge == "largest" and len(levels) >= 3 else 0,
+    )
+
+
+def backtest(
+    runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
+) -> Backtest | None:
+    """Hide the last part of the compute axis, fit the rest, predict the last bins of the runs that reach there."""
+    end = max(run.last_compute for run in runs)
+    cut = float(np.log(end / HIDDEN_FACTOR))
+    kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
+    shown = [run for run in kept if len(run.log_compute_J)]
+    hidden = [(run, run.log_compute_J > cut) for run in runs if np.any(run.log_compute_J > cut)]
+    if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
+        return None
+    surface = fit_surface(shown, bounds, BACKTEST_DRAWS, rng)
+    errors: list[float] = []
+    inside: list[bool] = []
+    for run, mask in hidden:
+        last = np.flatnonzero(mask)[-3:]
+        count = float(run.count_J[last].sum())
+        measured = float(np.average(run.reward_J[last], weights=run.count_J[last]))
+        point = (np.exp(run.log_compute_J[last]), float(run.group_size), run.problems_per_batch)
+        mean_Q, low_Q, high_Q = surface.interval("run", BACKTEST_LEVEL, *point)
+        mean = float(np.mean(mean_Q))
+        # The interval is for one evaluation; the mean of several is noisier by less.
+        z = NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2) * surface.noise
+        shrink = z**2 * (1.0 - 1.0 / max(count, 1.0))
+        below, above = mean - float(np.mean(low_Q)), float(np.mean(high_Q)) - mean
+        errors.append(measured - mean)
+        inside.append(-_less(below, shrink) <= measured - mean <= _less(above, shrink))
+    found = np.array(errors)
+    return Backtest(
+        hidden_beyond=float(np.exp(cut)),
+        factor=end / max(float(np.exp(run.log_compute_J[-1])) for run in shown),
+        runs=len(found),
+        mean_error=float(found.mean()),
+        rms_error=float(np.sqrt(np.mean(found**2))),
+        coverage=float(np.mean(inside)),
+    )
+
+
+def _unstable(runs: Sequence[PreparedRun]) -> tuple[int, ...]:
+    collapsed = Counter(run.problems_per_batch for run in runs if run.fault == "collapse")
+    every = Counter(run.problems_per_batch for run in runs)
+    return tuple(sorted(bp for bp, count in collapsed.items() if bp is not None and 2 * count >= every[bp]))
+
+
+def _less(width: float, squared: float) -> float:
+    return float(np.sqrt(max(width**2 - squared, 0.0)))
+
+
+def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> PreparedRun:
+    kept: Array = run.log_compute_J[keep]
+    return replace(
+        run,
+        log_compute_J=kept,
+        reward_J=run.reward_J[keep],
+        count_J=run.count_J[keep],
+        last_compute=float(np.exp(kept[-1])) if len(kept) else 0.0,
+    )
+
+
+def _rise_seen(surface: Surface, run: PreparedRun) -> float:
+    """Share of the rise from the base model to very large compute that is predicted for a run's last evaluation."""
+    bp = run.problems_per_batch
+    far = surface.largest_compute * 1e6
+    at_end, limit = surface.predict(np.array([run.last_compute, far]), float(run.group_size), bp)
+    base = float(np.mean(surface.parameters_DP[:, 0]))
+    return float(np.clip((at_end - base) / (limit - base), 0.0, 1.0)) if limit - base > 1e-6 else 1.0
