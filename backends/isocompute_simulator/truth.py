@@ -17,7 +17,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 ShapeName = Literal["hill", "weibull", "gompertz"]
 SHAPES: tuple[ShapeName, ...] = ("hill", "weibull", "gompertz")
-OCTAVES_X: Array = np.arange(0.0, 14.01, 0.25)
+OCTAVES_X: Array = np.arange(57, dtype=np.float64) / 4
 """log2 n at which a truth's amplitude, midpoint and steepness are given; in between they are interpolated."""
 _LARGEST_EXPONENT = 40.0
 _BISECTIONS = 50
@@ -46,7 +46,7 @@ def rise_at(shape: ShapeName, share: float) -> float:
 
 
 def log_slope(shape: ShapeName, u: npt.ArrayLike) -> Array:
-    """d ln S / du, positive and decreasing."""
+    """Derivative of ln S at u, positive and decreasing."""
     at = np.clip(np.asarray(u, dtype=float), -_LARGEST_EXPONENT, _LARGEST_EXPONENT)
     if shape == "hill":
         return 1.0 / (1.0 + np.exp(at))
@@ -140,7 +140,7 @@ class Truth:
         return steepness * (at - np.interp(x, OCTAVES_X, self.midpoint_X) - lag)
 
     def _loss_at(self, x: Array, n_problems: int | None) -> Array:
-        """ln C at which half of the gain is lost."""
+        """Logarithm of the C at which half of the gain is lost."""
         problems = self.n_problems if n_problems is None else n_problems
         if problems is None:
             return np.full(x.shape, np.inf)
@@ -152,7 +152,7 @@ class Truth:
         return 1.0 / (1.0 + np.exp(np.clip(late, -_LARGEST_EXPONENT, _LARGEST_EXPONENT)))
 
     def _peak(self, x: Array, lag: Array, n_problems: int | None) -> Array:
-        """ln C at which the curve is highest: the root of a falling function, by bisection."""
+        """Logarithm of the C at which the curve is highest: the root of a falling function, by bisection."""
         loss_at = self._loss_at(x, n_problems)
         if not np.any(np.isfinite(loss_at)):
             return loss_at
