@@ -12,6 +12,10 @@ PROBLEMS_LEVELS_SHARES = (0.65, 0.25, 0.10)
 """Shares of sweeps with one, two and three levels of B_p."""
 EQUAL_LENGTH_SHARE = 0.7
 """Share of sweeps whose runs all get the same compute; in the others larger n get more of it."""
+EVERY_SO_MANY_STEPS_SHARE = 0.6
+"""Share of sweeps that evaluate after so many update steps, whatever n is: small n then have more evaluations. The
+others evaluate every run as often."""
+FEWEST_EVALUATIONS, MOST_EVALUATIONS = 10, 100
 EARLY_STOP_RATE = 0.05
 """Share of runs that end before their time."""
 SMALLEST_EXPONENTS = (2, 3, 3, 3, 4, 4, 5)
@@ -39,7 +43,9 @@ class SweepDesign:
     """Levels of B_p, increasing."""
     runs: tuple[PlannedRun, ...]
     evaluations: int
-    """Evaluations a run, about; the base model's one not counted."""
+    """Evaluations of a run of the largest n, about; the base model's one not counted."""
+    by_steps: bool
+    """Whether runs with more update steps have more evaluations."""
     log_spaced: bool
     """Whether evaluations are spaced evenly in ln C rather than in C."""
 
@@ -50,7 +56,11 @@ class SweepDesign:
 
     def evaluated_steps(self, update_steps: int) -> list[int]:
         """Update steps after which a run of that length is evaluated, 0 and the last one included."""
-        count = min(self.evaluations, update_steps)
+        count = self.evaluations
+        if self.by_steps:
+            fewest_steps = min(run.update_steps for run in self.runs)
+            count = min(round(count * update_steps / fewest_steps), MOST_EVALUATIONS)
+        count = min(count, update_steps)
         spread = np.geomspace if self.log_spaced else np.linspace
         first = max(update_steps / 100, 1.0) if self.log_spaced else update_steps / count
         return sorted({0, update_steps, *(int(step) for step in np.rint(spread(first, update_steps, count)))})
@@ -78,8 +88,16 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
             for seed in range(seeds):
                 cut = rng.uniform(0.3, 0.8) if rng.random() < EARLY_STOP_RATE else rng.uniform(0.85, 1.0)
                 runs.append(PlannedRun(n, bp, seed, max(LEAST_STEPS, round(cut * compute / (n * bp)))))
-    evaluations = round(np.exp(rng.uniform(np.log(10), np.log(100))))
-    return SweepDesign(levels, problems, tuple(runs), evaluations, bool(rng.random() < 0.25))
+    evaluations = round(np.exp(rng.uniform(np.log(FEWEST_EVALUATIONS), np.log(MOST_EVALUATIONS))))
+    by_steps = bool(rng.random() < EVERY_SO_MANY_STEPS_SHARE)
+    return SweepDesign(levels, problems, tuple(runs), evaluations, by_steps, bool(rng.random() < 0.25))
+
+
+def typical_design(rollouts: int) -> SweepDesign:
+    """The paper's grid at B_p = 32, n = 8 to 512, each run as long as `rollouts` allow: what a task is laid out for."""
+    levels = tuple(2**e for e in range(3, 10))
+    runs = tuple(PlannedRun(n, 32, 0, max(1, round(rollouts / (32 * n)))) for n in levels)
+    return SweepDesign(levels, (32,), runs, 40, False, False)
 
 
 def _levels(rng: np.random.Generator) -> tuple[int, ...]:

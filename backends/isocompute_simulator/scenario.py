@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from isocompute_sdk.records import RunSet
 from isocompute_simulator.design import SweepDesign, draw_design
-from isocompute_simulator.families import FAMILIES, draw_truth
+from isocompute_simulator.families import FAMILIES, draw_family, draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, measured_curve, run_effects
 from isocompute_simulator.truth import Array, Truth
 
@@ -124,7 +124,7 @@ def draw_scenario(rng: np.random.Generator, family: str | None = None) -> Scenar
     """
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family = {family!r}; accepted: {', '.join(FAMILIES)}")
-    drawn = FAMILIES[int(rng.integers(len(FAMILIES)))] if family is None else family
+    drawn = draw_family(rng) if family is None else family
     design = draw_design(rng)
     truth, noise = draw_truth(drawn, design, rng), draw_noise(rng)
     return Scenario(drawn, _train(drawn, design, truth, noise, rng), truth, design, noise)
