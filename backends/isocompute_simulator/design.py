@@ -10,7 +10,7 @@ ONE_SEED_SHARE = 0.65
 """Share of sweeps with one seed per configuration."""
 PROBLEMS_LEVELS_SHARES = (0.65, 0.25, 0.10)
 """Shares of sweeps with one, two and three levels of B_p."""
-EQUAL_LENGTH_SHARE = 0.7
+EQUAL_LENGTH_SHARE = 0.5
 """Share of sweeps whose runs all get the same compute; in the others larger n get more of it."""
 EVERY_SO_MANY_STEPS_SHARE = 0.6
 """Share of sweeps that evaluate after so many update steps, whatever n is: small n then have more evaluations. The
@@ -18,7 +18,7 @@ others evaluate every run as often."""
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 10, 100
 EARLY_STOP_RATE = 0.05
 """Share of runs that end before their time."""
-SMALLEST_EXPONENTS = (2, 3, 3, 3, 4, 4, 5)
+SMALLEST_EXPONENTS = (2, 3, 3, 3, 4, 4)
 LARGEST_EXPONENT = 10
 LEAST_STEPS = 8
 
@@ -77,7 +77,7 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
     # The largest n has the fewest steps: it decides how much compute a sweep of that size takes.
     top_steps = np.exp(rng.uniform(np.log(15), np.log(150)))
     largest = levels[-1] * smallest * top_steps
-    lean = 0.0 if rng.random() < EQUAL_LENGTH_SHARE else rng.uniform(0.2, 0.7)
+    lean = 0.0 if rng.random() < EQUAL_LENGTH_SHARE else rng.uniform(0.1, 0.5)
     runs: list[PlannedRun] = []
     for index, bp in enumerate(problems):
         for n in levels:
@@ -102,8 +102,6 @@ def typical_design(rollouts: int) -> SweepDesign:
 
 def _levels(rng: np.random.Generator) -> tuple[int, ...]:
     first = int(rng.choice(SMALLEST_EXPONENTS))
+    last = int(rng.integers(max(first + 3, 7), LARGEST_EXPONENT + 1))
     count = int(rng.integers(3, 9))
-    room = LARGEST_EXPONENT - first
-    stride = 2 if (count - 1) * 2 <= room and rng.random() < 0.6 else 1
-    exponents = [first + stride * i for i in range(count) if first + stride * i <= LARGEST_EXPONENT]
-    return tuple(2**e for e in exponents)
+    return tuple(sorted({2 ** round(e) for e in np.linspace(first, last, count)}))

@@ -57,7 +57,7 @@ def _task(
     if rough_midpoint_X is not None:
         midpoint_X = midpoint_X + rough_midpoint_X
     allowed = (low <= OCTAVES_X) & (high + 1 >= OCTAVES_X)
-    height = rng.uniform(*gain) / float(relative_X[allowed].max())
+    height = np.exp(rng.uniform(*np.log(gain))) / float(relative_X[allowed].max())
     return Truth(
         shape=shape,
         base_reward=float(rng.uniform(*base)),
@@ -73,7 +73,7 @@ def _task(
 def _saturating(design: SweepDesign, rng: np.random.Generator) -> Array:
     """Relative amplitude: a sigmoid of log2 n from a floor to 1."""
     low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
-    floor = rng.uniform(0.35, 0.75)
+    floor = rng.uniform(0.3, 0.7)
     return floor + (1 - floor) * _sigmoid(rng.uniform(0.6, 1.3) * (OCTAVES_X - rng.uniform(low + 1, high + 0.5)))
 
 
@@ -82,8 +82,8 @@ def _easy(design: SweepDesign, rng: np.random.Generator) -> Truth:
         design,
         rng,
         relative_X=_saturating(design, rng),
-        gain=(0.1, 0.4),
-        slope=rng.uniform(0.25, 0.6),
+        gain=(0.08, 0.4),
+        slope=rng.uniform(0.3, 0.65),
         seen=(0.33, 0.98),
     )
 
@@ -97,7 +97,7 @@ def _hard(design: SweepDesign, rng: np.random.Generator) -> Truth:
         rng,
         relative_X=_saturating(design, rng) * np.exp(-fall),
         gain=(0.05, 0.2),
-        slope=rng.uniform(0.15, 0.5),
+        slope=rng.uniform(0.2, 0.55),
         seen=(0.33, 0.9),
         base=(0.02, 0.25),
     )
@@ -108,9 +108,9 @@ def _unsaturated(design: SweepDesign, rng: np.random.Generator) -> Truth:
     return _task(
         design,
         rng,
-        relative_X=1 + rng.uniform(0.1, 0.3) * np.maximum(OCTAVES_X - low, -1.5),
-        gain=(0.2, 0.45),
-        slope=rng.uniform(0.2, 0.5),
+        relative_X=1 + rng.uniform(0.15, 0.45) * np.maximum(OCTAVES_X - low, -1.5),
+        gain=(0.15, 0.45),
+        slope=rng.uniform(0.25, 0.55),
         seen=(0.15, 0.55),
         steepness=(0.5, 1.1),
     )
@@ -122,7 +122,7 @@ def _insensitive(design: SweepDesign, rng: np.random.Generator) -> Truth:
         design,
         rng,
         relative_X=1 + trend,
-        gain=(0.1, 0.4),
+        gain=(0.08, 0.4),
         slope=rng.uniform(0.0, 0.03),
         seen=(0.33, 0.98),
     )
@@ -131,13 +131,13 @@ def _insensitive(design: SweepDesign, rng: np.random.Generator) -> Truth:
 def _overfitting(design: SweepDesign, rng: np.random.Generator) -> Truth:
     low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
     n_problems = int(rng.choice([200, 300, 500, 1000, 2000]))
-    begin = np.log(design.largest_rollouts) + rng.uniform(0.7, 3.0)
+    begin = np.log(design.largest_rollouts) + rng.uniform(1.0, 4.0)
     return _task(
         design,
         rng,
         relative_X=_saturating(design, rng),
-        gain=(0.1, 0.4),
-        slope=rng.uniform(0.2, 0.5),
+        gain=(0.08, 0.4),
+        slope=rng.uniform(0.25, 0.55),
         seen=(0.4, 0.98),
         n_problems=n_problems,
         overfit_at=float(begin - np.log(n_problems / 1000.0)),
@@ -155,8 +155,8 @@ def _rough(design: SweepDesign, rng: np.random.Generator) -> Truth:
         design,
         rng,
         relative_X=_saturating(design, rng) * np.exp(amplitude),
-        gain=(0.1, 0.35),
-        slope=rng.uniform(0.2, 0.5),
+        gain=(0.08, 0.35),
+        slope=rng.uniform(0.25, 0.55),
         seen=(0.33, 0.95),
         rough_midpoint_X=midpoint,
     )

@@ -39,7 +39,7 @@ class Noise:
 def draw_noise(rng: np.random.Generator) -> Noise:
     """Noise of a sweep: evaluations of a few hundred problems, seeds that differ by a few percent of the gain."""
     return Noise(
-        evaluation_sd=float(np.exp(rng.uniform(np.log(0.005), np.log(0.03)))),
+        evaluation_sd=float(rng.uniform(0.005, 0.03)),
         correlation=float(rng.uniform(0.3, 0.8)) if rng.random() < CORRELATED_SHARE else 0.0,
         amplitude_sd=float(rng.uniform(0.02, 0.08)),
         delay_sd=float(rng.uniform(0.05, 0.25)),
