@@ -8,13 +8,15 @@ import numpy as np
 
 ONE_SEED_SHARE = 0.65
 """Share of sweeps with one seed per configuration."""
-PROBLEMS_LEVELS_SHARES = (0.65, 0.25, 0.10)
+PROBLEMS_LEVELS_SHARES = (0.55, 0.30, 0.15)
 """Shares of sweeps with one, two and three levels of B_p."""
-EQUAL_LENGTH_SHARE = 0.5
+EQUAL_LENGTH_SHARE = 0.4
 """Share of sweeps whose runs all get the same compute; in the others larger n get more of it."""
 EVERY_SO_MANY_STEPS_SHARE = 0.6
 """Share of sweeps that evaluate after so many update steps, whatever n is: small n then have more evaluations. The
 others evaluate every run as often."""
+LOG_SPACED_SHARE = 0.35
+"""Share of sweeps that evaluate evenly in ln C."""
 FEWEST_EVALUATIONS, MOST_EVALUATIONS = 10, 100
 EARLY_STOP_RATE = 0.05
 """Share of runs that end before their time."""
@@ -77,7 +79,7 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
     # The largest n has the fewest steps: it decides how much compute a sweep of that size takes.
     top_steps = np.exp(rng.uniform(np.log(15), np.log(150)))
     largest = levels[-1] * smallest * top_steps
-    lean = 0.0 if rng.random() < EQUAL_LENGTH_SHARE else rng.uniform(0.1, 0.5)
+    lean = 0.0 if rng.random() < EQUAL_LENGTH_SHARE else rng.uniform(0.1, 0.4)
     runs: list[PlannedRun] = []
     for index, bp in enumerate(problems):
         for n in levels:
@@ -90,7 +92,7 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
                 runs.append(PlannedRun(n, bp, seed, max(LEAST_STEPS, round(cut * compute / (n * bp)))))
     evaluations = round(np.exp(rng.uniform(np.log(FEWEST_EVALUATIONS), np.log(MOST_EVALUATIONS))))
     by_steps = bool(rng.random() < EVERY_SO_MANY_STEPS_SHARE)
-    return SweepDesign(levels, problems, tuple(runs), evaluations, by_steps, bool(rng.random() < 0.25))
+    return SweepDesign(levels, problems, tuple(runs), evaluations, by_steps, bool(rng.random() < LOG_SPACED_SHARE))
 
 
 def typical_design(rollouts: int) -> SweepDesign:
@@ -102,6 +104,6 @@ def typical_design(rollouts: int) -> SweepDesign:
 
 def _levels(rng: np.random.Generator) -> tuple[int, ...]:
     first = int(rng.choice(SMALLEST_EXPONENTS))
-    last = int(rng.integers(max(first + 3, 7), LARGEST_EXPONENT + 1))
+    last = int(rng.integers(max(first + 4, 7), LARGEST_EXPONENT + 1))
     count = int(rng.integers(3, 9))
     return tuple(sorted({2 ** round(e) for e in np.linspace(first, last, count)}))

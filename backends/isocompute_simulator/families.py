@@ -157,7 +157,7 @@ def _rough(design: SweepDesign, rng: np.random.Generator) -> Truth:
         relative_X=_saturating(design, rng) * np.exp(amplitude),
         gain=(0.05, 0.4),
         slope=rng.uniform(0.25, 0.55),
-        seen=(0.33, 0.95),
+        seen=(0.4, 0.95),
         rough_midpoint_X=midpoint,
     )
 
