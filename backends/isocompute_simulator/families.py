@@ -84,14 +84,14 @@ def _easy(design: SweepDesign, rng: np.random.Generator) -> Truth:
         relative_X=_saturating(design, rng),
         gain=(0.05, 0.4),
         slope=rng.uniform(0.3, 0.65),
-        seen=(0.33, 0.98),
+        seen=(0.4, 0.98),
     )
 
 
 def _hard(design: SweepDesign, rng: np.random.Generator) -> Truth:
     low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
     peak = rng.uniform(0.5 * (low + high), high + 0.3)
-    fall = rng.uniform(0.1, 0.45) * np.maximum(OCTAVES_X - peak, 0) ** rng.uniform(1.0, 1.6)
+    fall = rng.uniform(0.15, 0.5) * np.maximum(OCTAVES_X - peak, 0) ** rng.uniform(1.0, 1.6)
     return _task(
         design,
         rng,
@@ -108,7 +108,7 @@ def _unsaturated(design: SweepDesign, rng: np.random.Generator) -> Truth:
     return _task(
         design,
         rng,
-        relative_X=1 + rng.uniform(0.15, 0.45) * np.maximum(OCTAVES_X - low, -1.5),
+        relative_X=1 + rng.uniform(0.25, 0.6) * np.maximum(OCTAVES_X - low, -1.5),
         gain=(0.1, 0.4),
         slope=rng.uniform(0.25, 0.55),
         seen=(0.15, 0.55),
@@ -141,15 +141,15 @@ def _overfitting(design: SweepDesign, rng: np.random.Generator) -> Truth:
         seen=(0.4, 0.98),
         n_problems=n_problems,
         overfit_at=float(begin - np.log(n_problems / 1000.0)),
-        overfit_cap=float(rng.uniform(low + 1, high)),
-        overfit_haste=float(rng.uniform(0.3, 1.2)),
+        overfit_cap=float(rng.uniform(low + 1, high - 0.5)),
+        overfit_haste=float(rng.uniform(0.5, 1.5)),
         overfit_rate=float(rng.uniform(0.6, 1.5)),
     )
 
 
 def _rough(design: SweepDesign, rng: np.random.Generator) -> Truth:
     octaves = np.arange(0.0, 15.0)
-    amplitude = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.05, 0.12), octaves.size))
+    amplitude = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.06, 0.14), octaves.size))
     midpoint = np.interp(OCTAVES_X, octaves, rng.normal(0, rng.uniform(0.1, 0.3), octaves.size))
     return _task(
         design,

@@ -41,8 +41,8 @@ def draw_noise(rng: np.random.Generator) -> Noise:
     return Noise(
         evaluation_sd=float(rng.uniform(0.005, 0.03)),
         correlation=float(rng.uniform(0.3, 0.8)) if rng.random() < CORRELATED_SHARE else 0.0,
-        amplitude_sd=float(rng.uniform(0.02, 0.08)),
-        delay_sd=float(rng.uniform(0.05, 0.25)),
+        amplitude_sd=float(rng.uniform(0.03, 0.1)),
+        delay_sd=float(rng.uniform(0.05, 0.3)),
         missing_rate=MISSING_RATE if rng.random() < MISSING_SWEEPS_SHARE else 0.0,
     )
 
