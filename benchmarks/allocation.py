@@ -112,7 +112,38 @@ def paper(runs: RunSet, question: Question) -> Answer:
     return Answer(tuple(question.nearest(target, n) for target, n in zip(question.targets, wanted, strict=True)))
 
 
-METHODS: dict[str, Method] = {"paper": paper, "best-pilot-run": best_pilot_run}
+def surface(runs: RunSet, question: Question) -> Answer:
+    """The joint surface: the allowed n with the largest expected reward; the best pilot run where the fit fails."""
+    try:
+        fits = iso.fit(runs, METRIC, method="surface")
+    except IsoComputeError:
+        return Answer(best_pilot_run(runs, question).chosen, failed=True)
+    chosen: list[int] = []
+    for target in question.targets:
+        sizes = question.sizes(target)
+        chosen.append(int(sizes[np.argmax(fits.predict(target, sizes, question.problems_per_batch).mean)]))
+    intervals: dict[float, tuple[tuple[float, float], ...]] = {}
+    for level in LEVELS:
+        found = fits.predict(question.targets, chosen, question.problems_per_batch, level=level, kind="mean")
+        intervals[level] = tuple(zip(found.low.tolist(), found.high.tolist(), strict=True))
+    return Answer(tuple(chosen), intervals, _best_sets(fits, question))
+
+
+def _best_sets(fits: iso.Fits, question: Question) -> tuple[tuple[int, ...], ...] | None:
+    """Allowed n inside the 80 % interval of the best n, at each target; at least the one nearest to it."""
+    interval = fits.law_interval(question.targets, level=0.8)
+    if interval is None:
+        return None
+    sets: list[tuple[int, ...]] = []
+    for target, low, high in zip(question.targets, *interval, strict=True):
+        sizes = question.sizes(target)
+        inside = sizes[(sizes >= low * (1 - 1e-9)) & (sizes <= high * (1 + 1e-9))]
+        sets.append(tuple(int(n) for n in inside) or (question.nearest(target, float(np.sqrt(low * high))),))
+    return tuple(sets)
+
+
+METHODS: dict[str, Method] = {"surface": surface, "paper": paper, "best-pilot-run": best_pilot_run}
+DEFAULT_METHODS = ("paper", "best-pilot-run")
 
 
 @dataclass(frozen=True)
@@ -262,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--scenarios", type=int, default=300)
     parser.add_argument("--seed", type=int, default=TUNING_SEED, help=f"tuning {TUNING_SEED}, test {TEST_SEED}")
-    parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=sorted(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=DEFAULT_METHODS)
     parser.add_argument("--family", choices=FAMILIES, help="keep to one family")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every row and the summary here")
