@@ -79,7 +79,7 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
     # The largest n has the fewest steps: it decides how much compute a sweep of that size takes.
     top_steps = np.exp(rng.uniform(np.log(15), np.log(150)))
     largest = levels[-1] * smallest * top_steps
-    lean = 0.0 if rng.random() < EQUAL_LENGTH_SHARE else rng.uniform(0.1, 0.4)
+    lean = 0.0 if rng.random() < EQUAL_LENGTH_SHARE else rng.uniform(0.1, 0.35)
     runs: list[PlannedRun] = []
     for index, bp in enumerate(problems):
         for n in levels:
@@ -104,6 +104,6 @@ def typical_design(rollouts: int) -> SweepDesign:
 
 def _levels(rng: np.random.Generator) -> tuple[int, ...]:
     first = int(rng.choice(SMALLEST_EXPONENTS))
-    last = int(rng.integers(max(first + 4, 7), LARGEST_EXPONENT + 1))
+    last = int(rng.integers(max(first + 4, 8), LARGEST_EXPONENT + 1))
     count = int(rng.integers(3, 9))
     return tuple(sorted({2 ** round(e) for e in np.linspace(first, last, count)}))
