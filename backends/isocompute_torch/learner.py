@@ -36,6 +36,7 @@ from isocompute_torch.losses import (
 )
 from isocompute_torch.model import Policy, ValueModel
 from isocompute_torch.optimise import Optimiser
+from isocompute_torch.prefix_tree import tree_layout
 from isocompute_torch.sampling import Samples
 from isocompute_torch.scoring import score
 
@@ -73,7 +74,7 @@ class Learner:
         value_model: needed for PPO.
         n_train: rollouts per problem that enter the gradient; None for all.
         token_budget: most tokens in one forward and backward pass.
-        merge: treat equal rollouts as one with a weight.
+        merge: treat equal rollouts as one with a weight, and read what rollouts of a prompt share once.
     """
 
     def __init__(
@@ -271,7 +272,10 @@ class Learner:
         return loud_U.nonzero().squeeze(-1), silent_U.nonzero().squeeze(-1)
 
     def _layout(self, rows: Rows, chosen_U: Tensor) -> Layout:
-        return plain_layout(rows, chosen_U, self.policy.codec.pad_id)
+        layout = None
+        if self.merge and self.policy.reads_trees:
+            layout = tree_layout(rows, chosen_U, self.policy.codec.pad_id, self.policy.dtype)
+        return layout or plain_layout(rows, chosen_U, self.policy.codec.pad_id)
 
     def _reference_logprob(self, layout: Layout) -> Tensor:
         assert self.reference is not None, "a KL term needs the reference"
