@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on the shared workload: `python trl_loop.py TASK STEPS WARM_UP PROBLEMS GROUP TOKENS LEARNING_RATE`.
+"""TRL's GRPOTrainer on the shared workload: `trl_loop.py TASK STEPS WARM_UP PROBLEMS GROUP TOKENS RATE`.
 
 Started by loop_against_trl.py; prints one JSON object with the seconds of the steps after the warm-up. The trainer
 generates with transformers and its KV cache, one generation batch for one optimiser step, without a second forward
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 
 class Clock(TrainerCallback):
@@ -31,7 +32,7 @@ class Clock(TrainerCallback):
         self.ends.append(time.perf_counter())
 
 
-def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+def reward(completions: list[str], answer: list[str], **_: Any) -> list[float | None]:
     """As reward.py of the workload, in this process."""
     return [
         1.0 if completion.startswith(expected) else 0.0

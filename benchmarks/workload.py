@@ -91,7 +91,8 @@ def start(arguments: list[str], cwd: Path) -> str:
     Raises:
         SystemExit: it failed; its output is shown.
     """
-    done = subprocess.run([sys.executable, *arguments], env=environment(), cwd=cwd, capture_output=True, text=True)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, check=False, env=environment(), cwd=cwd, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout

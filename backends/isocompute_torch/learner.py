@@ -86,7 +86,7 @@ class Learner:
         reference: Policy | None = None,
         value_model: ValueModel | None = None,
         n_train: int | None = None,
-        token_budget: int = 16_384,
+        token_budget: int = 8_192,
         merge: bool = True,
     ) -> None:
         self.policy = policy
@@ -116,6 +116,11 @@ class Learner:
             learning_rate: of this step.
             value_learning_rate: of this step, for PPO's value model.
 
+        Returns:
+            Means over the whole batch. `loss` is the total that was differentiated, `policy_loss` its policy term.
+            `kl` is to the base model, per sampled token; it is there only with kl_coef > 0, since no reference model
+            is loaded otherwise. `entropy` is always there.
+
         Raises:
             RunFailed: loss or gradient is not finite; the weights are as before then.
         """
@@ -140,7 +145,7 @@ class Learner:
             _add(stats, measured)
         for chosen_U in micro_batches(rows, loud_U, self.token_budget):
             loss, measured = self._loss(rows, chosen_U, targets)
-            _finite("loss", loss.item())
+            _finite("loss", measured["loss"])
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
             self.optimiser.collect()
             if self.value_optimiser is not None:
@@ -224,6 +229,7 @@ class Learner:
         )
         entropy = entropy_loss(entropy_UT, mask_UT, **self._mean(targets.entropy, chosen_U))
         total, stats = policy.value, {**policy.stats, **entropy.stats}
+        stats["policy_loss"] = stats.pop("loss")
         if recipe.entropy_coef > 0:
             total = total + recipe.entropy_coef * entropy.value
         if self.reference is not None:
@@ -248,7 +254,7 @@ class Learner:
             )
             stats |= value.stats
             total = total + value.value
-        return total, stats
+        return total, {**stats, "loss": total.item()}
 
     def _mean(self, term: _Term, chosen_U: Tensor) -> dict[str, Any]:
         return {

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from isocompute_torch.failures import RunFailed
 
-
 INVERTED = 1024
 """Largest vocabulary that is drawn from by inversion."""
 

@@ -67,9 +67,7 @@ def test_every_token_is_predicted_from_its_own_prefix(data: st.DataObject) -> No
     layout = tree_layout(rows, torch.tensor(chosen), PAD, torch.float32)
     if layout is None:
         return
-    expected = [
-        [(prompts[p] + r[:t], r[t]) for t in range(len(r))] for p, r in (responses[index] for index in chosen)
-    ]
+    expected = [[(prompts[p] + r[:t], r[t]) for t in range(len(r))] for p, r in (responses[index] for index in chosen)]
     assert histories(layout) == expected
 
 
@@ -80,9 +78,7 @@ def test_log_probabilities_are_those_of_separate_sequences(
     chosen = policy(family, torch.float64 if family == "gpt2" else torch.float32)
     assert chosen.reads_trees
     generator = torch.Generator().manual_seed(0)
-    responses = [
-        (i % 2, torch.randint(2, 4, (3 + i % 4,), generator=generator).tolist()) for i in range(90)
-    ]
+    responses = [(i % 2, torch.randint(2, 4, (3 + i % 4,), generator=generator).tolist()) for i in range(90)]
     rows, every = rows_of(responses, [[2, 12, 3, 13], [4, 13]]), torch.arange(90)
     tree, plain = tree_layout(rows, every, PAD, chosen.dtype), plain_layout(rows, every, PAD)
     assert tree is not None
