@@ -54,11 +54,13 @@ def main() -> None:
 
 
 def make_model(task: Path, folder: Path, width: int, layers: int) -> tuple[Path, int]:
-    """A Llama model of another size with random weights, and the task's tokenizer."""
+    """A Llama model of another size with random weights, and the task's tokenizer; here responses can end."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    tokenizer: Any = AutoTokenizer.from_pretrained(task / "model")
     config: Any = AutoConfig.from_pretrained(task / "model")
+    config.vocab_size = len(tokenizer)  # vLLM wants a logit for the end token
     config.hidden_size, config.intermediate_size, config.num_hidden_layers = width, 4 * width, layers
     config.head_dim = 64
     config.num_attention_heads = config.num_key_value_heads = width // config.head_dim
@@ -68,7 +70,7 @@ def make_model(task: Path, folder: Path, width: int, layers: int) -> tuple[Path,
         "eos_token_id"
     ]
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(task / "model").save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder, int(model.num_parameters())
 
 
