@@ -12,6 +12,7 @@ from isocompute_sdk.planner.question import TIE
 if TYPE_CHECKING:
     from isocompute_sdk.campaign import Outcome
     from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.planner import Plan
 
 
 def describe_outcome(outcome: Outcome) -> Iterator[str]:
@@ -22,9 +23,18 @@ def describe_outcome(outcome: Outcome) -> Iterator[str]:
         f"plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}: "
         f"{plan.rollouts:,} rollouts, {times:.1f} x the largest of the pilot"
     )
+    yield from _near_ties(plan)
     yield seen.summary()
     yield from _group_sizes(outcome)
     yield _trend(outcome)
+
+
+def _near_ties(plan: Plan) -> Iterator[str]:
+    """Other plans that the fits could not tell from the one chosen."""
+    for other in plan.alternatives:
+        if other.kind == "near-tie":
+            reward = "" if other.predicted_reward is None else f", predicted {other.predicted_reward:.3f}"
+            yield f"near-tie with that plan: n = {other.group_size}, B_p = {other.problems_per_batch}{reward}"
 
 
 def noise(fits: Fits) -> float:
@@ -43,16 +53,19 @@ def _group_sizes(outcome: Outcome) -> Iterator[str]:
     bp = fits.nearest_problems_per_batch(plan.problems_per_batch)
     curves = fits.select(bp)
     common = min(curve.last_compute for curve in curves)
-    yield f"at {common:,.0f} rollouts, where all n were measured: {_ranking(fits, common, bp)}"
-    beyond = [str(curve.group_size) for curve in curves if curve.last_compute < seen.rollouts * (1 - 1e-9)]
+    told, verdict = _ranking(fits, common, bp)
+    yield f"at {common:,.0f} rollouts, where all n were measured: {told}; {verdict}"
+    beyond = [curve.group_size for curve in curves if curve.last_compute < seen.rollouts * (1 - 1e-9)]
     if beyond:
+        told, verdict = _ranking(fits, seen.rollouts, bp)
+        listed = ", ".join(map(str, sorted(set(beyond))))
         yield (
-            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {', '.join(beyond)} are extrapolated: "
-            f"{_ranking(fits, seen.rollouts, bp)}"
+            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {listed} are extrapolated: {told}; {verdict}; "
+            f"no run of n = {listed} went that far, so that this is a forecast, not a finding"
         )
 
 
-def _ranking(fits: Fits, at: float, bp: int | None) -> str:
+def _ranking(fits: Fits, at: float, bp: int | None) -> tuple[str, str]:
     """Rewards by group size after the refit, and whether the best of them can be told apart."""
     sizes, near = np.array(fits.group_sizes), tolerance(fits)
     found = fits.predict(np.full(len(sizes), at), sizes, bp)
@@ -68,7 +81,7 @@ def _ranking(fits: Fits, at: float, bp: int | None) -> str:
         verdict = f"n = {sizes[best]} leads by more than the noise of one evaluation ({near:.3f})"
     # An extrapolated curve has a wide interval, which says more than the noise of one evaluation.
     rest = f"; not settled for n = {_listed(sizes[open_C])}, whose intervals overlap" if open_C.any() else ""
-    return f"{told}; {verdict}{rest}"
+    return told, verdict + rest
 
 
 def _listed(sizes: np.ndarray) -> str:
