@@ -84,9 +84,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         return
     _report(campaign, outcome, measured)
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
-    say(
-        f"this start took {seconds:.0f} s; next: isocompute status {output}; for a study of your own: isocompute run --help"
-    )
+    say(f"this start took {seconds:.0f} s; next: isocompute status {output}")
+    say("for a study of your own: isocompute run --help")
 
 
 def make_study(budget: str, measured: dict[str, Any]) -> Study:

@@ -30,7 +30,7 @@ def study(group_size: int, seed: int) -> Study:
         recipe=Recipe.preset(
             "hard", learning_rate_anchor=4e-4, temperature=1.0, max_response_tokens=5, min_problems_per_batch=16
         ),
-        sweep=Sweep(group_size=(group_size,), problems_per_batch=16, rollouts=ROLLOUTS[group_size], seeds=(seed,)),
+        sweep=Sweep(group_size=(group_size,), problems_per_batch=(16,), rollouts=ROLLOUTS[group_size], seeds=(seed,)),
         evaluation=Evaluation(samples=8, temperature=1.0),
         backend="torch",
         options={"threads": 1, "device": "cpu", "evaluations_per_decade": 12, "probe_problems": 0},
