@@ -12,7 +12,6 @@ from isocompute_sdk.planner.question import TIE
 if TYPE_CHECKING:
     from isocompute_sdk.campaign import Outcome
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planner import Plan
 
 
 def describe_outcome(outcome: Outcome) -> Iterator[str]:
@@ -23,18 +22,29 @@ def describe_outcome(outcome: Outcome) -> Iterator[str]:
         f"plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}: "
         f"{plan.rollouts:,} rollouts, {times:.1f} x the largest of the pilot"
     )
-    yield from _near_ties(plan)
+    yield from _near_ties(outcome)
     yield seen.summary()
     yield from _group_sizes(outcome)
     yield _trend(outcome)
 
 
-def _near_ties(plan: Plan) -> Iterator[str]:
-    """Other plans that the fits could not tell from the one chosen."""
+def _near_ties(outcome: Outcome) -> Iterator[str]:
+    """Other plans, with another n or another B_p, that the pilot could not tell from the one chosen."""
+    plan, fits = outcome.plan, outcome.fits
     for other in plan.alternatives:
         if other.kind == "near-tie":
             reward = "" if other.predicted_reward is None else f", predicted {other.predicted_reward:.3f}"
             yield f"near-tie with that plan: n = {other.group_size}, B_p = {other.problems_per_batch}{reward}"
+    chosen = fits.nearest_problems_per_batch(plan.problems_per_batch)
+    here = float(fits.predict(plan.rollouts, plan.group_size, chosen).mean)
+    measured = {c.problems_per_batch for c in fits.curves.values() if c.group_size == plan.group_size}
+    for bp in sorted(bp for bp in measured if bp is not None and bp != chosen):
+        there = float(fits.predict(plan.rollouts, plan.group_size, bp).mean)
+        if abs(there - here) <= tolerance(fits):
+            yield (
+                f"near-tie with that plan: n = {plan.group_size}, B_p = {bp}, predicted {there:.3f} at the same "
+                f"rollouts ({there - here:+.3f})"
+            )
 
 
 def noise(fits: Fits) -> float:
