@@ -237,7 +237,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
         )
     except Exception as error:  # a checkpoint can fail in as many ways as there are model classes
         raise InputError(
-            f"model {name!r} cannot be loaded: {_first_line(error)}",
+            f"{_place(name)} cannot be loaded: {_first_line(error)}",
             "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
         ) from error
     model, report = cast("tuple[nn.Module, dict[str, Any]]", loaded)
@@ -299,6 +299,13 @@ def _check_folder(name: str) -> None:
         raise InputError(
             f"there is no model folder {name!r}", "Give a folder written by save_pretrained, or a name on the hub."
         )
+
+
+def _place(name: str) -> str:
+    """The model, and where it was looked for: a mistyped folder becomes a name on the hub."""
+    if Path(name).is_dir():
+        return f"model folder {name!r}"
+    return f"model {name!r} (no such folder in {str(Path.cwd())!r}, so a name on the hub)"
 
 
 def _without_dropout(config: object) -> None:
