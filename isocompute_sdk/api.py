@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
 """The methods of `fit`, with what each can be told."""
+_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 DEFAULT_SEED = 0
 """Seed of the bootstrap where no generator is given: the same input gives the same bits."""
 
@@ -91,6 +93,8 @@ def fit(
     settings = _options(method, options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
     _check_pool(pool)
+    # A surface has the problem set's size as an input.
+    poolable = (*pool, "n_problems") if method == "surface" else pool
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
@@ -100,8 +104,8 @@ def fit(
     table = runs.to_dict()
 
     def one(name: str) -> Fits:
-        series = runs.series(name, eval_set)
-        _refuse_mixed_contexts(series, pool)
+        series, standing_in = _series(runs, name, eval_set, stand_in=method == "surface")
+        _refuse_mixed_contexts(series, poolable)
         _check_bounds(series, name, (low, high))
         # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
         generator = np.random.default_rng(seed)
@@ -109,12 +113,12 @@ def fit(
             paper_runs = [_run(s, settings.compute) for s in series]
             found = fit_paper(paper_runs, name, (low, high), settings, draws, generator)
         else:
-            surface_runs = [_surface_run(s, settings.compute) for s in series]
+            surface_runs = [_surface_run(s, settings.compute, standing_in.get(s.run_id)) for s in series]
             found = fit_joint(surface_runs, name, (low, high), settings, draws, generator)
         context = _common_context(series)
         return replace(
             found,
-            notes=unique([*found.notes, *_confounded(series, pool)]),
+            notes=unique([*found.notes, *_confounded(series, pool), *_stood_in(name, standing_in)]),
             eval_set=eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -292,11 +296,59 @@ def _run(series: RunSeries, compute: str) -> Run:
     return Run(series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T)
 
 
-def _surface_run(series: RunSeries, compute: str) -> SurfaceRun:
-    axis, sets = _axis(series, compute), series.context.get("n_problems")
+def _surface_run(series: RunSeries, compute: str, samples: tuple[int, int] | None) -> SurfaceRun:
+    sets = series.context.get("n_problems")
     return SurfaceRun(
-        series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T, None if sets is None else int(sets)
+        series.run_id,
+        series.group_size,
+        series.problems_per_batch,
+        _axis(series, compute),
+        series.value_T,
+        None if sets is None else int(sets),
+        1.0 if samples is None else float(np.sqrt(samples[0] / samples[1])),
     )
+
+
+def _series(
+    runs: RunSet, name: str, eval_set: str | None, *, stand_in: bool
+) -> tuple[list[RunSeries], dict[str, tuple[int, int]]]:
+    """Runs that measured a metric; for avg@k also those that measured avg@j only, by run id with (k, j).
+
+    Both estimate the same mean, the more samples the less noisily.
+    """
+    series = list(runs.series(name, eval_set))
+    found: dict[str, tuple[int, int]] = {}
+    wanted = _AVERAGE.fullmatch(name)
+    for other in runs.metrics if stand_in and wanted else ():
+        match = _AVERAGE.fullmatch(other)
+        if match is None or other == name:
+            continue
+        have = {s.run_id for s in series}
+        more = [s for s in runs.series(other, eval_set or _eval_set(runs, name)) if s.run_id not in have]
+        series += more
+        found |= {s.run_id: (int(wanted[1]), int(match[1])) for s in more}
+    return series, found
+
+
+def _eval_set(runs: RunSet, metric: str) -> str | None:
+    """The one evaluation set of a metric."""
+    names = runs.filter(metric=metric).eval_sets
+    return names[0] if len(names) == 1 else None
+
+
+def _stood_in(metric: str, standing_in: dict[str, tuple[int, int]]) -> list[Note]:
+    if not standing_in:
+        return []
+    listed = ", ".join(f"{run} (avg@{j})" for run, (_, j) in list(standing_in.items())[:5])
+    return [
+        Note(
+            "avg-at-another-k",
+            "info",
+            f"{len(standing_in)} run(s) have no {metric} and enter by an average over another number of samples, with "
+            f"its noise scaled: {listed}.",
+            {"runs": {run: j for run, (_, j) in standing_in.items()}},
+        )
+    ]
 
 
 def _axis(series: RunSeries, compute: str) -> Array:

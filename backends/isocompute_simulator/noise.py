@@ -37,9 +37,9 @@ class Noise:
 
 
 def draw_noise(rng: np.random.Generator) -> Noise:
-    """Noise of a sweep: evaluations of a few hundred problems, seeds that differ by a few percent of the gain."""
+    """Noise of a sweep: evaluations of 150 to 2,000 problems with four samples each, seeds that differ by a few percent of the gain."""
     return Noise(
-        evaluation_sd=float(rng.uniform(0.005, 0.03)),
+        evaluation_sd=float(rng.uniform(0.005, 0.02)),
         correlation=float(rng.uniform(0.3, 0.8)) if rng.random() < CORRELATED_SHARE else 0.0,
         amplitude_sd=float(rng.uniform(0.03, 0.1)),
         delay_sd=float(rng.uniform(0.05, 0.3)),

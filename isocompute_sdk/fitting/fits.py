@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -217,6 +217,19 @@ class Fits:
             )
         mean, low, high = self._interpolate(curves, at.ravel(), sizes.ravel(), level, kind)
         return Prediction(mean.reshape(at.shape), low.reshape(at.shape), high.reshape(at.shape))
+
+    def for_problem_set(self, n_problems: int) -> Fits:
+        """The same fits asked about another number of distinct training problems D.
+
+        Only a surface whose runs vary D knows what D does; others are returned as they are.
+        """
+        if self.surface is None or self.surface.layout.set_reference is None:
+            return self
+        from isocompute_sdk.fitting.surface.curves import curve_of
+
+        surface = replace(self.surface, n_problems=float(n_problems))
+        curves = {key: curve_of(surface, key, c.compute_T, c.reward_T) for key, c in self.curves.items()}
+        return replace(self, surface=surface, curves=curves, laws={}, unsupported={}, n_problems=n_problems)
 
     def group_size_odds(
         self,

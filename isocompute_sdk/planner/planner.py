@@ -102,6 +102,18 @@ class Planner:
             PlanError: nothing fits, with the smallest budget that would.
         """
         _check(mode, spend, beyond_grid)
+        if n_problems is not None and self.fits.surface is not None:
+            return self._for_problem_set(_whole("n_problems", n_problems)).allocate(
+                budget,
+                problems_per_batch=problems_per_batch,
+                update_steps=update_steps,
+                rollouts_per_batch=rollouts_per_batch,
+                mode=mode,
+                beyond_grid=beyond_grid,
+                min_update_steps=min_update_steps,
+                spend=spend,
+                powers_of_two=powers_of_two,
+            )
         fixed = Fixed(
             _whole("problems_per_batch", problems_per_batch),
             _whole("update_steps", update_steps),
@@ -138,6 +150,18 @@ class Planner:
                 notes.append(caveats.no_answer(metric, error.message))
         notes += caveats.metrics_disagree(plan.group_size, others)
         return replace(plan, notes=unique(notes), other_metrics=others)
+
+    def _for_problem_set(self, n_problems: int | None) -> Planner:
+        """The same planner for D training problems."""
+        assert n_problems is not None, "asked for without a number"
+
+        def adapted(fits: Fits) -> Fits:
+            return replace(fits.for_problem_set(n_problems), n_problems=n_problems)
+
+        planner = self._like_this_one(adapted(self.fits))
+        planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
+        planner.recipe_given = self.recipe_given
+        return planner
 
     def _octaves(self, beyond_grid: int | Literal["auto"]) -> int:
         """Octaves above the grid; a surface cannot be asked further than it has knots."""

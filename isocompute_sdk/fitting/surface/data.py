@@ -48,6 +48,8 @@ class SurfaceRun:
     reward_T: Array
     n_problems: int | None = None
     """Distinct training problems, D."""
+    noise_scale: float = 1.0
+    """Noise of its evaluations relative to the other runs': sqrt(k / j) for avg@j that stands in for avg@k."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def _spread(values: Array) -> float:
 
 def _trained(run: SurfaceRun) -> Array:
     order = np.argsort(run.compute_T, kind="stable")
-    return run.reward_T[order][run.compute_T[order] > 0]
+    return run.reward_T[order][run.compute_T[order] > 0] / run.noise_scale
 
 
 def smoothed(values: Array) -> Array:
@@ -139,7 +141,7 @@ def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: 
     compute, reward = run.compute_T[order], run.reward_T[order]
     trained = compute > 0
     at_base, compute, reward = reward[~trained], compute[trained], reward[trained]
-    noise, rho = pooled
+    noise, rho = pooled[0] * run.noise_scale, pooled[1]
     if len(reward) >= OWN_NOISE:
         own = _spread(_differences(reward, 1)) / float(np.sqrt(2.0 * (1.0 - rho)))
         # A run of a few dozen evaluations measures its own noise about as well as it differs from the others'.

@@ -19,6 +19,7 @@ DEFAULT_PRIOR = Prior()
 BASE_SPREAD, EXTRAPOLATION_SPREAD, LARGEST_SPREAD = 1.05, 0.08, 2.5
 """Factor on the posterior's spread: at the data, added per unit of log compute beyond them, and up to how many units.
 Chosen on simulated sweeps (tuning seeds of benchmarks/allocation.py)."""
+SCALARS = ("noise", "run_share", "run_midpoint", "largest_compute", "n_problems")
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -39,6 +40,8 @@ class Surface:
     """Run-to-run standard deviation of the half-way log compute."""
     largest_compute: float
     """Largest compute at which any run was evaluated."""
+    n_problems: float | None = None
+    """Distinct training problems D that predictions are for; None for what the runs had. Only where they vary it."""
 
     def draws(
         self,
@@ -62,7 +65,9 @@ class Surface:
                 np.asarray(compute, dtype=float),
                 np.asarray(group_size, dtype=float),
                 nan if problems_per_batch is None else np.asarray(problems_per_batch, dtype=float),
-                nan if n_problems is None else np.asarray(n_problems, dtype=float),
+                (nan if self.n_problems is None else self.n_problems)
+                if n_problems is None
+                else np.asarray(n_problems, dtype=float),
             )
         )
         design = self.layout.design(np.log2(sizes), problems, sets)
@@ -103,7 +108,7 @@ class Surface:
     def to_dict(self) -> dict[str, Any]:
         """JSON form that keeps every bit."""
         return {
-            **{name: getattr(self, name) for name in ("noise", "run_share", "run_midpoint", "largest_compute")},
+            **{name: getattr(self, name) for name in SCALARS},
             "layout": {**asdict(self.layout), "knots_K": self.layout.knots_K.tolist()},
             "shapes": list(self.shape_D),
             "parameters": self.parameters_DP.tolist(),
@@ -118,7 +123,7 @@ class Surface:
             layout=Layout(**layout),
             shape_D=tuple(raw["shapes"]),
             parameters_DP=np.array(raw["parameters"], dtype=float),
-            **{name: raw[name] for name in ("noise", "run_share", "run_midpoint", "largest_compute")},
+            **{name: raw[name] for name in SCALARS},
         )
 
 
