@@ -228,7 +228,7 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
         return without(f"at B = {batch} there is no budget at which the best curve was observed")
     if not monotone(steps, np.log2(best.group_size[seen])):
         reason = f"at B = {batch} the best n goes up and down with M: it is not monotone, so no sigmoid describes it"
-        return without(reason, findings.notmonotone(batch))
+        return without(reason, findings.not_monotone(batch))
     laws, draws = dict(fits.laws), dict(fits.law_draws)
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
     drawn = _best_octaves(fits, curves, grid[seen]) if fits.curve_draws else None

@@ -267,6 +267,7 @@ class Planner:
             alternatives=alternatives(question, chosen, candidates),
             notes=(),
             pilot=self._pilot(question, chosen),
+            passport=self.fits.passport,
             fits=self.fits,
         )
 
