@@ -178,13 +178,13 @@ def test_fits_differ_where_anything_differs(fits: Fits, many: Fits) -> None:
 
 def test_every_saved_file_carries_its_kind_and_version(fits: Fits, tmp_path: Path) -> None:
     raw = json.loads(fits.save(tmp_path / "fits.json").read_text())
-    assert (raw["kind"], raw["schema_version"]) == ("fits", 1)
+    assert (raw["kind"], raw["schema_version"]) == ("fits", 2)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 0}, "has schema_version 0; this release reads 1"),
+        ({"schema_version": 0}, "has schema_version 0; this release reads 2"),
         ({"schema_version": None}, "has schema_version None"),
         ({"kind": "plan"}, "holds 'plan', not a saved fits"),
     ],
