@@ -134,8 +134,7 @@ class Fits:
         For a surface, of the best n itself: from its draws, not from the law that is shown.
         """
         if self.surface is not None and name == "group_size":
-            odds = [self.group_size_odds(at).interval(level) for at in np.atleast_1d(_positive(value)).ravel()]
-            return np.array([low for low, _ in odds], dtype=float), np.array([high for _, high in odds], dtype=float)
+            return self._best_size_intervals(self.surface, np.atleast_1d(_positive(value)).ravel(), level)
         draws = self.law_draws.get(name)
         if draws is None:
             return None
@@ -253,6 +252,8 @@ class Fits:
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """Real-valued n with the largest expected reward on the grid, shape (T,) (`method="surface"` only).
 
+        Levels take part from their first evaluation on.
+
         Raises:
             FitError: fits of another method.
         """
@@ -264,7 +265,18 @@ class Fits:
         mesh_C, mesh_N = np.meshgrid(at, sizes, indexing="ij")
         bp = self._within_reach(problems_per_batch)
         reward = self.surface.predict(mesh_C.ravel(), mesh_N.ravel(), bp).reshape(mesh_C.shape)
+        # Where a level had no evaluation yet, its reward there is the prior's guess.
+        begun = np.array([[c.first_compute, c.group_size] for c in self.curves.values()])
+        reach = np.array([np.max(begun[begun[:, 0] <= max(one, begun[:, 0].min()), 1]) for one in at])
+        reward = np.where(sizes[None, :] <= reach[:, None] * (1 + 1e-9), reward, -np.inf)
         return sizes[np.argmax(reward, axis=1)]
+
+    def _best_size_intervals(self, surface: Surface, at: Array, level: float) -> tuple[Array, Array]:
+        from isocompute_sdk.fitting.surface.odds import best_size_interval
+
+        smallest, largest = self.group_size_range
+        found = [best_size_interval(surface, float(c), (smallest, 2 * largest), None, level) for c in at]
+        return np.array([low for low, _ in found]), np.array([high for _, high in found])
 
     def _candidate_sizes(self) -> list[int]:
         smallest, largest = self.group_size_range

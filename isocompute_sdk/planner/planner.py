@@ -260,7 +260,7 @@ class Planner:
             n_problems=n_problems,
             predicted_reward=reward,
             reward_interval=interval,
-            group_size_interval=band(self.fits, preference, value),
+            group_size_interval=band(self.fits, preference, value, chosen.group_size),
             law_group_size=None if prior or law is None else float(law.predict(value)),
             extrapolation=None if seen is None else pricing.compute(chosen.rollouts, self.fits.compute) / seen,
             binding=binding(question, chosen, rejections),

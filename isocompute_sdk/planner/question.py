@@ -116,12 +116,17 @@ def reward_with_interval(question: Question, chosen: Candidate) -> tuple[float |
     return mean, None if np.isnan(low) else (low, high)
 
 
-def band(fits: Fits, preference: Preference, value: float) -> tuple[int, int] | None:
-    """80 % band of the best n, rounded outward to powers of two; None without draws."""
+def band(fits: Fits, preference: Preference, value: float, chosen: int) -> tuple[int, int] | None:
+    """80 % band of the best n; that of a law rounded outward to powers of two; None without draws.
+
+    A surface's band always holds the chosen n, which may be the best executable one outside it.
+    """
     interval = fits.law_interval(value, name=preference.law)
     if interval is None:
         return None
     low, high = float(interval[0][0]), float(interval[1][0])
+    if fits.surface is not None:
+        return max(2, int(np.floor(min(low, chosen) + 1e-6))), max(2, int(np.ceil(max(high, chosen) - 1e-6)))
     return max(2, int(2 ** np.floor(np.log2(low) + 1e-6))), max(2, int(2 ** np.ceil(np.log2(high) - 1e-6)))
 
 

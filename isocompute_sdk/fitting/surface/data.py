@@ -19,6 +19,15 @@ COLLAPSE_LEFT = 0.35
 """A run has collapsed when less than this share of its largest gain is left at its end."""
 DECAY_LOST = 0.12
 """A run has decayed when more than this share of its largest gain is lost at its end."""
+DEFAULT_NOISE, SMALLEST_NOISE = 0.02, 1e-4
+"""Noise where no run has evaluations enough to show it, and the least that is believed."""
+MEDIAN_TO_SD = 0.6745
+"""Median of |x| of a standard normal x."""
+LARGEST_CORRELATION = 0.85
+CORRELATION_POINTS = 30
+"""Evaluations that weigh as much as the belief in independent noise."""
+OWN_NOISE = 20
+"""Evaluations from which a run's own noise is looked at."""
 SIGNIFICANT = 4.0
 """Standard errors that a fall must exceed before it is called one."""
 
@@ -53,10 +62,14 @@ class PreparedRun:
     reward_J: Array
     count_J: Array
     """Evaluations in each bin."""
+    first_J: Array
+    """Position of each bin's first evaluation in its run."""
     base_reward: Array
     """Evaluations of the base model (compute 0), possibly none."""
     noise: float
-    """Standard deviation of one evaluation, from successive differences."""
+    """Standard deviation of one evaluation."""
+    correlation: float
+    """Correlation of the noise of successive evaluations, pooled over the sweep."""
     fault: Fault | None
     """What was repaired."""
     fault_compute: float | None
@@ -69,20 +82,46 @@ class PreparedRun:
 def prepare(runs: Sequence[SurfaceRun]) -> tuple[PreparedRun, ...]:
     """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only."""
     bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
-    pooled = pooled_noise([run.reward_T[run.compute_T > 0] for run in runs])
+    pooled = pooled_noise([_trained(run) for run in runs])
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
     base = float(np.mean(bases)) if bases.size else None
     return tuple(_prepare_one(run, bins, pooled, base) for run in runs)
 
 
-def pooled_noise(series: Sequence[Array]) -> float:
-    """Standard deviation of one evaluation, from the median absolute successive difference over all series."""
-    steps = [np.diff(values) for values in series if len(values) > 2]
-    if not steps:
-        return 0.02
-    # 0.6745 sigma is the median of |x| for a normal x; a difference of two has sqrt(2) sigma.
-    robust = float(np.median(np.abs(np.concatenate(steps)))) / (0.6745 * np.sqrt(2.0))
-    return max(robust, 1e-4)
+def pooled_noise(series: Sequence[Array]) -> tuple[float, float]:
+    """Standard deviation of one evaluation and correlation of successive ones, from differences over all series.
+
+    Evaluations `lag` apart differ by sqrt(2 (1 - rho^lag)) sigma: the ratio of two lags gives rho, then either gives
+    sigma. Correlated noise has small successive differences; taken for independent it looks like a plateau.
+    """
+    usable = [values for values in series if len(values) > 3]
+    count = sum(len(values) for values in usable)
+    if not usable:
+        return DEFAULT_NOISE, 0.0
+    near, far = (_spread(np.concatenate([_differences(values, lag) for values in usable])) for lag in (1, 2))
+    if near <= 0:
+        return SMALLEST_NOISE, 0.0
+    # Few points say little about a ratio: then the noise counts as independent.
+    rho = float(np.clip((far / near) ** 2 - 1.0, 0.0, LARGEST_CORRELATION)) * count / (count + CORRELATION_POINTS)
+    return max(near / float(np.sqrt(2.0 * (1.0 - rho))), SMALLEST_NOISE), rho
+
+
+def _differences(values: Array, lag: int) -> Array:
+    """Differences of values `lag` apart without their mean, which is the trend's."""
+    step = values[lag:] - values[:-lag]
+    return step - np.mean(step)
+
+
+def _spread(values: Array) -> float:
+    """Root mean square with outliers cut at three robust standard deviations."""
+    robust = float(np.median(np.abs(values))) / MEDIAN_TO_SD
+    limit = 3.0 * robust if robust > 0 else np.inf
+    return float(np.sqrt(np.mean(np.clip(values, -limit, limit) ** 2)))
+
+
+def _trained(run: SurfaceRun) -> Array:
+    order = np.argsort(run.compute_T, kind="stable")
+    return run.reward_T[order][run.compute_T[order] > 0]
 
 
 def smoothed(values: Array) -> Array:
@@ -95,15 +134,19 @@ def smoothed(values: Array) -> Array:
     return np.mean(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
 
 
-def _prepare_one(run: SurfaceRun, bins: int, pooled: float, base: float | None) -> PreparedRun:
+def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: float | None) -> PreparedRun:
     order = np.argsort(run.compute_T, kind="stable")
     compute, reward = run.compute_T[order], run.reward_T[order]
     trained = compute > 0
     at_base, compute, reward = reward[~trained], compute[trained], reward[trained]
-    noise = pooled_noise([reward]) if len(reward) >= 20 else pooled
+    noise, rho = pooled
+    if len(reward) >= OWN_NOISE:
+        own = _spread(_differences(reward, 1)) / float(np.sqrt(2.0 * (1.0 - rho)))
+        # A run of a few dozen evaluations measures its own noise about as well as it differs from the others'.
+        noise = float(np.sqrt((noise**2 + own**2) / 2.0))
     last = float(compute[-1]) if len(compute) else 0.0
     start = base if base is not None else (float(reward[0]) if len(reward) else 0.0)
-    compute, reward, fault, gain = _repaired(compute, reward, start, max(noise, pooled))
+    compute, reward, fault, gain = _repaired(compute, reward, start, noise * np.sqrt((1.0 + rho) / (1.0 - rho)))
     log_J, reward_J, count_J = _binned(compute, reward, bins)
     return PreparedRun(
         run_id=run.run_id,
@@ -113,8 +156,10 @@ def _prepare_one(run: SurfaceRun, bins: int, pooled: float, base: float | None) 
         log_compute_J=log_J,
         reward_J=reward_J,
         count_J=count_J,
+        first_J=np.cumsum(count_J) - count_J,
         base_reward=at_base,
         noise=noise,
+        correlation=rho,
         fault=fault[0] if fault else None,
         fault_compute=fault[1] if fault else None,
         last_compute=last,

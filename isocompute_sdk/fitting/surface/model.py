@@ -32,9 +32,9 @@ class Prior:
 
     share_level: tuple[float, float] = (-1.0, 1.3)
     """Logit of the share of the headroom that training wins."""
-    share_step: tuple[float, float] = (0.05, 0.45)
+    share_step: tuple[float, float] = (0.05, 0.25)
     """Change of a."""
-    share_bend: tuple[float, float] = (-0.04, 0.25)
+    share_bend: tuple[float, float] = (-0.04, 0.15)
     """Second difference of a: gains from larger n shrink."""
     share_bend_rough: float = 0.7
     """Standard deviation of the same for a sweep whose dependence on n is irregular."""

@@ -177,6 +177,7 @@ def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> P
         log_compute_J=kept,
         reward_J=run.reward_J[keep],
         count_J=run.count_J[keep],
+        first_J=run.first_J[keep],
         last_compute=float(np.exp(kept[-1])) if len(kept) else 0.0,
     )
 

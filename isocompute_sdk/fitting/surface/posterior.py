@@ -49,7 +49,10 @@ class Data:
 
     log_compute_RJ: Array
     reward_RJ: Array
-    variance_RJ: Array
+    noise_RJJ: Array
+    """Covariance of the bins' noise."""
+    real_RJ: npt.NDArray[np.bool_]
+    """False for padding."""
     design_R4P: Array
     layout: Layout
     base: tuple[float, float]
@@ -63,21 +66,24 @@ class Data:
         width = max(len(run.log_compute_J) for run in runs)
         log_compute = np.zeros((len(runs), width))
         reward = np.zeros((len(runs), width))
-        variance = np.full((len(runs), width), EMPTY_VARIANCE)
+        noise = np.zeros((len(runs), width, width))
+        real = np.zeros((len(runs), width), dtype=bool)
         for i, run in enumerate(runs):
             count = len(run.log_compute_J)
             log_compute[i, :count] = run.log_compute_J
             log_compute[i, count:] = run.log_compute_J[-1]
             reward[i, :count] = run.reward_J
             reward[i, count:] = run.reward_J[-1]
-            variance[i, :count] = run.noise**2 / run.count_J
+            real[i, :count] = True
+            noise[i, :count, :count] = bin_covariance(run)
+            noise[i, range(count, width), range(count, width)] = EMPTY_VARIANCE
         nan = float("nan")
         design = layout.design(
             np.log2([run.group_size for run in runs]),
             np.array([run.problems_per_batch or nan for run in runs], dtype=float),
             np.array([run.n_problems or nan for run in runs], dtype=float),
         )
-        return cls(log_compute, reward, variance, design, layout, base, _halfway(runs, base[0]))
+        return cls(log_compute, reward, noise, real, design, layout, base, _halfway(runs, base[0]))
 
 
 @dataclass(frozen=True)
@@ -136,9 +142,8 @@ class _Problem:
 
     @classmethod
     def of(cls, data: Data, prior: Prior, members: tuple[Member, ...], effects_MRJ2: Array) -> _Problem:
-        count_J = data.variance_RJ.shape[1]
         covariance = effects_MRJ2 @ effects_MRJ2.transpose(0, 1, 3, 2)
-        covariance += np.eye(count_J) * data.variance_RJ[None, :, :, None]
+        covariance += data.noise_RJJ
         factor = np.linalg.cholesky(covariance)
         whiten = np.linalg.inv(factor)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
@@ -249,11 +254,25 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     """Noise as large as the residuals of the best shape ask for, and outlying bins discounted (Huber)."""
     best = int(np.argmin(found.sse_N))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
-    real = data.variance_RJ < EMPTY_VARIANCE
+    real = data.real_RJ
     spread = np.median(np.abs(residual[real])) / 0.6745
     factor = float(np.clip(spread**2, *NOISE_FACTOR))
-    excess = np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)
-    return replace(data, variance_RJ=np.where(real, data.variance_RJ * factor * excess, EMPTY_VARIANCE)), factor
+    excess = np.where(real, np.sqrt(factor * np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)), 1.0)
+    return replace(data, noise_RJJ=data.noise_RJJ * excess[:, :, None] * excess[:, None, :]), factor
+
+
+def bin_covariance(run: PreparedRun) -> Array:
+    """Covariance of the means over a run's bins for noise with correlation rho^lag between evaluations, exact."""
+    count, first, rho = run.count_J, run.first_J, run.correlation
+    if rho == 0:
+        return np.diag(run.noise**2 / count)
+    tail = 1.0 - rho**count
+    within = (count * (1.0 + rho) / (1.0 - rho) - 2.0 * rho * tail / (1.0 - rho) ** 2) / count**2
+    # From the last evaluation of the earlier bin to the first of the later one.
+    gap = first[None, :] - (first + count - 1.0)[:, None]
+    across = rho ** np.maximum(gap, 0.0) * np.outer(tail, tail) / (1.0 - rho) ** 2 / np.outer(count, count)
+    upper = np.triu(across, 1)
+    return run.noise**2 * (np.diag(within) + upper + upper.T)
 
 
 def _halfway(runs: Sequence[PreparedRun], base: float) -> float:
@@ -273,8 +292,7 @@ def _start(data: Data) -> Array:
     count = len(layout.knots_K)
     theta = np.zeros(layout.size)
     theta[0] = np.clip(data.base[0], layout.floor, layout.top - 1e-3 * (layout.top - layout.floor))
-    real = data.variance_RJ < EMPTY_VARIANCE
-    top = float(np.quantile(data.reward_RJ[real], 0.9))
+    top = float(np.quantile(data.reward_RJ[data.real_RJ], 0.9))
     share = np.clip((top - theta[0]) / (layout.top - theta[0]), 0.02, 0.95)
     theta[1 : 1 + count] = np.log(share / (1.0 - share))
     # A little more compute per octave: where runs overlap, the level of m is what the data pull first.
