@@ -102,6 +102,8 @@ def run_fit(
     from isocompute_sdk import api
     from isocompute_sdk.specs import parse_count
 
+    if settings["method"] not in api.OPTIONS:
+        raise SpecError(f"--method {settings['method']!r}; accepted: {', '.join(api.OPTIONS)}")
     _refuse_options_of_the_other_method(settings)
     seed, limit = settings.pop("seed"), settings.pop("max_rollouts_per_batch")
     settings["max_rollouts_per_batch"] = None if limit is None else parse_count(limit)
