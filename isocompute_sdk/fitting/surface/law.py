@@ -33,6 +33,10 @@ def with_law(fits: Fits) -> Fits:
     assert fits.surface is not None, "a surface's law comes from a surface"
     mesh_T, mesh_N = np.meshgrid(compute_T, 2.0**octaves_N, indexing="ij")
     reward_TN = fits.surface.predict(mesh_T.ravel(), mesh_N.ravel()).reshape(mesh_T.shape)
+    # A level takes part from its first evaluation on: before that its reward is the prior's guess.
+    first_C, size_C = np.array([[curve.first_compute, curve.group_size] for curve in fits.select()]).T
+    begun_TC = first_C <= np.maximum(compute_T, first_C.min())[:, None]
+    reward_TN[mesh_N > np.where(begun_TC, size_C, 0).max(axis=1)[:, None] * (1 + 1e-9)] = -np.inf
     path_T, lost = one_way(reward_TN)
     if lost > IMMATERIAL * (fits.bounds[1] - fits.bounds[0]):
         reason = "the best n goes up and down with compute: no sigmoid describes it"
@@ -44,7 +48,7 @@ def one_way(reward_TN: Array) -> tuple[npt.NDArray[np.intp], float]:
     """The path over n that only rises, or only falls, with compute and loses least reward.
 
     Args:
-        reward_TN: reward at T computes (increasing) and N group sizes (increasing).
+        reward_TN: reward at T computes (increasing) and N group sizes (increasing); -inf for sizes out of reach.
 
     Returns:
         Index of n at each compute, shape (T,), and the largest reward that it loses anywhere against the best n.
