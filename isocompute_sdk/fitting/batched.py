@@ -40,7 +40,7 @@ class BatchedFit:
     sse_N: Array
     """Sum of squared residuals."""
     converged_N: Mask
-    """Whether a step, or the drop of the sum of squares, became negligible before the iterations ran out."""
+    """Whether the next step, or the drop of the sum of squares it promised, became negligible in time."""
     at_bound_NP: Mask
     iterations_N: Indices
 
@@ -108,7 +108,7 @@ def least_squares_batch(
         lower: lower bounds, broadcast to (N, P).
         upper: upper bounds, broadcast to (N, P).
         max_iterations: most steps tried per problem, rejected ones included.
-        ftol: relative drop of the sum of squares, predicted and seen, below which a problem is done.
+        ftol: relative drop of the sum of squares predicted for the next step below which a problem is done.
         xtol: relative size of a step below which a problem is done.
         together: problems worked on at a time.
 
@@ -132,13 +132,17 @@ def least_squares_batch(
                 entering = _enter(residual, waiting[:room], found, low, high)
                 active, waiting = active.joined(entering) if len(active.index) else entering, waiting[room:]
                 continue
-            done = _iterate(residual, products, active, ftol, xtol)
+            _refresh(products, active)
+            step, predicted = _step(active)
+            done = _negligible(active, step, predicted, ftol, xtol)
             ended = done | (active.tried >= max_iterations)
             if ended.any():
                 index = active.index[ended]
                 found[index], sse[index] = active.parameters[ended], active.sse[ended]
                 converged[index], iterations[index] = done[ended], active.tried[ended]
-                active = active.keep(~ended)
+                active, step, predicted = active.keep(~ended), step[~ended], predicted[~ended]
+            if len(active.index):
+                _try(residual, active, step, predicted)
     touching = ((found <= low) | (found >= high)) & (low < high)
     return BatchedFit(found, sse, converged, touching, iterations)
 
@@ -167,20 +171,21 @@ def _enter(residual: BatchFunction, index: Indices, found: Array, low: Array, hi
     )
 
 
-def _iterate(residual: BatchFunction, products: NormalEquations, active: _Active, ftol: float, xtol: float) -> Mask:
-    """One step of every active problem; returns which are done."""
-    _refresh(products, active)
-    step, predicted = _step(active)
+def _negligible(active: _Active, step: Array, predicted: Array, ftol: float, xtol: float) -> Mask:
+    """Problems whose next step would change nothing: they are done without taking it."""
+    done = np.all(np.abs(step) <= xtol * (np.abs(active.parameters) + xtol), axis=1)
+    done |= (active.damping > DAMPING_LARGEST) | (active.sse == 0)
+    # Under heavy damping every step is small and says nothing.
+    return done | ((predicted <= ftol * active.sse) & (active.damping <= 1.0))
+
+
+def _try(residual: BatchFunction, active: _Active, step: Array, predicted: Array) -> None:
+    """Take the step where it lowers the sum of squares."""
     trial = np.clip(active.parameters + step, active.low, active.high)
     tried = residual(trial, active.index)
     after = np.einsum("kt,kt->k", tried, tried)
     drop = active.sse - after
-    better = drop >= 0
-    done = np.all(np.abs(step) <= xtol * (np.abs(active.parameters) + xtol), axis=1)
-    done |= (active.damping > DAMPING_LARGEST) | (active.sse == 0)
-    done |= better & (drop <= ftol * active.sse) & (predicted <= ftol * active.sse)
-    active.accept(better, trial, tried, after, drop / np.maximum(predicted, 1e-300))
-    return done
+    active.accept(drop >= 0, trial, tried, after, drop / np.maximum(predicted, 1e-300))
 
 
 def _refresh(products: NormalEquations, active: _Active) -> None:

@@ -30,8 +30,10 @@ OCTAVES_ABOVE = 1
 class Prior:
     """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
 
-    share_level: tuple[float, float] = (-1.0, 1.3)
-    """Logit of the share of the headroom that training wins."""
+    share_beyond_seen: float = 1.4
+    """Final gain over the largest gain that was seen: the centre of a's level."""
+    share_level_sd: float = 0.8
+    """Of the level of a, around the logit of that."""
     share_step: tuple[float, float] = (0.05, 0.25)
     """Change of a."""
     share_bend: tuple[float, float] = (-0.04, 0.15)
@@ -107,7 +109,9 @@ class Layout:
             out[:, 1, after + 5] = sets * (x - self.centre)
         return out
 
-    def prior_rows(self, prior: Prior, midpoint: float, base: tuple[float, float], rough: bool) -> tuple[Array, Array]:
+    def prior_rows(
+        self, prior: Prior, share: float, midpoint: float, base: tuple[float, float], rough: bool
+    ) -> tuple[Array, Array]:
         """The prior as least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
         count, size = len(self.knots_K), self.size
         rows: list[Array] = []
@@ -125,7 +129,7 @@ class Layout:
         share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
         midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
         for first, level, step, bend in (
-            (1, prior.share_level, prior.share_step, (prior.share_bend[0], share_bend)),
+            (1, (share, prior.share_level_sd), prior.share_step, (prior.share_bend[0], share_bend)),
             (1 + count, (midpoint, prior.midpoint_level_sd), prior.midpoint_step, (prior.midpoint_bend[0], midpoint_bend)),
         ):
             add({first + middle: 1.0}, *level)

@@ -57,6 +57,8 @@ class Data:
     layout: Layout
     base: tuple[float, float]
     """Reward of the base model and its standard error."""
+    gain: float
+    """Largest gain over the base model that was seen, without the luck of single evaluations."""
     midpoint: float
     """Log compute at which the sweep's runs are half-way on the whole."""
 
@@ -83,7 +85,7 @@ class Data:
             np.array([run.problems_per_batch or nan for run in runs], dtype=float),
             np.array([run.n_problems or nan for run in runs], dtype=float),
         )
-        return cls(log_compute, reward, noise, real, design, layout, base, _halfway(runs, base[0]))
+        return cls(log_compute, reward, noise, real, design, layout, base, _gain_seen(runs, base[0]), _halfway(runs, base[0]))
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ class _Problem:
         factor = np.linalg.cholesky(covariance)
         whiten = np.linalg.inv(factor)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
-        rows = [data.layout.prior_rows(prior, data.midpoint, data.base, member.rough) for member in members]
+        share = _logit_share(data, prior.share_beyond_seen * data.gain)
+        rows = [data.layout.prior_rows(prior, share, data.midpoint, data.base, member.rough) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
         return cls(
             data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread
@@ -286,15 +289,25 @@ def _halfway(runs: Sequence[PreparedRun], base: float) -> float:
     return float(np.median(found))
 
 
+def _gain_seen(runs: Sequence[PreparedRun], base: float) -> float:
+    """Upper quartile over runs of what their last three bins gained."""
+    ends = [np.average(run.reward_J[-3:], weights=run.count_J[-3:]) - base for run in runs]
+    return max(float(np.quantile(ends, 0.75)), 0.0)
+
+
+def _logit_share(data: Data, gain: float) -> float:
+    """Logit of a gain as a share of the headroom, kept away from the ends."""
+    share = float(np.clip(gain / max(data.layout.top - data.base[0], 1e-6), 0.01, 0.9))
+    return float(np.log(share / (1.0 - share)))
+
+
 def _start(data: Data) -> Array:
     """Start values from quantiles of the data; everything else at its prior mean or zero."""
     layout = data.layout
     count = len(layout.knots_K)
     theta = np.zeros(layout.size)
     theta[0] = np.clip(data.base[0], layout.floor, layout.top - 1e-3 * (layout.top - layout.floor))
-    top = float(np.quantile(data.reward_RJ[data.real_RJ], 0.9))
-    share = np.clip((top - theta[0]) / (layout.top - theta[0]), 0.02, 0.95)
-    theta[1 : 1 + count] = np.log(share / (1.0 - share))
+    theta[1 : 1 + count] = _logit_share(data, data.gain)
     # A little more compute per octave: where runs overlap, the level of m is what the data pull first.
     theta[1 + count : 1 + 2 * count] = data.midpoint + 0.3 * (np.arange(count) - count / 2)
     return theta

@@ -1,0 +1,12 @@
+"""Simulated training with a known truth: scenarios, softmax bandits, and a backend that trains in seconds.
+
+Everything that comes out of this package is a simulation and says so: the runs' context `model` begins with
+`simulation/`, and the backend notes it.
+"""
+
+from isocompute_simulator.adapter import SimulatorBackend
+from isocompute_simulator.families import FAMILIES
+from isocompute_simulator.scenario import Scenario, draw_scenario
+from isocompute_simulator.truth import Truth
+
+__all__ = ["FAMILIES", "Scenario", "SimulatorBackend", "Truth", "draw_scenario"]

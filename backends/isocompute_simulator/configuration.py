@@ -1,0 +1,60 @@
+"""What a simulated run reads from its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.files import read_json
+from isocompute_sdk.specs import RunSpec
+from isocompute_simulator.options import SimulatorOptions
+
+KIND = "simulation-run"
+SCHEMA_VERSION = 1
+RUN_FILE = "simulation.json"
+METRICS_FILE = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One run, its options and its folder."""
+
+    run: RunSpec
+    options: SimulatorOptions
+    folder: Path
+
+    def evaluated_steps(self) -> list[int]:
+        """Update steps after which the run is evaluated: 0, the schedule, and the last one."""
+        return sorted({*range(0, self.run.update_steps, self.run.evaluation.every_steps), self.run.update_steps})
+
+    def context(self) -> dict[str, Any]:
+        """What the records of this run share; the model is named as a simulation."""
+        run, recipe = self.run, self.run.recipe
+        return {
+            "group_size": run.group_size,
+            "problems_per_batch": run.problems_per_batch,
+            "seed": run.seed,
+            "model": f"simulation/{self.options.task}-{self.options.task_seed}",
+            "train_data": run.data.train,
+            "algorithm": recipe.algorithm,
+            "learning_rate": run.learning_rate,
+            "kl_coef": recipe.kl_coef,
+            "entropy_coef": recipe.entropy_coef,
+            "updates_per_batch": recipe.updates_per_batch,
+            "max_tokens": recipe.max_response_tokens,
+            "eval_temperature": run.evaluation.temperature,
+            "eval_samples": run.evaluation.samples,
+            "n_problems": run.data.n_problems,
+        }
+
+
+def load_configuration(folder: str | Path) -> Configuration:
+    """Read the file that the launch script wrote.
+
+    Raises:
+        IsoComputeError: it is missing or malformed.
+    """
+    payload = read_json(Path(folder) / RUN_FILE, kind=KIND, schema_version=SCHEMA_VERSION)
+    run = RunSpec.model_validate({k: v for k, v in payload.items() if k not in ("kind", "schema_version")})
+    return Configuration(run, SimulatorOptions.model_validate(run.options), Path(folder))

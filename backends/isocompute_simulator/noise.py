@@ -1,0 +1,93 @@
+"""What stands between a truth and a log: run effects, evaluation noise, faults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isocompute_simulator.truth import Array, Truth
+
+CORRELATED_SHARE = 0.4
+"""Share of sweeps whose evaluation noise is AR(1) instead of independent."""
+COLLAPSE_RATE = 0.04
+"""Share of runs that lose nearly all of their gain at some point and do not recover."""
+DECAY_RATE = 0.06
+"""Share of runs whose reward falls slowly from some point on."""
+MISSING_SWEEPS_SHARE, MISSING_RATE = 0.25, 0.1
+"""Share of sweeps with gaps in their logs, and share of evaluations missing there."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How the runs of one sweep differ from the truth."""
+
+    evaluation_sd: float
+    """Standard deviation of one evaluation."""
+    correlation: float
+    """Correlation of successive evaluations of a run; 0 for independent ones."""
+    amplitude_sd: float
+    """Standard deviation over runs of the logarithm of the gain."""
+    delay_sd: float
+    """Standard deviation over runs of the delay in ln C."""
+    missing_rate: float
+    """Share of evaluations that are missing."""
+    collapse_rate: float = COLLAPSE_RATE
+    decay_rate: float = DECAY_RATE
+
+
+def draw_noise(rng: np.random.Generator) -> Noise:
+    """Noise of a sweep: evaluations of a few hundred problems, seeds that differ by a few percent of the gain."""
+    return Noise(
+        evaluation_sd=float(rng.uniform(0.005, 0.03)),
+        correlation=float(rng.uniform(0.3, 0.8)) if rng.random() < CORRELATED_SHARE else 0.0,
+        amplitude_sd=float(rng.uniform(0.03, 0.1)),
+        delay_sd=float(rng.uniform(0.05, 0.3)),
+        missing_rate=MISSING_RATE if rng.random() < MISSING_SWEEPS_SHARE else 0.0,
+    )
+
+
+def run_effects(noise: Noise, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Array, Array]:
+    """Factor on the gain (mean 1) and delay in ln C (mean 0) of new runs."""
+    factor = np.exp(rng.normal(0.0, noise.amplitude_sd, size) - 0.5 * noise.amplitude_sd**2)
+    return np.asarray(factor), np.asarray(rng.normal(0.0, noise.delay_sd, size))
+
+
+def evaluation_noise(noise: Noise, count: int, rng: np.random.Generator) -> Array:
+    """Deviations of successive evaluations of one run, stationary."""
+    white = rng.normal(0.0, noise.evaluation_sd, count)
+    if noise.correlation == 0:
+        return white
+    red = np.empty(count)
+    red[0] = white[0]
+    fresh = np.sqrt(1 - noise.correlation**2)
+    for i in range(1, count):
+        red[i] = noise.correlation * red[i - 1] + fresh * white[i]
+    return red
+
+
+def measured_curve(
+    truth: Truth, noise: Noise, rollouts_T: Array, group_size: int, problems_per_batch: int, rng: np.random.Generator
+) -> Array:
+    """What one run logs at each compute, faults included; NaN where an evaluation is missing."""
+    factor, delay = run_effects(noise, rng)
+    mean = truth.mean(rollouts_T, group_size, problems_per_batch, delay=delay)
+    gain = (mean - truth.base_reward) * factor * _kept(noise, len(rollouts_T), rng)
+    value = truth.base_reward + gain + evaluation_noise(noise, len(rollouts_T), rng)
+    # The base model is always measured: it costs no training.
+    missing = rng.random(len(value)) < noise.missing_rate
+    missing[0] = False
+    return np.where(missing, np.nan, np.clip(value, 0.0, 1.0))
+
+
+def _kept(noise: Noise, count: int, rng: np.random.Generator) -> Array:
+    """Share of the gain that is left at each evaluation: 1 in a healthy run."""
+    fault = rng.random()
+    at = np.linspace(0.0, 1.0, count)
+    begin = rng.uniform(0.35, 0.9)
+    after = np.maximum(at - begin, 0.0)
+    if fault < noise.collapse_rate:
+        return np.maximum(1.0 - after / 0.04, 0.05)
+    if fault < noise.collapse_rate + noise.decay_rate:
+        return 1.0 - rng.uniform(0.2, 0.6) * after / (1.0 - begin)
+    return np.ones(count)

@@ -1,0 +1,151 @@
+"""`Scenario`: a pilot sweep together with the truth behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.records import RunSet
+from isocompute_simulator.design import SweepDesign, draw_design
+from isocompute_simulator.families import FAMILIES, draw_family, draw_truth
+from isocompute_simulator.noise import Noise, draw_noise, measured_curve, run_effects
+from isocompute_simulator.truth import Array, Truth
+
+METRIC = "avg@4"
+RANGE_RATIO = 10.0
+"""The reward range of a scenario is what can be gained with this many times its largest pilot budget."""
+STEPS_PER_OCTAVE = 8
+"""Density of the group sizes among which the best one is looked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A simulated pilot sweep and its truth."""
+
+    family: str
+    """One of `FAMILIES`."""
+    runs: RunSet
+    """The sweep as a user would read it: metric avg@4, rewards of the base model included."""
+    truth: Truth = field(repr=False)
+    design: SweepDesign = field(repr=False)
+    noise: Noise = field(repr=False)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Levels of n in the sweep, increasing."""
+        return self.design.levels
+
+    @property
+    def problems_per_batch(self) -> tuple[int, ...]:
+        """Levels of B_p in the sweep, increasing."""
+        return self.design.problems_per_batch
+
+    @property
+    def largest_rollouts(self) -> float:
+        """Compute of the longest run of the sweep."""
+        return float(self.design.largest_rollouts)
+
+    @property
+    def reward_range(self) -> float:
+        """Gain over the base model of the best n at 10 times the largest pilot budget: regrets are shares of it."""
+        _, reward = self.best(RANGE_RATIO * self.largest_rollouts, self.levels[0], self.levels[-1])
+        return reward - self.truth.base_reward
+
+    def true_reward(
+        self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: npt.ArrayLike | None = None
+    ) -> Array:
+        """Noise-free reward of the best checkpoint up to C, averaged over runs without faults.
+
+        Args:
+            rollouts: compute C, at least 0; broadcast with the others.
+            group_size: n.
+            problems_per_batch: B_p; None for the smallest of the sweep.
+        """
+        return self.truth.best(rollouts, group_size, problems_per_batch)
+
+    def measured_run(
+        self,
+        rollouts: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: npt.ArrayLike | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """One new healthy run for each entry: its best checkpoint up to C, evaluated once.
+
+        Args:
+            rollouts: compute C; broadcast with the others.
+            group_size: n.
+            problems_per_batch: B_p; None for the smallest of the sweep.
+            rng: randomness of run and evaluation; None for a fixed one.
+        """
+        generator = np.random.default_rng(0) if rng is None else rng
+        size = np.broadcast_shapes(*(np.shape(a) for a in (rollouts, group_size, problems_per_batch or 0)))
+        factor, delay = run_effects(self.noise, generator, size)
+        best = self.truth.best(rollouts, group_size, problems_per_batch, delay=delay)
+        value = self.truth.base_reward + (best - self.truth.base_reward) * factor
+        return np.clip(value + generator.normal(0.0, self.noise.evaluation_sd, size), 0.0, 1.0)
+
+    def allowed_group_sizes(
+        self, rollouts: float, n_min: int, n_max: int, min_update_steps: int = 5
+    ) -> npt.NDArray[np.int64]:
+        """Group sizes in [n_min, 2 n_max] that leave enough update steps at the smallest B_p, increasing."""
+        octaves = np.arange(np.log2(n_min), np.log2(2 * n_max) + 1e-9, 1 / STEPS_PER_OCTAVE)
+        sizes = np.unique(np.rint(2.0**octaves).astype(np.int64))
+        allowed = sizes[sizes * self.problems_per_batch[0] * min_update_steps <= rollouts]
+        return allowed if allowed.size else sizes[:1]
+
+    def best(self, rollouts: float, n_min: int, n_max: int, min_update_steps: int = 5) -> tuple[int, float]:
+        """The best n in [n_min, 2 n_max] at the smallest B_p, and its true reward.
+
+        Args:
+            rollouts: budget C.
+            n_min: smallest n allowed.
+            n_max: largest level of the sweep; n may go one octave beyond.
+            min_update_steps: least M that a choice has to leave.
+        """
+        sizes = self.allowed_group_sizes(rollouts, n_min, n_max, min_update_steps)
+        rewards = self.true_reward(rollouts, sizes)
+        index = int(np.argmax(rewards))
+        return int(sizes[index]), float(rewards[index])
+
+
+def draw_scenario(rng: np.random.Generator, family: str | None = None) -> Scenario:
+    """Draw a task and a pilot sweep on it.
+
+    Args:
+        rng: randomness; the same state gives the same scenario.
+        family: one of `FAMILIES`; None draws one, all equally likely.
+
+    Raises:
+        ValueError: unknown family.
+    """
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"family = {family!r}; accepted: {', '.join(FAMILIES)}")
+    drawn = draw_family(rng) if family is None else family
+    design = draw_design(rng)
+    truth, noise = draw_truth(drawn, design, rng), draw_noise(rng)
+    return Scenario(drawn, _train(drawn, design, truth, noise, rng), truth, design, noise)
+
+
+def _train(family: str, design: SweepDesign, truth: Truth, noise: Noise, rng: np.random.Generator) -> RunSet:
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("run_id", "group_size", "problems_per_batch", "seed", "step", "value")
+    }
+    for run in design.runs:
+        steps = np.array(design.evaluated_steps(run.update_steps))
+        batch = run.group_size * run.problems_per_batch
+        value_T = measured_curve(truth, noise, steps * float(batch), run.group_size, run.problems_per_batch, rng)
+        seen = np.flatnonzero(~np.isnan(value_T))
+        columns["run_id"] += [f"n{run.group_size}-bp{run.problems_per_batch}-s{run.seed}"] * len(seen)
+        columns["group_size"] += [run.group_size] * len(seen)
+        columns["problems_per_batch"] += [run.problems_per_batch] * len(seen)
+        columns["seed"] += [run.seed] * len(seen)
+        columns["step"] += steps[seen].tolist()
+        columns["value"] += value_T[seen].tolist()
+    context: dict[str, Any] = {"model": f"simulation/{family}", "algorithm": "simulation", "learning_rate": 1e-6}
+    if truth.n_problems is not None:
+        context["n_problems"] = truth.n_problems
+    return RunSet.from_columns(columns, metric=METRIC, **context)

@@ -1,0 +1,315 @@
+"""How much reward is lost by each way of choosing n, on simulated sweeps whose truth is known.
+
+    python benchmarks/allocation.py --scenarios 300 --seed 1 --methods paper best-pilot-run --workers 2
+
+Every scenario is a pilot sweep; each method chooses n for 1, 3 and 10 times its largest budget. Regret is the best true
+reward that any n in [n_min, 2 n_max] with at least 5 update steps reaches there, less the true reward of the chosen n,
+as a share of the scenario's reward range (the gain over the base model within reach at 10 times the budget).
+A simulation: numbers say how methods compare on these families, not what a training run will return.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import isocompute_sdk as iso
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.records import RunSet
+from isocompute_simulator import FAMILIES, Scenario, draw_scenario
+from isocompute_simulator.scenario import METRIC, STEPS_PER_OCTAVE
+
+TUNING_SEED = 20_001
+"""Scenarios that constants of the simulator and of the methods may be chosen on."""
+TEST_SEED = 70_001
+"""Scenarios for reported numbers: nothing may be chosen on them."""
+RATIOS = (1.0, 3.0, 10.0)
+MIN_UPDATE_STEPS = 5
+NEAR_BEST = 0.005
+"""A set of n covers where one of them loses at most this share of the reward range."""
+SMOOTHING_SHARE = 0.1
+"""Window of the moving average by which the best pilot run is found, as a share of its evaluations."""
+LEVELS = (0.8, 0.9)
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a method is asked: one target per ratio, and the group sizes it may choose."""
+
+    targets: tuple[float, ...]
+    n_min: int
+    n_max: int
+    """Largest level of the sweep: n may be up to twice as large."""
+    problems_per_batch: int
+
+    def sizes(self, target: float) -> Array:
+        """Allowed n at a target: every eighth of an octave."""
+        octaves = np.arange(np.log2(self.n_min), np.log2(2 * self.n_max) + 1e-9, 1 / STEPS_PER_OCTAVE)
+        sizes = np.unique(np.rint(2.0**octaves))
+        return sizes[self.allows(target, sizes)]
+
+    def allows(self, target: float, n: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Whether n is in range and leaves enough update steps."""
+        size = np.asarray(n, dtype=float)
+        steps = target / (size * self.problems_per_batch)
+        return (size >= self.n_min) & (size <= 2 * self.n_max) & (steps >= MIN_UPDATE_STEPS)
+
+    def nearest(self, target: float, n: float) -> int:
+        """The allowed n that is nearest in octaves."""
+        sizes = self.sizes(target)
+        return int(sizes[np.argmin(np.abs(np.log2(sizes / n)))])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method says, one entry per target."""
+
+    chosen: tuple[int, ...]
+    intervals: dict[float, tuple[tuple[float, float], ...]] = field(
+        default_factory=dict[float, tuple[tuple[float, float], ...]]
+    )
+    """Level -> (low, high) of the true reward at the chosen n."""
+    best_sets: tuple[tuple[int, ...], ...] | None = None
+    """80 % sets for the best n."""
+    failed: bool = False
+    """The method had nothing to say and the best pilot run answered."""
+
+
+Method = Callable[[RunSet, Question], Answer]
+
+
+def best_pilot_run(runs: RunSet, question: Question) -> Answer:
+    """The n of the run that reached the highest smoothed reward, at every target."""
+    best, reached = question.n_min, -np.inf
+    for run in runs.series(METRIC):
+        width = min(max(3, round(SMOOTHING_SHARE * len(run.value_T))), len(run.value_T))
+        smooth_T = np.convolve(run.value_T, np.full(width, 1 / width), mode="valid")
+        if smooth_T.max() > reached:
+            best, reached = run.group_size, float(smooth_T.max())
+    return Answer(tuple(question.nearest(target, best) for target in question.targets))
+
+
+def paper(runs: RunSet, question: Question) -> Answer:
+    """The paper's workflow: the law of n*, at the allowed n nearest to it; the best pilot run where the fit fails."""
+    try:
+        law = iso.fit(runs, METRIC, method="paper", draws=0).law()
+        wanted = [float(law.predict(target)) for target in question.targets]
+    except IsoComputeError:
+        return Answer(best_pilot_run(runs, question).chosen, failed=True)
+    return Answer(tuple(question.nearest(target, n) for target, n in zip(question.targets, wanted, strict=True)))
+
+
+def surface(runs: RunSet, question: Question) -> Answer:
+    """The joint surface: the allowed n with the largest expected reward; the best pilot run where the fit fails."""
+    try:
+        fits = iso.fit(runs, METRIC, method="surface")
+    except IsoComputeError:
+        return Answer(best_pilot_run(runs, question).chosen, failed=True)
+    chosen: list[int] = []
+    for target in question.targets:
+        sizes = question.sizes(target)
+        chosen.append(int(sizes[np.argmax(fits.predict(target, sizes, question.problems_per_batch).mean)]))
+    intervals: dict[float, tuple[tuple[float, float], ...]] = {}
+    for level in LEVELS:
+        found = fits.predict(question.targets, chosen, question.problems_per_batch, level=level, kind="mean")
+        intervals[level] = tuple(zip(found.low.tolist(), found.high.tolist(), strict=True))
+    return Answer(tuple(chosen), intervals, _best_sets(fits, question))
+
+
+def _best_sets(fits: iso.Fits, question: Question) -> tuple[tuple[int, ...], ...] | None:
+    """Allowed n inside the 80 % interval of the best n, at each target; at least the one nearest to it."""
+    interval = fits.law_interval(question.targets, level=0.8)
+    if interval is None:
+        return None
+    sets: list[tuple[int, ...]] = []
+    for target, low, high in zip(question.targets, *interval, strict=True):
+        sizes = question.sizes(target)
+        inside = sizes[(sizes >= low * (1 - 1e-9)) & (sizes <= high * (1 + 1e-9))]
+        sets.append(tuple(int(n) for n in inside) or (question.nearest(target, float(np.sqrt(low * high))),))
+    return tuple(sets)
+
+
+METHODS: dict[str, Method] = {"surface": surface, "paper": paper, "best-pilot-run": best_pilot_run}
+DEFAULT_METHODS = ("paper", "best-pilot-run")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method on one scenario at one target."""
+
+    scenario: int
+    family: str
+    method: str
+    ratio: float
+    regret: float
+    octaves_off: float
+    """|log2 (chosen n / best n)|."""
+    covered: dict[float, bool]
+    """Level -> whether the interval holds the true reward of the chosen n."""
+    set_covers: bool | None
+    set_octaves: float | None
+    failed: bool
+    absurd: bool
+    """A chosen n that is not allowed, or an interval outside the metric's bounds."""
+    seconds: float
+
+
+def examine(index: int, seed: int, methods: Sequence[str], family: str | None = None) -> list[Row]:
+    """All methods on one scenario; scenarios of one seed take the families in turn."""
+    rng = np.random.default_rng([seed, index])
+    scenario = draw_scenario(rng, family or FAMILIES[index % len(FAMILIES)])
+    targets = tuple(ratio * scenario.largest_rollouts for ratio in RATIOS)
+    levels = scenario.levels
+    question = Question(targets, levels[0], levels[-1], scenario.problems_per_batch[0])
+    rows: list[Row] = []
+    for name in methods:
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answer = METHODS[name](scenario.runs, question)
+        seconds = time.perf_counter() - begin
+        rows += [_judge(index, scenario, name, i, question, answer, seconds) for i in range(len(RATIOS))]
+    return rows
+
+
+def _judge(
+    index: int, scenario: Scenario, name: str, which: int, question: Question, answer: Answer, seconds: float
+) -> Row:
+    target, chosen = question.targets[which], answer.chosen[which]
+    best_n, best = scenario.best(target, question.n_min, question.n_max, MIN_UPDATE_STEPS)
+    reward = float(scenario.true_reward(target, chosen))
+    intervals = {level: pairs[which] for level, pairs in answer.intervals.items()}
+    near = None if answer.best_sets is None else np.array(answer.best_sets[which], dtype=float)
+    loss = None if near is None else (best - scenario.true_reward(target, near)) / scenario.reward_range
+    return Row(
+        scenario=index,
+        family=scenario.family,
+        method=name,
+        ratio=RATIOS[which],
+        regret=max(best - reward, 0.0) / scenario.reward_range,
+        octaves_off=abs(float(np.log2(chosen / best_n))),
+        covered={level: low <= reward <= high for level, (low, high) in intervals.items()},
+        set_covers=None if loss is None else bool(np.any(loss <= NEAR_BEST)),
+        set_octaves=None if near is None else float(np.log2(near.max() / near.min())),
+        failed=answer.failed,
+        absurd=not question.allows(target, chosen) or any(not 0 <= a <= b <= 1 for a, b in intervals.values()),
+        seconds=seconds,
+    )
+
+
+def run(
+    scenarios: int, seed: int, methods: Sequence[str], family: str | None = None, workers: int = 1
+) -> Iterator[list[Row]]:
+    """Rows of one scenario after another."""
+    jobs = [(index, seed, tuple(methods), family) for index in range(scenarios)]
+    if workers == 1:
+        yield from (examine(*job) for job in jobs)
+        return
+    # Processes start fresh: forked ones would inherit the state of a BLAS that has begun its threads.
+    with get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap(_examine, jobs, chunksize=4)
+
+
+def _examine(job: tuple[int, int, Sequence[str], str | None]) -> list[Row]:
+    return examine(*job)
+
+
+def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One record per method, family (and all of them) and ratio."""
+    records: list[dict[str, Any]] = []
+    for method in dict.fromkeys(row.method for row in rows):
+        for family in ("all", *(f for f in FAMILIES if any(row.family == f for row in rows))):
+            for ratio in RATIOS:
+                part = [r for r in rows if r.method == method and r.ratio == ratio and family in ("all", r.family)]
+                records.append({"method": method, "family": family, "ratio": ratio, **_summary(part)})
+    return records
+
+
+def _summary(rows: Sequence[Row]) -> dict[str, Any]:
+    regret = np.array([row.regret for row in rows])
+    # Where n hardly matters, any set covers: those scenarios count only in their own line.
+    families = {row.family for row in rows}
+    sets = [row for row in rows if len(families) == 1 or row.family != "insensitive"]
+    covers = [float(row.set_covers) for row in sets if row.set_covers is not None]
+    widths = [row.set_octaves for row in sets if row.set_octaves is not None]
+    found: dict[str, Any] = {
+        "scenarios": len(rows),
+        "mean": float(regret.mean()),
+        "stderr": float(regret.std(ddof=1) / np.sqrt(len(regret))) if len(regret) > 1 else None,
+        "median": float(np.median(regret)),
+        "p90": float(np.quantile(regret, 0.9)),
+        "octaves": float(np.median([row.octaves_off for row in rows])),
+        "set_coverage": float(np.mean(covers)) if covers else None,
+        "set_octaves": float(np.median(widths)) if widths else None,
+        "failed": sum(row.failed for row in rows),
+        "absurd": sum(row.absurd for row in rows),
+        "seconds": float(np.median([row.seconds for row in rows])),
+    }
+    for level in LEVELS:
+        inside = [float(row.covered[level]) for row in rows if level in row.covered]
+        found[f"coverage_{level:.0%}"] = float(np.mean(inside)) if inside else None
+    return found
+
+
+COLUMNS = {
+    "method": "method", "family": "family", "ratio": "x", "scenarios": "N", "mean": "regret", "stderr": "+-",
+    "median": "median", "p90": "p90", "octaves": "octaves", "coverage_80%": "80 %", "coverage_90%": "90 %",
+    "set_coverage": "n* set", "set_octaves": "width", "failed": "failed", "absurd": "absurd", "seconds": "s",
+}  # fmt: skip
+
+
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(_cell(record[name]) for name in COLUMNS) + " |" for record in records]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return (
+        f"{value:.3g}"
+        if isinstance(value, float) and value >= 1
+        else (f"{value:.3f}" if isinstance(value, float) else str(value))
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark from the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--scenarios", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=TUNING_SEED, help=f"tuning {TUNING_SEED}, test {TEST_SEED}")
+    parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=DEFAULT_METHODS)
+    parser.add_argument("--family", choices=FAMILIES, help="keep to one family")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write every row and the summary here")
+    options = parser.parse_args(arguments)
+    rows = [
+        row
+        for found in run(options.scenarios, options.seed, options.methods, options.family, options.workers)
+        for row in found
+    ]
+    records = summarise(rows)
+    sys.stdout.write(f"{options.scenarios} simulated scenarios, seed {options.seed}\n\n{table(records)}\n")
+    if options.json is not None:
+        document = {"seed": options.seed, "summary": records, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

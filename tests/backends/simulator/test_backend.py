@@ -1,0 +1,114 @@
+"""A simulated run from its specification to a `RunSet`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import registry
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_simulator import SimulatorBackend
+from isocompute_simulator.configuration import METRICS_FILE
+from isocompute_simulator.train import main, tokens_sampled
+
+
+def run_spec(**changes: Any) -> RunSpec:
+    values: dict[str, Any] = {
+        "run_id": "sim",
+        "model": "some/model",
+        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        "recipe": Recipe.preset("easy"),
+        "group_size": 16,
+        "problems_per_batch": 32,
+        "update_steps": 200,
+        "evaluation": Evaluation(every_steps=20),
+        "backend": "simulator",
+        "output_dir": "runs",
+    }
+    return RunSpec(**{**values, **changes})
+
+
+def simulate(run: RunSpec, folder: Path) -> RunSet:
+    """Without a shell: what the script writes, then the module that it starts."""
+    folder.mkdir(parents=True)
+    text = SimulatorBackend().script(run)
+    document = text.split("<<'END_OF_RUN'\n")[1].split("\nEND_OF_RUN")[0]
+    (folder / "simulation.json").write_text(document)
+    assert main([str(folder)]) == 0
+    return RunSet.read(folder / METRICS_FILE)
+
+
+def test_the_launched_script_leaves_a_journal_that_reads_back(tmp_path: Path) -> None:
+    backend = registry.load("simulator")
+    launch = backend.prepare(run_spec(), tmp_path / "prepared")
+    work = tmp_path / "work"
+    work.mkdir()
+    subprocess.run(launch.argv, cwd=work, env={**os.environ, **launch.env}, check=True, capture_output=True)
+    runs = RunSet.read(work / "runs" / "sim" / METRICS_FILE)
+    (series,) = runs.series("avg@4")
+    assert series.step_T.tolist() == list(range(0, 201, 20))
+    assert series.rollouts_T[-1] == 200 * 16 * 32
+    assert series.tokens_T is not None
+    assert series.context["model"] == "simulation/easy-0"
+    records = [json.loads(line) for line in (work / "runs" / "sim" / METRICS_FILE).read_text().splitlines()]
+    assert records[0]["simulation"] is True
+    assert records[-1]["status"] == "finished"
+
+
+def test_runs_of_a_sweep_share_one_task(tmp_path: Path) -> None:
+    quiet = {"noise": 1e-6, "task": "easy", "task_seed": 3}
+    long, same, longer, other = (
+        simulate(run_spec(options={**quiet, **extra}, update_steps=steps), tmp_path / str(i)).series("avg@4")[0].value_T
+        for i, (extra, steps) in enumerate([({}, 200), ({}, 200), ({}, 400), ({"task_seed": 4}, 200)])
+    )
+    assert np.array_equal(long, same)
+    assert np.allclose(longer[: len(long)], long, atol=1e-5)
+    assert not np.allclose(long, other, atol=1e-3)
+
+
+@pytest.mark.parametrize("task", ["bandit", "interference"])
+def test_bandits_are_trained_and_report_every_kind_of_metric(tmp_path: Path, task: str) -> None:
+    runs = simulate(run_spec(options={"task": task}, update_steps=100), tmp_path / task)
+    assert runs.metrics == ("avg@4", "best@4", "worst@4")
+    average, best, worst = (runs.series(name)[0].value_T for name in runs.metrics)
+    assert np.all((worst <= average) & (average <= best))
+    assert average[-1] > average[0] + 0.05
+
+
+def test_few_problems_make_the_overfitting_task_decline(tmp_path: Path) -> None:
+    def share_kept(n_problems: int) -> float:
+        data = Data(train="t.jsonl", validation="v.jsonl", reward="r.py", n_problems=n_problems)
+        options = {"task": "overfitting", "noise": 1e-6, "scale": 1_000_000}
+        run = run_spec(data=data, options=options, update_steps=8000, evaluation=Evaluation(every_steps=200))
+        value_T = simulate(run, tmp_path / str(n_problems)).series("avg@4")[0].value_T
+        return float((value_T[-1] - value_T[0]) / (value_T.max() - value_T[0]))
+
+    assert share_kept(64) < 0.95
+    assert share_kept(1_000_000) > 0.99
+
+
+def test_every_place_a_user_looks_says_simulation() -> None:
+    backend = SimulatorBackend()
+    run = run_spec()
+    assert "simulation" in backend.describe().summary
+    assert backend.preflight(run)[0].code == "simulation"
+    assert "SIMULATION" in backend.script(run).splitlines()[1]
+
+
+def test_tokens_grow_faster_than_rollouts() -> None:
+    per_rollout = [tokens_sampled(c) / c for c in (1e3, 1e5, 1e7)]
+    assert per_rollout[0] < per_rollout[1] < per_rollout[2] < 2 * per_rollout[0] + 1e3
+    assert tokens_sampled(0) == 0
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "simulation.json" in capsys.readouterr().err
+    assert main([]) == 2

@@ -1,0 +1,149 @@
+"""Scenarios: a sweep as a user reads it, and the truth behind it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk.records import RunSet
+from isocompute_simulator import FAMILIES, Scenario, draw_scenario
+from isocompute_simulator.families import draw_family
+from isocompute_simulator.noise import Noise, evaluation_noise, measured_curve
+from isocompute_simulator.truth import SHAPES, Truth, log_slope, rise, rise_at
+
+scenarios = st.builds(
+    lambda seed, family: draw_scenario(np.random.default_rng(seed), family),
+    st.integers(0, 10_000),
+    st.sampled_from(FAMILIES),
+)
+
+
+@settings(max_examples=12)
+@given(scenarios)
+def test_true_reward_never_falls_with_compute_and_stays_in_bounds(scenario: Scenario) -> None:
+    rollouts_T = np.r_[0.0, np.geomspace(1.0, 1e10, 300)]
+    sizes = np.array([scenario.levels[0], scenario.levels[-1], 2 * scenario.levels[-1]])
+    reward_NT = scenario.true_reward(rollouts_T[None, :], sizes[:, None])
+    assert np.all(np.diff(reward_NT, axis=1) >= -1e-12)
+    assert reward_NT.min() >= scenario.truth.base_reward - 1e-12
+    assert reward_NT.max() < 1
+    assert np.all(reward_NT[:, 0] == scenario.truth.base_reward)
+
+
+@settings(max_examples=12)
+@given(scenarios)
+def test_true_reward_is_the_running_maximum_of_the_mean_curve(scenario: Scenario) -> None:
+    rollouts_T = np.geomspace(10.0, 100 * scenario.largest_rollouts, 2000)
+    for n in scenario.levels:
+        running_T = np.maximum.accumulate(scenario.truth.mean(rollouts_T, n))
+        assert np.allclose(scenario.true_reward(rollouts_T, n), running_T, atol=5e-5)
+
+
+@settings(max_examples=10)
+@given(scenarios)
+def test_the_best_n_is_allowed_and_nothing_allowed_beats_it(scenario: Scenario) -> None:
+    low, high = scenario.levels[0], scenario.levels[-1]
+    for ratio in (1, 3, 10):
+        target = ratio * scenario.largest_rollouts
+        n, reward = scenario.best(target, low, high)
+        assert low <= n <= 2 * high
+        assert target / (n * scenario.problems_per_batch[0]) >= 5
+        assert reward == scenario.true_reward(target, n)
+        tried = np.array([n for n in scenario.levels if target / (n * scenario.problems_per_batch[0]) >= 5])
+        assert np.all(scenario.true_reward(target, tried) <= reward + 1e-12)
+        assert 0 < reward - scenario.truth.base_reward <= scenario.reward_range + 1e-12
+
+
+@settings(max_examples=10)
+@given(scenarios)
+def test_runs_are_a_sweep_of_one_context_labelled_a_simulation(scenario: Scenario) -> None:
+    runs = scenario.runs
+    assert runs.metrics == ("avg@4",)
+    assert len(runs.context_groups()) == 1
+    assert {run.context["model"] for run in runs.runs()} == {f"simulation/{scenario.family}"}
+    assert tuple(sorted({run.group_size for run in runs.runs()})) == scenario.levels
+    assert max(run.rollouts for run in runs.runs()) <= scenario.largest_rollouts
+    for series in runs.series("avg@4"):
+        assert series.step_T[0] == 0
+        assert 0 <= series.value_T.min() <= series.value_T.max() <= 1
+        assert abs(series.value_T[0] - scenario.truth.base_reward) < 6 * scenario.noise.evaluation_sd
+    assert RunSet.from_dict(runs.to_dict()) == runs
+
+
+def test_a_seed_gives_the_same_scenario_and_another_one_another() -> None:
+    first, again, other = (draw_scenario(np.random.default_rng(seed)) for seed in (5, 5, 6))
+    assert first.family == again.family
+    assert first.runs == again.runs
+    assert first.runs != other.runs
+    assert first.measured_run(1e6, 16, 32, np.random.default_rng(1)) == again.measured_run(
+        1e6, 16, 32, np.random.default_rng(1)
+    )
+
+
+def test_families_are_drawn_in_equal_shares() -> None:
+    rng = np.random.default_rng(3)
+    drawn = [draw_family(rng) for _ in range(1200)]
+    assert all(150 <= drawn.count(family) <= 250 for family in FAMILIES)
+
+
+def test_an_unknown_family_is_named_with_what_is_accepted() -> None:
+    with pytest.raises(ValueError, match="'simple'; accepted: easy, hard"):
+        draw_scenario(np.random.default_rng(0), "simple")
+
+
+def test_new_runs_scatter_around_the_true_reward() -> None:
+    scenario = draw_scenario(np.random.default_rng(2), "easy")
+    target, n = scenario.largest_rollouts, scenario.levels[1]
+    measured = scenario.measured_run(np.full(4000, target), n, rng=np.random.default_rng(0))
+    expected = float(scenario.true_reward(target, n))
+    assert abs(measured.mean() - expected) < 0.1 * (expected - scenario.truth.base_reward)
+    assert measured.std() >= 0.9 * scenario.noise.evaluation_sd
+
+
+def test_overfitting_makes_the_mean_curve_fall_and_fewer_problems_make_it_fall_earlier() -> None:
+    scenario = draw_scenario(np.random.default_rng(4), "overfitting")
+    truth = scenario.truth
+    assert truth.n_problems is not None
+    rollouts_T = np.geomspace(1e3, 1e12, 2000)
+    peak = [float(rollouts_T[np.argmax(truth.mean(rollouts_T, 32, n_problems=d))]) for d in (200, 2000, 20000)]
+    assert peak[0] < peak[1] < peak[2] < rollouts_T[-1]
+    assert float(truth.best(1e12, 32, n_problems=200)) < float(truth.best(1e12, 32, n_problems=20000))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_rise_from_nothing_to_everything_and_their_slopes_are_right(shape: str) -> None:
+    u = np.linspace(-8, 5, 400)
+    value = rise(shape, u)  # pyright: ignore[reportArgumentType]
+    assert np.all(np.diff(value) >= 0)
+    assert rise(shape, -300.0) < 1e-9  # pyright: ignore[reportArgumentType]
+    assert rise(shape, 300.0) == pytest.approx(1)  # pyright: ignore[reportArgumentType]
+    for share in (0.1, 0.5, 0.9):
+        assert rise(shape, rise_at(shape, share)) == pytest.approx(share)  # pyright: ignore[reportArgumentType]
+    inside = (value > 1e-6) & (value < 1 - 1e-6)
+    numeric = np.gradient(np.log(np.maximum(value, 1e-300)), u)
+    assert np.allclose(numeric[inside][2:-2], log_slope(shape, u)[inside][2:-2], rtol=0.02, atol=1e-3)  # pyright: ignore[reportArgumentType]
+
+
+def test_evaluation_noise_has_the_stated_spread_and_correlation() -> None:
+    noise = Noise(0.02, 0.6, 0.05, 0.1, 0.0)
+    drawn = evaluation_noise(noise, 40_000, np.random.default_rng(0))
+    assert drawn.std() == pytest.approx(0.02, rel=0.05)
+    assert np.corrcoef(drawn[:-1], drawn[1:])[0, 1] == pytest.approx(0.6, abs=0.03)
+
+
+def test_a_collapsed_run_loses_its_gain_and_a_decayed_one_part_of_it() -> None:
+    scenario = draw_scenario(np.random.default_rng(8), "easy")
+    truth: Truth = scenario.truth
+    rollouts_T = np.linspace(0, 100 * scenario.largest_rollouts, 200)
+    n, bp = scenario.levels[0], scenario.problems_per_batch[0]
+
+    def share_left(collapse: float, decay: float) -> float:
+        noise = Noise(1e-6, 0.0, 0.0, 0.0, 0.0, collapse_rate=collapse, decay_rate=decay)
+        value_T = measured_curve(truth, noise, rollouts_T, n, bp, np.random.default_rng(1))
+        return float((value_T[-1] - truth.base_reward) / (value_T.max() - truth.base_reward))
+
+    assert share_left(0.0, 0.0) > 0.99
+    assert share_left(1.0, 0.0) < 0.1
+    assert 0.3 < share_left(0.0, 1.0) < 0.9
