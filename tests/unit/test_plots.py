@@ -171,3 +171,48 @@ def test_small_and_large_compute_can_be_drawn(make_runs: Make, tmp_path: Path, s
     )
     save_figure(plot_reward_curves(fits), tmp_path / "curves.png")
     save_figure(plot_allocation_law(fits), tmp_path / "law.png")
+
+
+@pytest.fixture(scope="module")
+def surface(make_runs: Make) -> Fits:
+    return iso.fit(make_runs(), draws=20)
+
+
+def test_a_surfaces_curves_have_a_band_each(surface: Fits) -> None:
+    figure = plot_reward_curves(iso.Planner(surface).allocate("6M", spend="all"))
+    assert labels(figure) == ["n = 8", "n = 32", "n = 128", "n = 512", "frontier", "budget planned"]
+    (axes,) = figure.axes
+    bands = [band.get_paths()[0].vertices for band in axes.collections]
+    assert len(bands) == 4
+    for (n, bp), vertices in zip(surface.curves, bands, strict=True):
+        last = np.max(vertices[:, 0])
+        _, low, high = surface.predict(last, n, bp)
+        edge = vertices[np.isclose(vertices[:, 0], last), 1]
+        assert (edge.min(), edge.max()) == pytest.approx((float(low), float(high)))
+
+
+def test_a_surfaces_best_n_is_drawn_with_its_set_and_its_law(surface: Fits) -> None:
+    figure = plot_allocation_law(iso.Planner(surface).allocate("6M", spend="all"))
+    shown = labels(figure)
+    assert {"80 % set of n*", "n* of the surface", "law through n*", "budget planned"} <= set(shown)
+    (axes,) = figure.axes
+    own = next(line for line in axes.lines if line.get_label() == "n* of the surface")
+    x = np.asarray(own.get_xdata())
+    np.testing.assert_allclose(np.asarray(own.get_ydata()), surface.best_group_size(x))
+    assert x[-1] <= surface.largest_compute * (1 + 1e-9)  # type: ignore[operator]
+
+
+def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from isocompute_sdk.cli.options import save_pictures
+
+    turning = replace(surface, laws={}, unsupported={"group_size": "the best n goes up and down with compute"})
+    for source in (turning, iso.Planner(turning).allocate("3M")):
+        shown = labels(plot_allocation_law(source))
+        assert "n* of the surface" in shown
+        assert "law through n*" not in shown
+        written = save_pictures(source, tmp_path)
+        assert [path.name for path in written] == ["reward_curves.png", "allocation_law.png"]
+    with pytest.raises(FitError, match="there is no law 'group_size_vs_steps'"):
+        plot_allocation_law(turning, "group_size_vs_steps")

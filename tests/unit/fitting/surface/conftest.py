@@ -45,7 +45,11 @@ def make_sweep(make_run: MakeRun) -> MakeSweep:
     """Four group sizes, evaluated at step 0 and forty times after."""
 
     def make(
-        levels: tuple[int, ...] = (4, 16, 64, 256), noise: float = 0.01, last: float = 1e6, seeds: int = 1, points: int = 40
+        levels: tuple[int, ...] = (4, 16, 64, 256),
+        noise: float = 0.01,
+        last: float = 1e6,
+        seeds: int = 1,
+        points: int = 40,
     ) -> list[SurfaceRun]:
         compute = np.concatenate([[0.0], np.geomspace(last / 500, last, points)])
         return [

@@ -119,11 +119,11 @@ def test_odds_are_a_distribution_over_the_grid(fits: Fits) -> None:
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 100.0), (-1.0, 3.0)])
-def test_another_range_of_the_metric_is_the_same_problem(make_runs: Make, fits: Fits, bounds: tuple[float, float]) -> None:
+def test_another_range_of_the_metric_is_the_same_problem(
+    make_runs: Make, fits: Fits, bounds: tuple[float, float]
+) -> None:
     low, high = bounds
-    scaled = fit(
-        make_runs(lambda *a: low + (high - low) * reward(*a), LEVELS, COMPUTE), draws=30, bounds=bounds
-    )
+    scaled = fit(make_runs(lambda *a: low + (high - low) * reward(*a), LEVELS, COMPUTE), draws=30, bounds=bounds)
     at = np.geomspace(1e4, 3e6, 20)
     a, b = scaled.predict(at, 16), fits.predict(at, 16)
     assert np.all((a.low >= low) & (a.high <= high))
