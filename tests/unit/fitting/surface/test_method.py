@@ -203,15 +203,24 @@ def _values(kind: str, compute: np.ndarray, rng: np.random.Generator) -> np.ndar
     return np.clip(0.4 + 0.4 * trend + noise, 0, 1)
 
 
+def answered(ask: Callable[[], Any], refusal: str) -> Any:
+    """The answer, or None where it is refused for the one reason that there may be."""
+    try:
+        return ask()
+    except IsoComputeError as error:
+        if refusal in error.message:
+            return None
+        raise
+
+
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(messy())
 def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[str, list[Any]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        try:
-            found = fit(RunSet.from_columns(rows), draws=5)
-        except IsoComputeError as error:
-            assert "evaluation(s)" in error.message
+        # What is refused is refused in words of our own; anything else is a failure of this test.
+        found = answered(lambda: fit(RunSet.from_columns(rows), draws=5), "evaluation(s)")
+        if found is None:
             return
         smallest, largest = found.group_size_range
         sizes = np.unique(np.array([smallest, (smallest + largest) / 2, largest, 2 * largest]))
@@ -220,10 +229,8 @@ def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[
                 assert np.all((part >= 0) & (part <= 1))
         assert Fits.from_dict(found.to_dict()) == found
         assert found.summary().count("\n") > 3
-        try:
-            plan = Planner(found).allocate("1G", min_update_steps=5)
-        except IsoComputeError as error:
-            assert "group size" in error.message or "small" in error.message
+        plan = answered(lambda: Planner(found).allocate("1G", min_update_steps=5), "group size")
+        if plan is None:
             return
         assert max(smallest, 2) <= plan.group_size <= max(2 * largest, 2)
         assert plan.predicted_reward is None or 0 <= plan.predicted_reward <= 1
