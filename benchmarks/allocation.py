@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -112,16 +112,24 @@ def paper(runs: RunSet, question: Question) -> Answer:
     return Answer(tuple(question.nearest(target, n) for target, n in zip(question.targets, wanted, strict=True)))
 
 
-def surface(runs: RunSet, question: Question) -> Answer:
-    """The joint surface: the allowed n with the largest expected reward; the best pilot run where the fit fails."""
+def surface(runs: RunSet, question: Question, mode: Literal["expected", "conservative"] = "expected") -> Answer:
+    """The joint surface as users meet it: the planner's answer; the best pilot run where there is none."""
     try:
         fits = iso.fit(runs, METRIC, method="surface")
+        planner = iso.Planner(fits, recipe=iso.Recipe.preset("easy"))
+        plans = [
+            planner.allocate(
+                target,
+                problems_per_batch=question.problems_per_batch,
+                min_update_steps=MIN_UPDATE_STEPS,
+                spend="all",
+                mode=mode,
+            )
+            for target in question.targets
+        ]
     except IsoComputeError:
         return Answer(best_pilot_run(runs, question).chosen, failed=True)
-    chosen: list[int] = []
-    for target in question.targets:
-        sizes = question.sizes(target)
-        chosen.append(int(sizes[np.argmax(fits.predict(target, sizes, question.problems_per_batch).mean)]))
+    chosen = [plan.group_size for plan in plans]
     intervals: dict[float, tuple[tuple[float, float], ...]] = {}
     for level in LEVELS:
         found = fits.predict(question.targets, chosen, question.problems_per_batch, level=level, kind="mean")
@@ -142,8 +150,18 @@ def _best_sets(fits: iso.Fits, question: Question) -> tuple[tuple[int, ...], ...
     return tuple(sets)
 
 
-METHODS: dict[str, Method] = {"surface": surface, "paper": paper, "best-pilot-run": best_pilot_run}
-DEFAULT_METHODS = ("paper", "best-pilot-run")
+def conservative(runs: RunSet, question: Question) -> Answer:
+    """The surface in conservative mode."""
+    return surface(runs, question, "conservative")
+
+
+METHODS: dict[str, Method] = {
+    "surface": surface,
+    "surface-conservative": conservative,
+    "paper": paper,
+    "best-pilot-run": best_pilot_run,
+}
+DEFAULT_METHODS = ("surface", "paper", "best-pilot-run")
 
 
 @dataclass(frozen=True)

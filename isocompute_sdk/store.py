@@ -87,8 +87,7 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
     """
     target = Path(folder)
     earlier = read_spec(target)
-    begun = (target / METRICS_FILE).exists() or (target / EXIT_FILE).exists()
-    if earlier is not None and earlier != run and begun:
+    if earlier is not None and earlier != run and _has_begun(target):
         old, new = earlier.model_dump(), run.model_dump()
         changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
         if changed:
@@ -99,6 +98,15 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
             )
     document = {"kind": "run-spec", "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
     return files.write_json(target / SPEC_FILE, document)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether the folder holds measurements, or may soon, or a run that ended without any account of itself."""
+    if is_running(folder):
+        return True
+    if (folder / METRICS_FILE).exists():
+        return any(record["kind"] not in ("run", "end") for record in JournalTail(folder / METRICS_FILE).new_records())
+    return (folder / EXIT_FILE).exists()
 
 
 def read_spec(folder: str | Path) -> RunSpec | None:

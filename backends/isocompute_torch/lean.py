@@ -16,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from isocompute_torch.lean_ops import gated, normalised, rotated
+from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
 MAX_PARAMETERS = 250_000_000
 """Above it, copying weights costs more than the calls that it saves."""
 SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
-CACHE_BLOCK = 32
+CACHE_BLOCK = 16
 """Tokens by which a cache grows."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
@@ -39,7 +39,8 @@ class LayerWeights(NamedTuple):
     project_bias_X: Tensor | None
     mix_DX: Tensor
     mix_bias_D: Tensor | None
-    gate_up_FD: Tensor
+    gate_FD: Tensor
+    up_FD: Tensor
     down_DF: Tensor
 
 
@@ -108,8 +109,9 @@ class LeanModel:
         *,
         weights: list[LayerWeights] | None = None,
         cache: LeanCache | None = None,
+        wanted_J: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states before the last norm, shape (S, L, width).
+        """Hidden states before the last norm, shape (S, L, width), or (J, width) of the wanted positions.
 
         Args:
             input_ids_SL: token ids.
@@ -117,6 +119,7 @@ class LeanModel:
             position_ids_SL: positions; None where they go on from those in the cache.
             weights: `weights()`, where they were computed before.
             cache: what was read before; extended.
+            wanted_J: flat positions (of S times L) that are asked for: the last layer mixes in and computes no others.
         """
         sequences, length = input_ids_SL.shape
         before = 0 if cache is None else cache.length
@@ -124,20 +127,24 @@ class LeanModel:
         if mask is None and length > 1:
             mask = self._causal(length, before, input_ids_SL.device)
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
-        for index, layer in enumerate(self.weights() if weights is None else weights):
+        layers = self.weights() if weights is None else weights
+        for index, layer in enumerate(layers):
             projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
             query, key, value = self._heads(projected_NX.view(sequences, length, -1), turns)
             if cache is not None:
                 key, value = cache.extend(index, key, value)
             mixed_NX = self._attention(query, key, value, mask)
+            if wanted_J is not None and index + 1 == len(layers):
+                hidden_ND, mixed_NX = hidden_ND.index_select(0, wanted_J), mixed_NX.index_select(0, wanted_J)
             hidden_ND = torch.addmm(hidden_ND, mixed_NX, layer.mix_DX.t())
             if layer.mix_bias_D is not None:
                 hidden_ND = hidden_ND + layer.mix_bias_D
-            gate_up_NF = F.linear(normalised(hidden_ND, self._eps), layer.gate_up_FD)
-            hidden_ND = torch.addmm(hidden_ND, gated(gate_up_NF), layer.down_DF.t())
+            normal_ND = normalised(hidden_ND, self._eps)
+            opened_NF = gated(F.linear(normal_ND, layer.gate_FD), F.linear(normal_ND, layer.up_FD))
+            hidden_ND = torch.addmm(hidden_ND, opened_NF, layer.down_DF.t())
         if cache is not None:
             cache.length = before + length
-        return hidden_ND.view(sequences, length, -1)
+        return hidden_ND.view(sequences, length, -1) if wanted_J is None else hidden_ND
 
     def last_norm(self, hidden_KD: Tensor) -> Tensor:
         """The norm between the layers and the head."""
@@ -150,13 +157,14 @@ class LeanModel:
         bias_X = None
         if attention.q_proj.bias is not None:
             bias_X = torch.cat([part.bias for part in projections]).index_select(0, self._order_X) * self._scale_X
-        gate_up_FD = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+        norm_D = layer.post_attention_layernorm.weight
         return LayerWeights(
             project_XD * self._scale_X.unsqueeze(-1) * layer.input_layernorm.weight,
             bias_X,
             attention.o_proj.weight,
             attention.o_proj.bias,
-            gate_up_FD * layer.post_attention_layernorm.weight,
+            mlp.gate_proj.weight * norm_D,
+            mlp.up_proj.weight * norm_D,
             mlp.down_proj.weight,
         )
 
@@ -207,7 +215,7 @@ class LeanModel:
             key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
         if key.shape[2] <= SHORT and mask is not None:
             score = torch.matmul(query, key.transpose(-1, -2)) + mask
-            mixed = torch.matmul(score.softmax(-1), value)
+            mixed = torch.matmul(attention_weights(score), value)
         else:
             mixed = F.scaled_dot_product_attention(
                 query, key, value, attn_mask=mask, is_causal=mask is None and length > 1, scale=1.0
@@ -215,13 +223,12 @@ class LeanModel:
         return mixed.transpose(1, 2).reshape(sequences * length, -1)
 
     def _attend_once(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """One new token per row over a short cache: sums in place of many products with one row."""
+        """One new token per row over a short cache: the query heads of one key head share its products."""
         rows = query.shape[0]
-        query = query.view(rows, self.key_heads, -1, 1, self.head_size)
-        score = (query * key.unsqueeze(2)).sum(-1)
+        score = torch.matmul(query.view(rows, self.key_heads, -1, self.head_size), key.transpose(-1, -2))
         if mask is not None:
             score = score + mask
-        return (score.softmax(-1).unsqueeze(-1) * value.unsqueeze(2)).sum(-2).view(rows, -1)
+        return torch.matmul(attention_weights(score), value).view(rows, -1)
 
 
 class _Head(Protocol):

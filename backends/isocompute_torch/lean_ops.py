@@ -18,9 +18,14 @@ def normalised(value_ND: Tensor, eps: float) -> Tensor:
     return cast("Tensor", _Normalised.apply(value_ND, eps))
 
 
-def gated(gate_up_NF: Tensor) -> Tensor:
-    """silu(a) * b for rows (a, b): the gate of SwiGLU (arXiv 2002.05202)."""
-    return cast("Tensor", _Gated.apply(gate_up_NF))
+def gated(gate_NF: Tensor, up_NF: Tensor) -> Tensor:
+    """silu(a) * b: the gate of SwiGLU (arXiv 2002.05202)."""
+    return cast("Tensor", _Gated.apply(gate_NF, up_NF))
+
+
+def attention_weights(score: Tensor) -> Tensor:
+    """Softmax over the last dimension, for rows that are too short for torch's own to be fast."""
+    return cast("Tensor", _AttentionWeights.apply(score))
 
 
 def rotated(projected_SLX: Tensor, turns_SLD: Tensor, heads: int) -> Tensor:
@@ -56,22 +61,33 @@ class _Normalised(Function):
 
 class _Gated(Function):
     @staticmethod
-    def forward(ctx: Any, gate_up_NF: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up_NF)
-        gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
+    def forward(ctx: Any, gate_NF: Tensor, up_NF: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_NF, up_NF)
         return F.silu(gate_NF).mul_(up_NF)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *grads: Tensor) -> Tensor:
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, Tensor]:
         """With output silu(a) b: da = g b silu'(a), db = g silu(a)."""
         (grad_NF,) = grads
-        (gate_up_NF,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
-        gate_NF, up_NF = gate_up_NF.chunk(2, dim=-1)
-        result_NF = torch.empty_like(gate_up_NF)
-        to_gate_NF, to_up_NF = result_NF.chunk(2, dim=-1)
-        torch.mul(grad_NF, F.silu(gate_NF), out=to_up_NF)
-        torch.ops.aten.silu_backward.grad_input(grad_NF * up_NF, gate_NF, grad_input=to_gate_NF)
-        return result_NF
+        gate_NF, up_NF = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
+        to_gate_NF = torch.ops.aten.silu_backward(grad_NF * up_NF, gate_NF)
+        return to_gate_NF, F.silu(gate_NF).mul_(grad_NF)
+
+
+class _AttentionWeights(Function):
+    @staticmethod
+    def forward(ctx: Any, score: Tensor) -> Tensor:
+        weight = (score - score.amax(-1, keepdim=True)).exp_()
+        weight.div_(weight.sum(-1, keepdim=True))
+        ctx.save_for_backward(weight)
+        return weight
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> Tensor:
+        """With output p: dx = p (g - sum(g p))."""
+        (grad,) = grads
+        (weight,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
+        return (grad - torch.linalg.vecdot(grad, weight).unsqueeze(-1)).mul_(weight)
 
 
 class _Rotated(Function):

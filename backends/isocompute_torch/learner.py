@@ -36,6 +36,7 @@ from isocompute_torch.losses import (
 )
 from isocompute_torch.model import Policy, ValueModel
 from isocompute_torch.optimise import Optimiser
+from isocompute_torch.prefix_tree import tree_layout
 from isocompute_torch.sampling import Samples
 from isocompute_torch.scoring import score
 
@@ -73,7 +74,7 @@ class Learner:
         value_model: needed for PPO.
         n_train: rollouts per problem that enter the gradient; None for all.
         token_budget: most tokens in one forward and backward pass.
-        merge: treat equal rollouts as one with a weight.
+        merge: treat equal rollouts as one with a weight, and read what rollouts of a prompt share once.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Learner:
         reference: Policy | None = None,
         value_model: ValueModel | None = None,
         n_train: int | None = None,
-        token_budget: int = 16_384,
+        token_budget: int = 8_192,
         merge: bool = True,
     ) -> None:
         self.policy = policy
@@ -115,6 +116,11 @@ class Learner:
             learning_rate: of this step.
             value_learning_rate: of this step, for PPO's value model.
 
+        Returns:
+            Means over the whole batch. `loss` is the total that was differentiated, `policy_loss` its policy term.
+            `kl` is to the base model, per sampled token; it is there only with kl_coef > 0, since no reference model
+            is loaded otherwise. `entropy` is always there.
+
         Raises:
             RunFailed: loss or gradient is not finite; the weights are as before then.
         """
@@ -139,7 +145,7 @@ class Learner:
             _add(stats, measured)
         for chosen_U in micro_batches(rows, loud_U, self.token_budget):
             loss, measured = self._loss(rows, chosen_U, targets)
-            _finite("loss", loss.item())
+            _finite("loss", measured["loss"])
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
             self.optimiser.collect()
             if self.value_optimiser is not None:
@@ -223,6 +229,7 @@ class Learner:
         )
         entropy = entropy_loss(entropy_UT, mask_UT, **self._mean(targets.entropy, chosen_U))
         total, stats = policy.value, {**policy.stats, **entropy.stats}
+        stats["policy_loss"] = stats.pop("loss")
         if recipe.entropy_coef > 0:
             total = total + recipe.entropy_coef * entropy.value
         if self.reference is not None:
@@ -247,7 +254,7 @@ class Learner:
             )
             stats |= value.stats
             total = total + value.value
-        return total, stats
+        return total, {**stats, "loss": total.item()}
 
     def _mean(self, term: _Term, chosen_U: Tensor) -> dict[str, Any]:
         return {
@@ -271,7 +278,10 @@ class Learner:
         return loud_U.nonzero().squeeze(-1), silent_U.nonzero().squeeze(-1)
 
     def _layout(self, rows: Rows, chosen_U: Tensor) -> Layout:
-        return plain_layout(rows, chosen_U, self.policy.codec.pad_id)
+        layout = None
+        if self.merge and self.policy.reads_trees:
+            layout = tree_layout(rows, chosen_U, self.policy.codec.pad_id, self.policy.dtype)
+        return layout or plain_layout(rows, chosen_U, self.policy.codec.pad_id)
 
     def _reference_logprob(self, layout: Layout) -> Tensor:
         assert self.reference is not None, "a KL term needs the reference"

@@ -59,26 +59,39 @@ class Policy:
         return int(self._call.get_output_embeddings().weight.shape[0])
 
     @property
+    def reads_trees(self) -> bool:
+        """Whether a mask and positions say all about who sees whom, with no window or order of the model's own."""
+        return self._lean is not None or self._call.config.model_type == "gpt2"
+
+    @property
     def has_hidden_states(self) -> bool:
         """Whether logits are the output head applied to hidden states, so that both can be asked for apart."""
         return self._head is not None
 
     def hidden_states(
-        self, input_ids_SL: Tensor, attention_mask: Tensor | None = None, position_ids_SL: Tensor | None = None
+        self,
+        input_ids_SL: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids_SL: Tensor | None = None,
+        *,
+        wanted_J: Tensor | None = None,
     ) -> Tensor:
-        """What `logits` takes, per token, shape (S, L, width): hidden states, or already the logits.
+        """What `logits` takes, per token, shape (S, L, width) or (J, width): hidden states, or already the logits.
 
         Args:
             input_ids_SL: token ids.
             attention_mask: additive mask of shape (S, 1, L, L); None for plain causal attention.
             position_ids_SL: positions; None where they count up from 0.
+            wanted_J: flat positions (of S times L) that are asked for; None for all, as (S, L, width).
         """
         if self._lean is not None:
-            return self._lean.hidden_states(input_ids_SL, attention_mask, position_ids_SL)
+            return self._lean.hidden_states(input_ids_SL, attention_mask, position_ids_SL, wanted_J=wanted_J)
         arguments = _given(attention_mask=attention_mask, position_ids=position_ids_SL)
         if self._backbone is None:
-            return self._call(input_ids=input_ids_SL, use_cache=False, **arguments).logits
-        return self._backbone(input_ids=input_ids_SL, use_cache=False, **arguments).last_hidden_state
+            hidden_SLD = self._call(input_ids=input_ids_SL, use_cache=False, **arguments).logits
+        else:
+            hidden_SLD = self._backbone(input_ids=input_ids_SL, use_cache=False, **arguments).last_hidden_state
+        return hidden_SLD if wanted_J is None else hidden_SLD.flatten(0, 1).index_select(0, wanted_J)
 
     def logits(self, hidden_KD: Tensor) -> Tensor:
         """Logits of what `hidden_states` returned, at least float32, shape (K, V)."""
@@ -224,7 +237,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
         )
     except Exception as error:  # a checkpoint can fail in as many ways as there are model classes
         raise InputError(
-            f"model {name!r} cannot be loaded: {_first_line(error)}",
+            f"{_place(name)} cannot be loaded: {_first_line(error)}",
             "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
         ) from error
     model, report = cast("tuple[nn.Module, dict[str, Any]]", loaded)
@@ -286,6 +299,13 @@ def _check_folder(name: str) -> None:
         raise InputError(
             f"there is no model folder {name!r}", "Give a folder written by save_pretrained, or a name on the hub."
         )
+
+
+def _place(name: str) -> str:
+    """The model, and where it was looked for: a mistyped folder becomes a name on the hub."""
+    if Path(name).is_dir():
+        return f"model folder {name!r}"
+    return f"model {name!r} (no such folder in {str(Path.cwd())!r}, so a name on the hub)"
 
 
 def _without_dropout(config: object) -> None:

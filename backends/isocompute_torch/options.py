@@ -20,7 +20,7 @@ class TorchOptions(Spec):
     """Number format of the model. `auto`: bfloat16 on cuda, float32 on cpu."""
     threads: Count | None = None
     """CPU threads of the process. None: torch's own choice, normally all cores."""
-    max_tokens_per_micro_batch: Count = 16_384
+    max_tokens_per_micro_batch: Count = 8_192
     """Tokens, prompts and padding included, in one forward and backward pass; the gradient does not depend on it."""
     sampling_batch: Count = 4096
     """Most rollouts that the torch sampler has in its KV cache at once."""

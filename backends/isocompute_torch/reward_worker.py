@@ -28,6 +28,8 @@ from typing import IO, Any, cast
 DEFAULT_FUNCTION = "reward"
 CELL = struct.Struct("<Bd")
 PENDING, SCORED, FAILED = 0, 1, 2
+STUCK_CALLS = 10
+"""Calls in a row that take too long, or end the process, after which nobody waits for more of them."""
 MESSAGES_KEPT = 5
 """Distinct error messages reported per batch."""
 
@@ -36,6 +38,10 @@ RewardFunction = Callable[[str, str, Any], Any]
 
 class RewardTargetError(Exception):
     """The reward function cannot be used; the message says why."""
+
+
+class StuckError(Exception):
+    """`STUCK_CALLS` calls in a row took too long; the message says so."""
 
 
 class CallTimeout(BaseException):
@@ -102,14 +108,22 @@ def serve(requests: IO[bytes], replies: IO[bytes], results: int) -> None:
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(seed % 2**32)
         with mmap.mmap(results, CELL.size * (first + len(calls))) as cells:
-            _reply(replies, ("done", _score_all(function, calls, first, cells, timeout_seconds)))
+            try:
+                _reply(replies, ("done", _score_all(function, calls, first, cells, timeout_seconds)))
+            except StuckError as error:
+                _reply(replies, ("stuck", [str(error)]))
 
 
 def _score_all(
     function: RewardFunction, calls: list[tuple[str, str, Any]], first: int, cells: mmap.mmap, timeout_seconds: float
 ) -> list[str]:
-    """Score calls into their cells; returns the distinct error messages, the first few of them."""
+    """Score calls into their cells; returns the distinct error messages, the first few of them.
+
+    Raises:
+        StuckError: too many calls in a row took too long.
+    """
     messages: dict[str, None] = {}
+    late = 0
     for index, (prompt, response, answer) in enumerate(calls, start=first):
         try:
             signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
@@ -117,11 +131,14 @@ def _score_all(
                 state, value = SCORED, as_reward(function(prompt, response, answer))
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
+            late = 0
         except CallTimeout:
-            state, value = FAILED, 0.0
+            state, value, late = FAILED, 0.0, late + 1
             messages.setdefault(f"no result within {timeout_seconds:g} s")
+            if late == STUCK_CALLS:
+                raise StuckError(next(reversed(messages))) from None
         except Exception as raised:
-            state, value = FAILED, 0.0
+            state, value, late = FAILED, 0.0, 0
             messages.setdefault(_described(raised))
         CELL.pack_into(cells, CELL.size * index, state, value)
     return list(messages)[:MESSAGES_KEPT]
@@ -131,9 +148,10 @@ def _on_alarm(_signal: int, _frame: FrameType | None) -> None:
     raise CallTimeout
 
 
-def _described(raised: Exception) -> str:
+def _described(raised: BaseException) -> str:
+    """Kind, message and place of an exception; a mistake in the syntax names its place itself."""
     frames = traceback.extract_tb(raised.__traceback__)
-    own = [frame for frame in frames if frame.filename != __file__]
+    own = [frame for frame in frames if frame.filename != __file__ and not frame.filename.startswith("<frozen ")]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     return f"{type(raised).__name__}: {raised}{place}"
 
@@ -150,7 +168,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RewardTargetError(f"{path} does not run: {_described(error)}") from error
     return module
 
@@ -163,7 +181,7 @@ def _from_name(name: str, target: str) -> ModuleType:
         raise RewardTargetError(
             f"reward {target!r}: {error}; accepted: file.py, file.py:function or module:function"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RewardTargetError(f"the module {name} does not import: {_described(error)}") from error
 
 

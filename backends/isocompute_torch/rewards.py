@@ -16,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Self, cast
 
 from isocompute_torch import reward_worker
 from isocompute_torch.failures import InputError, RunFailed
-from isocompute_torch.reward_worker import CELL, PENDING, SCORED
+from isocompute_torch.reward_worker import CELL, PENDING, SCORED, STUCK_CALLS
 
 START_SECONDS = 300.0
 """Longest time that loading the reward file may take."""
@@ -85,6 +86,9 @@ class RewardFunction:
         """Call the function once per (prompt, response, answer), in order.
 
         `random`, and numpy's global generator where it is loaded, are seeded before the first call.
+
+        Raises:
+            RunFailed: `STUCK_CALLS` calls in a row took too long or ended the process.
         """
         calls = list(calls)
         if not calls:
@@ -94,15 +98,18 @@ class RewardFunction:
         self._results.truncate(size)
         messages: dict[str, None] = {}
         with mmap.mmap(self._results.fileno(), size) as cells:
-            first = 0
+            first = in_a_row = 0
             while first < len(calls):
                 self._send((seed, first, calls[first:]))
                 told, stuck = self._wait(cells, first, len(calls))
                 messages.update(dict.fromkeys(told))
                 if stuck is None:
                     break
+                in_a_row = in_a_row + 1 if stuck == first else 1
                 first = stuck + 1
                 self._start()
+                if in_a_row == STUCK_CALLS:
+                    raise _stuck(told)
             rewards = [_reward(cells, index) for index in range(len(calls))]
         return Scores(rewards, sum(math.isnan(reward) for reward in rewards), tuple(messages))
 
@@ -120,7 +127,8 @@ class RewardFunction:
     def _stop(self) -> None:
         if self._process is None:
             return
-        self._requests.close()
+        with suppress(BrokenPipeError):  # what the process did not read before it ended
+            self._requests.close()
         self._replies.close()
         try:
             self._process.wait(timeout=GRACE_SECONDS)
@@ -178,7 +186,10 @@ class RewardFunction:
         while True:
             answer = self._answer(min(0.25, patience))
             if answer is not None:
-                return cast("list[str]", answer[1]), None
+                told = cast("list[str]", answer[1])
+                if answer[0] == "stuck":
+                    raise _stuck(told)
+                return told, None
             before, position = position, _progress(cells, position, end)
             if position > before:
                 moved = time.monotonic()
@@ -189,6 +200,13 @@ class RewardFunction:
             if time.monotonic() - moved > patience:
                 process.kill()
                 return [f"no result within {self.timeout_seconds:g} s; the process had to be stopped"], position
+
+
+def _stuck(messages: Sequence[str]) -> RunFailed:
+    return RunFailed(
+        f"the reward function gave no result in {STUCK_CALLS} calls in a row: {'; '.join(messages)}",
+        "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
+    )
 
 
 def _progress(cells: mmap.mmap, position: int, end: int) -> int:

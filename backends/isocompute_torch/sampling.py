@@ -11,6 +11,9 @@ from torch import Tensor
 
 from isocompute_torch.failures import RunFailed
 
+INVERTED = 1024
+"""Largest vocabulary that is drawn from by inversion."""
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -97,13 +100,19 @@ def log_distribution(logits_KV: Tensor, temperature: float, top_p: float) -> Ten
 
 
 def draw(logprob_RV: Tensor, generator: torch.Generator) -> Tensor:
-    """One token per row from exp(logprob_RV), shape (R,): argmax_v log p_v - log E_v, E_v exponential.
+    """One token per row from exp(logprob_RV), shape (R,).
 
-    The first of independent exponential clocks of rates p_v to ring is v with probability p_v.
-
-    Raises:
-        RunFailed: log-probabilities are NaN.
+    Up to `INVERTED` tokens by inversion: the first v at which the running sum of p exceeds a uniform number. Beyond,
+    where sums would round, argmax_v log p_v - log E_v with E_v exponential: the first of independent clocks of rates
+    p_v to ring is v with probability p_v.
     """
+    if logprob_RV.shape[-1] <= INVERTED:
+        mass_RV = logprob_RV.exp().cumsum(-1)
+        total_R1 = mass_RV[:, -1:]
+        uniform_R1 = torch.empty_like(total_R1, dtype=torch.float64).uniform_(generator=generator)
+        # Rounded down, so that it stays below the total: a token of probability 0 at the end is never taken.
+        below_R1 = torch.minimum((uniform_R1 * total_R1).to(mass_RV.dtype), total_R1.nextafter(total_R1.new_zeros(())))
+        return (mass_RV <= below_R1).sum(-1)
     clock_RV = torch.empty_like(logprob_RV).exponential_(generator=generator)
     # A clock that rounds to 0 would let a token of probability 0 win.
     clock_RV.clamp_(min=torch.finfo(clock_RV.dtype).tiny).log_()

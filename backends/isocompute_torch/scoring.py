@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from isocompute_torch.batching import Layout
+from isocompute_torch.losses import token_entropy
 from isocompute_torch.model import Policy
 
 LOGIT_VALUES = 2**26
@@ -29,8 +30,9 @@ def score(policy: Policy, layout: Layout, *, temperature: float, entropy: Entrop
         temperature: divides the logits.
         entropy: `none` leaves H at 0, `measure` gives it without gradient, `train` with.
     """
-    hidden_SLD = policy.hidden_states(layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL)
-    hidden_JD = hidden_SLD.flatten(0, 1).index_select(0, layout.source_J)
+    hidden_JD = policy.hidden_states(
+        layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL, wanted_J=layout.source_J
+    )
     scored = _scored(policy, hidden_JD, layout, temperature, entropy)
     logprob_UT = layout.to_rows(scored[0])
     return logprob_UT, layout.to_rows(scored[1])
@@ -68,6 +70,5 @@ def _token_scores(
     if entropy == "none":
         return logprob_K, torch.zeros_like(logprob_K)
     known_JV = logprob_JV if entropy == "train" else logprob_JV.detach()
-    # Sampled tokens have finite logits; the clamp is for tokens that the model itself rules out.
-    entropy_J = -(known_JV.exp() * known_JV.clamp(min=-1e30)).sum(-1)
+    entropy_J = token_entropy(known_JV)
     return logprob_K, entropy_J if pick_K is None else entropy_J[pick_K]

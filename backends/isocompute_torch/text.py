@@ -48,11 +48,17 @@ class TextCodec:
         """Token ids of the prompt; a chat template writes its special tokens itself.
 
         Raises:
-            InputError: the prompt becomes no token at all.
+            InputError: the prompt becomes no token at all, or the tokenizer refuses it.
         """
         plain = isinstance(problem.prompt, str)
         text = self.prompt_text(problem)
-        ids = cast("list[int]", self._tokenizer(text, add_special_tokens=plain)["input_ids"])
+        try:
+            ids = cast("list[int]", self._tokenizer(text, add_special_tokens=plain)["input_ids"])
+        except Exception as error:  # what a tokenizer written in Rust raises is a plain Exception
+            raise InputError(
+                f"problem {problem.id!r}: the tokenizer cannot encode the prompt {text[:60]!r}: {error}",
+                "The model has no token for something in it. Change the prompts, or take another model.",
+            ) from error
         if plain and len(ids) > 1 and ids[-1] in self.eos_ids:
             # A tokenizer that closes every text would ask the model to go on after the end.
             ids = ids[:-1]

@@ -145,9 +145,9 @@ def _register(configuration: Configuration) -> int:
         "reward": _digest(data.reward.rpartition(":")[0] or data.reward),
     }
     earlier = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] if path.exists() else []
-    if earlier and read_journal(configuration.metrics_path):
-        _check_same(configuration, cast("dict[str, Any]", earlier[-1]), mine)
     attempt = len(earlier) + 1
+    if earlier:
+        _check_same(configuration, cast("dict[str, Any]", earlier[-1]), mine, attempt)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         append_line(descriptor, json.dumps({"attempt": attempt, "started": time.time(), **mine}))
@@ -156,15 +156,30 @@ def _register(configuration: Configuration) -> int:
     return attempt
 
 
-def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[str, Any]) -> None:
+def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[str, Any], attempt: int) -> None:
+    """Refuse to go on with other settings or data where something was measured.
+
+    A reward file may be corrected after a failure: that is what the message of the failure asks for.
+    """
+    records = read_journal(configuration.metrics_path)
     changed = [name for name, value in now.items() if before.get(name) != value]
-    if not changed:
+    if not changed or not any(record["kind"] in ("evaluation", "step") for record in records):
+        return
+    failed = records[-1]["kind"] == "end"
+    if changed == ["reward"] and failed:
+        _complain(f"the reward file was changed after attempt {before['attempt']} failed; earlier rewards stay")
         return
     what = ["settings in run.json" if name == "identity" else f"data.{name}" for name in changed]
-    raise InputError(
+    error = InputError(
         f"{configuration.folder} holds measurements of a run with other {' and '.join(what)}",
         "Use another output_dir, or remove that folder to start from the base model.",
     )
+    if failed:
+        # Else the message of the attempt before would be taken for that of this one.
+        journal = Journal(configuration.metrics_path, configuration.run.run_id, attempt)
+        last = records[-1]
+        journal.fail(str(error), step=last["step"], rollouts=last["rollouts"], tokens=last["tokens"])
+    raise error
 
 
 def _digest(path: str) -> str | None:

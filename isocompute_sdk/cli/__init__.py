@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 from isocompute_sdk.errors import IsoComputeError
@@ -19,4 +20,6 @@ def main() -> None:
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror or error}{where}", file=sys.stderr)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            print("  Make room and give the command again: finished stages and runs are kept.", file=sys.stderr)
         raise SystemExit(1) from None

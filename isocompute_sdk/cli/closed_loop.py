@@ -47,7 +47,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
 
     Raises:
         IsoComputeError: torch is missing.
-        SpecError: a budget that is not in rollouts, or too small.
+        SpecError: a budget that is not in rollouts, or too small, or a file in place of the folder.
         BackendError: a run failed.
     """
     from isocompute_sdk.campaign import Campaign
@@ -55,6 +55,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
 
     _require_torch()
     _check_budget(budget)
+    if output.exists() and not output.is_dir():
+        raise SpecError(f"--output {output} is a file; accepted: a new folder, or one that this command began")
     began = time.monotonic()
     with resumable(), WorkProgress() as progress:
         progress.stage("preparing task and base model")
@@ -84,7 +86,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         return
     _report(campaign, outcome, measured)
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
-    say(f"took {seconds:.0f} s; next: isocompute status {output}; for a study of your own: isocompute run --help")
+    say(f"this start took {seconds:.0f} s; next: isocompute status {output}")
+    say("for a study of your own: isocompute run --help")
 
 
 def make_study(budget: str, measured: dict[str, Any]) -> Study:

@@ -22,9 +22,29 @@ def describe_outcome(outcome: Outcome) -> Iterator[str]:
         f"plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}: "
         f"{plan.rollouts:,} rollouts, {times:.1f} x the largest of the pilot"
     )
+    yield from _near_ties(outcome)
     yield seen.summary()
     yield from _group_sizes(outcome)
     yield _trend(outcome)
+
+
+def _near_ties(outcome: Outcome) -> Iterator[str]:
+    """Other plans, with another n or another B_p, that the pilot could not tell from the one chosen."""
+    plan, fits = outcome.plan, outcome.fits
+    for other in plan.alternatives:
+        if other.kind == "near-tie":
+            reward = "" if other.predicted_reward is None else f", predicted {other.predicted_reward:.3f}"
+            yield f"near-tie with that plan: n = {other.group_size}, B_p = {other.problems_per_batch}{reward}"
+    chosen = fits.nearest_problems_per_batch(plan.problems_per_batch)
+    here = float(fits.predict(plan.rollouts, plan.group_size, chosen).mean)
+    measured = {c.problems_per_batch for c in fits.curves.values() if c.group_size == plan.group_size}
+    for bp in sorted(bp for bp in measured if bp is not None and bp != chosen):
+        there = float(fits.predict(plan.rollouts, plan.group_size, bp).mean)
+        if abs(there - here) <= tolerance(fits):
+            yield (
+                f"near-tie with that plan: n = {plan.group_size}, B_p = {bp}, predicted {there:.3f} at the same "
+                f"rollouts ({there - here:+.3f})"
+            )
 
 
 def noise(fits: Fits) -> float:
@@ -43,16 +63,19 @@ def _group_sizes(outcome: Outcome) -> Iterator[str]:
     bp = fits.nearest_problems_per_batch(plan.problems_per_batch)
     curves = fits.select(bp)
     common = min(curve.last_compute for curve in curves)
-    yield f"at {common:,.0f} rollouts, where all n were measured: {_ranking(fits, common, bp)}"
-    beyond = [str(curve.group_size) for curve in curves if curve.last_compute < seen.rollouts * (1 - 1e-9)]
+    told, verdict = _ranking(fits, common, bp)
+    yield f"at {common:,.0f} rollouts, where all n were measured: {told}; {verdict}"
+    beyond = [curve.group_size for curve in curves if curve.last_compute < seen.rollouts * (1 - 1e-9)]
     if beyond:
+        told, verdict = _ranking(fits, seen.rollouts, bp)
+        listed = ", ".join(map(str, sorted(set(beyond))))
         yield (
-            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {', '.join(beyond)} are extrapolated: "
-            f"{_ranking(fits, seen.rollouts, bp)}"
+            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {listed} are extrapolated: {told}; {verdict}; "
+            f"no run of n = {listed} went that far, so that this is a forecast, not a finding"
         )
 
 
-def _ranking(fits: Fits, at: float, bp: int | None) -> str:
+def _ranking(fits: Fits, at: float, bp: int | None) -> tuple[str, str]:
     """Rewards by group size after the refit, and whether the best of them can be told apart."""
     sizes, near = np.array(fits.group_sizes), tolerance(fits)
     found = fits.predict(np.full(len(sizes), at), sizes, bp)
@@ -68,7 +91,7 @@ def _ranking(fits: Fits, at: float, bp: int | None) -> str:
         verdict = f"n = {sizes[best]} leads by more than the noise of one evaluation ({near:.3f})"
     # An extrapolated curve has a wide interval, which says more than the noise of one evaluation.
     rest = f"; not settled for n = {_listed(sizes[open_C])}, whose intervals overlap" if open_C.any() else ""
-    return f"{told}; {verdict}{rest}"
+    return told, verdict + rest
 
 
 def _listed(sizes: np.ndarray) -> str:

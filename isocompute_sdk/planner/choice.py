@@ -19,11 +19,6 @@ Mode = Literal["expected", "conservative"]
 
 CONSERVATIVE_QUANTILE = 0.1
 """Conservative: the law's lower 10 % bound; for a prior, the n whose 90 % worst regret is least."""
-CONSERVATIVE_SPREAD = 0.5
-"""Conservative with a surface: expected reward less this many posterior standard deviations."""
-BEYOND_GRID_MARGIN = 1.0
-"""An n that nobody ran is chosen only where its expected gain over the best n on the grid is at least this many of
-the gain's standard deviations. On simulated sweeps one octave beyond the grid lost more than it won without it."""
 _LOSS_OCTAVES = (0.0, 1.0, 2.0, 4.0, 6.0)
 _LOSS_SHARE = (0.0, 0.03, 0.17, 0.28, 0.33)
 """Share of the reward gain lost when n is that many octaves off: fitted Easy curves of the paper's fig. 6 at 3 M
@@ -79,14 +74,8 @@ class RewardPreference:
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
         """Largest expected (or conservative) reward; beyond the grid only by a clear margin."""
-        largest = self.fits.group_size_range[1]
         ordered = sorted(candidates, key=lambda c: c.group_size)
-        odds = self._odds(ordered)
-        score = odds.reward - (CONSERVATIVE_SPREAD * odds.spread if self.mode == "conservative" else 0.0)
-        on_grid = np.array([c.group_size <= largest for c in ordered])
-        if on_grid.any():
-            score = np.where(on_grid | (odds.gain_over >= BEYOND_GRID_MARGIN), score, -np.inf)
-        return ordered[int(np.argmax(np.round(score, 12)))]
+        return ordered[self._odds(ordered).best(conservative=self.mode == "conservative")]
 
     def distance(self, n: int, at: Candidate) -> float:
         """Expected reward lost against the best n at that compute and B_p."""
@@ -103,7 +92,7 @@ class RewardPreference:
         smallest, largest = self.fits.group_size_range
         sizes = [s for s in (*self.fits.group_sizes, 2 * largest) if s >= smallest]
         odds = self.fits.group_size_odds(self.value(at), sizes, at.problems_per_batch)
-        return float(sizes[-1]) if odds.gain_over[-1] >= BEYOND_GRID_MARGIN else float(odds.best())
+        return float(sizes[odds.best()])
 
     def careful(self) -> RewardPreference:
         """The same in conservative mode."""

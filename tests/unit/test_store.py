@@ -54,8 +54,9 @@ def test_a_run_is_kept_and_read_back_equal(tmp_path: Path) -> None:
 
 def test_a_folder_with_measurements_takes_no_other_run(tmp_path: Path) -> None:
     store.write_spec(tmp_path, make_run())
+    append(tmp_path, START, record("end", 0, status="failed", message="no such model"))
     store.write_spec(tmp_path, make_run(update_steps=20))  # nothing measured yet
-    append(tmp_path, START)
+    append(tmp_path, START, record("evaluation", 0, eval_set="validation", metrics={"avg@4": 0.4}))
     with pytest.raises(RecordError, match=r"another update_steps \(update_steps was 20, now 30\)"):
         store.write_spec(tmp_path, make_run(update_steps=30))
     assert store.read_spec(tmp_path) == make_run(update_steps=20)

@@ -22,6 +22,8 @@ from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 CURVE_PARAMETERS = 4
 """R0, a, m and ln h: what one configuration's curve depends on."""
+FULL_SET = 5000.0
+"""Problems in the smaller of the paper's full training sets, to which the prior's growth with n belongs."""
 OCTAVES_ABOVE = 1
 """Knots above the largest n that was run: a plan may go that far and no further."""
 
@@ -30,13 +32,15 @@ OCTAVES_ABOVE = 1
 class Prior:
     """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
 
-    share_beyond_seen: float = 1.4
+    share_beyond_seen: float = 3.0
     """Final gain over the largest gain that was seen: the centre of a's level."""
-    share_level_sd: float = 0.8
+    share_level_sd: float = 2.0
     """Of the level of a, around the logit of that."""
-    share_step: tuple[float, float] = (0.05, 0.25)
-    """Change of a."""
-    share_bend: tuple[float, float] = (-0.04, 0.15)
+    share_step: tuple[float, float] = (0.09, 0.25)
+    """Change of a. The curves of the paper's fig. 6 gain .10 (Easy) and .16 (Hard) more in ln per octave."""
+    small_set_tilt: float = 0.06
+    """What that loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding 5)."""
+    share_bend: tuple[float, float] = (-0.08, 0.15)
     """Second difference of a: gains from larger n shrink."""
     share_bend_rough: float = 0.7
     """Standard deviation of the same for a sweep whose dependence on n is irregular."""
@@ -75,6 +79,8 @@ class Layout:
     """B_p at which a and m are defined."""
     set_reference: float | None
     """D at which a is defined; None where the runs do not vary it."""
+    usual_set: float | None
+    """Median D of the runs; None where they do not say."""
     top: float
     """Upper bound of the metric."""
     floor: float
@@ -128,8 +134,11 @@ class Layout:
         middle = count // 2
         share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
         midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
+        growth, spread = prior.share_step
+        if self.usual_set is not None:
+            growth -= prior.small_set_tilt * max(float(np.log2(FULL_SET / self.usual_set)), 0.0)
         for first, level, step, bend in (
-            (1, (share, prior.share_level_sd), prior.share_step, (prior.share_bend[0], share_bend)),
+            (1, (share, prior.share_level_sd), (growth, spread), (prior.share_bend[0], share_bend)),
             (1 + count, (midpoint, prior.midpoint_level_sd), prior.midpoint_step, (prior.midpoint_bend[0], midpoint_bend)),
         ):
             add({first + middle: 1.0}, *level)

@@ -16,7 +16,7 @@ from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE, Layout, Prior, c
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior()
-BASE_SPREAD, EXTRAPOLATION_SPREAD, LARGEST_SPREAD = 1.0, 0.12, 2.5
+BASE_SPREAD, EXTRAPOLATION_SPREAD, LARGEST_SPREAD = 1.05, 0.08, 2.5
 """Factor on the posterior's spread: at the data, added per unit of log compute beyond them, and up to how many units.
 Chosen on simulated sweeps (tuning seeds of benchmarks/allocation.py)."""
 RUN_SHIFT = 0.25
@@ -163,6 +163,7 @@ def _layout(runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Layout:
         centre=float(np.mean([octaves.min(), octaves.max()])),
         problems_reference=float(min(problems, default=1)),
         set_reference=float(np.median(sets)) if len(set(sets)) > 1 else None,
+        usual_set=float(np.median(sets)) if sets else None,
         top=bounds[1],
         floor=bounds[0],
     )

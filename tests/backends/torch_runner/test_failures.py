@@ -34,6 +34,15 @@ def test_a_missing_model(prepared: Callable[..., Path], start: Start, records: R
     assert "no model folder" in the_end(records, folder)["message"]
 
 
+def test_a_mistyped_model_folder_is_named_with_the_folder_it_was_looked_for_in(
+    prepared: Callable[..., Path], start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    status, output = start(prepared(model="modle"))
+    assert status == 2
+    assert f"model 'modle' (no such folder in {str(Path.cwd())!r}, so a name on the hub) cannot be loaded" in output
+
+
 def test_a_model_with_missing_weights(
     prepared: Callable[..., Path], start: Start, records: Records, model_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -101,6 +110,52 @@ def test_a_reward_that_raises_later_stops_the_run_and_keeps_what_was_measured(
     assert kinds[:3] == ["run", "evaluation", "evaluation"]
     assert kinds.count("step") >= 1
     assert "the reward function failed" in the_end(records, folder)["message"]
+
+
+def test_a_corrected_reward_file_goes_on_where_the_other_failed(
+    prepared: Callable[..., Path], start: Start, records: Records
+) -> None:
+    good = Path("reward.py").read_text()
+    Path("reward.py").write_text("def reward(prompt, response, answer):\n    raise KeyError('at once')\n")
+    folder = prepared()
+    assert start(folder)[0] == 1
+    # Fails again later, when the first measurements are there.
+    Path("reward.py").write_text(
+        "count = 0\ndef reward(prompt, response, answer):\n    global count\n    count += 1\n"
+        "    if count > 80:\n        raise KeyError('later')\n    return 1.0\n"
+    )
+    assert start(folder)[0] == 1
+    assert len(records(folder, "step")) >= 1
+    Path("reward.py").write_text(good)
+    status, output = start(folder)
+    assert status == 0
+    assert "the reward file was changed after attempt 2 failed" in output
+    assert records(folder, "end")[-1]["status"] == "finished"
+
+
+def test_what_is_refused_after_a_failure_is_told_instead_of_the_failure(
+    prepared: Callable[..., Path], start: Start, records: Records
+) -> None:
+    folder = prepared(recipe={"learning_rate_anchor": 1e15})
+    assert start(folder)[0] == 1
+    prepared()
+    assert start(folder)[0] == 2
+    assert "holds measurements of a run with other settings" in the_end(records, folder)["message"]
+
+
+def test_a_prompt_that_the_tokenizer_refuses_is_named(
+    prepared: Callable[..., Path], start: Start, tmp_path: Path
+) -> None:
+    from isocompute_torch.tasks.settings import ModelShape
+    from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
+
+    build_model(ModelShape(32, 1, 16), 0).save_pretrained(tmp_path / "digits")
+    build_tokenizer().save_pretrained(tmp_path / "digits")
+    Path("train.jsonl").write_text('{"prompt": "What is 2+3?", "answer": "5"}\n' * 8)
+    status, output = start(prepared(model=str(tmp_path / "digits")))
+    assert status == 2
+    assert "problem 'train-0': the tokenizer cannot encode the prompt 'What is 2+3?'" in output
+    assert "Traceback" not in output
 
 
 def test_a_few_failing_rewards_are_counted_and_left_out(

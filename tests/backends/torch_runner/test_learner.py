@@ -140,6 +140,20 @@ def test_the_gradient_is_that_of_the_written_out_loss(policy: Callable[..., Poli
     assert ((found - expected).norm() / expected.norm()).item() < 1e-8
     assert stats["entropy"] == pytest.approx(entropies / tokens, rel=1e-6)
     assert stats["zero_variance_share"] >= 0.25
+    assert stats["loss"] == stats["policy_loss"]
+    assert "kl" not in stats, "without a reference there is nothing to measure it against"
+
+
+def test_the_reported_loss_is_the_sum_of_its_terms(
+    policy: Callable[..., Policy], model_folder: Callable[[str], Any]
+) -> None:
+    chosen = moved(policy("gpt2", torch.float64))
+    samples, rewards = rollouts(chosen)
+    recipe = Recipe.model_validate({**RECIPES["grpo-terms"], "temperature": 0.5})
+    _, stats = gradient(learner_for(chosen, recipe, str(model_folder("gpt2")), token_budget=60), samples, rewards)
+    assert stats["kl"] > 1e-3
+    expected = stats["policy_loss"] + 0.1 * stats["kl"] - 0.2 * stats["entropy"]
+    assert stats["loss"] == pytest.approx(expected, rel=1e-9)
 
 
 def test_logits_in_pieces_give_the_same_gradient(

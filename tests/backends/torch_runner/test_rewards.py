@@ -93,6 +93,20 @@ def test_a_call_that_fails_has_no_reward_and_the_others_keep_theirs(reward: Make
         assert function.score(CALLS[:2]).rewards == [1.5, 1.5], "the next batch is not touched"
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [("time.sleep(60)", "no result within 0.1 s"), ("os._exit(3)", "ended its process (status 3)")],
+)
+def test_a_function_that_never_answers_is_given_up_after_ten_calls(reward: Make, body: str, says: str) -> None:
+    source = f"import os, time\ndef reward(p, r, a):\n    if int(p) >= 5:\n        {body}\n    return 1\n"
+    calls = [(str(i), "", "") for i in range(1000)]
+    with reward(source, timeout_seconds=0.1) as function:
+        with pytest.raises(RunFailed, match="no result in 10 calls in a row") as failed:
+            function.score(calls)
+        assert says in str(failed.value)
+        assert function.score(calls[:5]).rewards == [1.0] * 5
+
+
 def test_time_limits_do_not_add_up_over_calls(reward: Make) -> None:
     with reward(
         "import time\ndef reward(p, r, a):\n    time.sleep(0.15)\n    return 1\n", timeout_seconds=0.4
@@ -116,7 +130,8 @@ def test_random_rewards_repeat_with_the_seed(reward: Make) -> None:
             "cannot be called with (prompt, response, answer)",
         ),
         ("reward.py", "import nowhere_to_be_found\n", "does not run: ModuleNotFoundError"),
-        ("reward.py", "def reward(:\n", "does not run: SyntaxError"),
+        ("reward.py", "def reward(:\n", "does not run: SyntaxError: invalid syntax (reward.py, line 1)\n"),
+        ("reward.py", "import sys\nsys.exit('set KEY')\n", "does not run: SystemExit: set KEY (reward.py:2)"),
         ("reward.py", "import os\nos._exit(0)\n", "it ended, or took too long, while it was loaded"),
     ],
 )

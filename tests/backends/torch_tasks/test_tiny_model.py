@@ -48,7 +48,7 @@ def test_saved_tokenizer_and_model_load_by_the_auto_classes_without_a_network(ea
     assert tokenizer.get_vocab() == VOCABULARY
     assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.eos_token_id == 1
     assert model.config.pad_token_id == tokenizer.pad_token_id == 0
-    assert model.num_parameters() == 100_160
+    assert model.num_parameters() == 100_672
     assert model.config.hidden_size // model.config.num_attention_heads == 32
 
 

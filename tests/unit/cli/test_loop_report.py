@@ -41,6 +41,7 @@ def test_a_clear_lead_is_called_one_and_the_extrapolated_part_is_named(make_runs
     assert "at 100,000 rollouts, where all n were measured: n = 4: 0.7" in text
     assert "n = 4 leads by more than the noise of one evaluation (0.010)" in text
     assert "at 400,000 rollouts, where the curves of n = 64 are extrapolated" in text
+    assert "no run of n = 64 went that far, so that this is a forecast, not a finding" in text
     assert "no budget was seen at which another n than 4 wins" in text
     assert "near-tie" not in text
 
@@ -54,6 +55,30 @@ def test_a_difference_within_the_noise_is_a_near_tie(make_runs: MakeRuns) -> Non
     assert "is ahead; not settled for n = " in text
     assert "whose intervals overlap" in text
     assert "leads" not in text
+
+
+def test_another_batch_size_that_does_as_well_is_a_near_tie(make_runs: MakeRuns) -> None:
+    def reward(n: int, bp: int, compute: float) -> float:
+        worse = 0.1 if bp == 64 else 0.0
+        return 0.4 + (0.4 - worse - 0.1 * np.log2(n / 4) / 4) * compute / (compute + 2e4)
+
+    pairs = [(n, bp) for n in (4, 64) for bp in (16, 32, 64)]
+    fits = api.fit(make_runs(reward, pairs, PILOT), points="all", draws=20)
+    recipe = Recipe.preset("hard", min_problems_per_batch=16)
+    plan = replace(
+        Planner(fits, recipe=recipe).allocate(400_000, spend="all"),
+        group_size=4,
+        problems_per_batch=16,
+        update_steps=6250,
+        alternatives=(),
+    )
+    new = make_runs(reward, [(4, 16)], LONG, run_id="plan")
+    lines = [
+        line for line in describe_outcome(Outcome(fits, plan, compare(fits, new), fits)) if "near-tie with" in line
+    ]
+    assert [line.partition(" at the same")[0] for line in lines] == [
+        "near-tie with that plan: n = 4, B_p = 32, predicted 0.781"
+    ]
 
 
 @pytest.mark.parametrize(("surprise", "side"), [(0.2, "above"), (-0.2, "below")])

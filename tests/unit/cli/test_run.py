@@ -143,5 +143,12 @@ def test_a_quickstart_budget_that_makes_no_sense_is_refused_before_anything_is_t
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
+def test_a_quickstart_into_a_file_is_refused_and_the_file_stays(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    _, err = finish(start("quickstart", "--output", "taken"), 1)
+    assert "--output taken is a file; accepted: a new folder" in err
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
 def test_a_status_of_nothing_is_an_error(start: Start, tmp_path: Path) -> None:
     assert "holds no runs" in finish(start("status", "."), 1)[1]

@@ -1,0 +1,44 @@
+"""The built-in runner on the shared workload: `our_loop.py RUN_FOLDER WARM_UP`, started by loop_against_trl.py.
+
+Makes the update steps of a prepared run, journal and progress included, and prints the seconds after the warm-up.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from isocompute_torch import assembly, loop
+from isocompute_torch.checkpoint import Counters
+from isocompute_torch.configuration import load_configuration
+from isocompute_torch.journal import Journal, read_journal
+from isocompute_torch.progress import RunProgress
+
+
+def main() -> None:
+    """Train and print the seconds."""
+    configuration, warm_up = load_configuration(Path(sys.argv[1])), int(sys.argv[2])
+    run = configuration.run
+    with ExitStack() as stack:
+        parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
+        journal = Journal(configuration.metrics_path, run.run_id, 1)
+        journal.begin(resumed_step=None)
+        progress = stack.enter_context(RunProgress(run.run_id, run.update_steps, 0))
+        counters, wall, processor = Counters(), 0.0, 0.0
+        for step in range(1, run.update_steps + 1):
+            if step == warm_up + 1:
+                wall, processor = time.perf_counter(), time.process_time()
+            loop.update(configuration, parts, counters, journal, progress, step)
+        seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
+        journal.close()
+    lengths = {record["metrics"]["response_length"] for record in read_journal(journal.path) if record["step"]}
+    if lengths != {run.recipe.max_response_tokens}:
+        raise SystemExit(f"responses of {lengths} tokens on average; {run.recipe.max_response_tokens} were wanted")
+    sys.stdout.write(json.dumps(seconds) + "\n")
+
+
+if __name__ == "__main__":
+    main()
