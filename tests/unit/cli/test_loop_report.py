@@ -63,7 +63,7 @@ def test_another_batch_size_that_does_as_well_is_a_near_tie(make_runs: MakeRuns)
         return 0.4 + (0.4 - worse - 0.1 * np.log2(n / 4) / 4) * compute / (compute + 2e4)
 
     pairs = [(n, bp) for n in (4, 64) for bp in (16, 32, 64)]
-    fits = api.fit(make_runs(reward, pairs, PILOT), points="all", draws=20)
+    fits = api.fit(make_runs(reward, pairs, PILOT), points="all", draws=20, method="paper")
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
     plan = replace(
         Planner(fits, recipe=recipe).allocate(400_000, spend="all"),

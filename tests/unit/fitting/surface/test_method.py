@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
@@ -213,7 +213,11 @@ def answered(ask: Callable[[], Any], refusal: str) -> Any:
         raise
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+# Shrinking would fit thousands of sweeps; one is small enough to read as it was drawn.
+NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
+
+
+@settings(max_examples=25, phases=NO_SHRINKING, suppress_health_check=[HealthCheck.too_slow])
 @given(messy())
 def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[str, list[Any]]) -> None:
     with warnings.catch_warnings():

@@ -15,7 +15,15 @@ shapes = pytest.mark.parametrize("shape", UNIT_SHAPES)
 
 
 def layout(varies_sets: bool = False, top: float = 1.0, floor: float = 0.0) -> Layout:
-    return Layout(np.arange(2.0, 10.0), 5.0, 16.0, 1000.0 if varies_sets else None, top, floor)
+    return Layout(
+        knots_K=np.arange(2.0, 10.0),
+        centre=5.0,
+        problems_reference=16.0,
+        set_reference=1000.0 if varies_sets else None,
+        usual_set=1000.0 if varies_sets else None,
+        top=top,
+        floor=floor,
+    )
 
 
 @shapes

@@ -14,7 +14,15 @@ SIZES = np.array([4, 8, 16, 32, 64])
 
 def surface(spread: float, seed: int = 0, draws: int = 400) -> Surface:
     """Known curves that favour n = 16 at large compute, with independent errors per octave of n."""
-    layout = Layout(np.arange(2.0, 8.0), 4.0, 32.0, None, 1.0, 0.0)
+    layout = Layout(
+        knots_K=np.arange(2.0, 8.0),
+        centre=4.0,
+        problems_reference=32.0,
+        set_reference=None,
+        usual_set=None,
+        top=1.0,
+        floor=0.0,
+    )
     rng = np.random.default_rng(seed)
     theta = np.zeros(layout.size)
     theta[0] = 0.3
@@ -27,7 +35,7 @@ def surface(spread: float, seed: int = 0, draws: int = 400) -> Surface:
 
 def test_without_doubt_the_best_n_is_certain_and_costs_nothing() -> None:
     odds = group_size_odds(surface(0.0), 1e9, SIZES, None, 64)
-    assert odds.best() == 16
+    assert odds.group_size[odds.best()] == 16
     assert odds.probability_best.tolist() == [0, 0, 1, 0, 0]
     assert odds.expected_regret[2] == 0
     assert np.all(odds.expected_regret[[0, 1, 3, 4]] > 0)
@@ -41,9 +49,17 @@ def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     assert np.count_nonzero(odds.probability_best) > 2
     assert np.all(odds.expected_regret > 0)
     # What is lost in expectation is least for what is best in expectation.
-    assert odds.group_size[np.argmin(odds.expected_regret)] == odds.best()
+    assert int(np.argmin(odds.expected_regret)) == odds.best()
     low, high = best_size_interval(surface(0.5), 1e9, (4, 64), None, 0.8)
     assert low < high
+
+
+def test_an_n_that_nobody_ran_is_best_only_by_a_clear_margin() -> None:
+    certain, doubtful = (group_size_odds(surface(spread), 1e9, SIZES, None, 8) for spread in (0.05, 2.0))
+    assert certain.group_size[certain.best()] == 16
+    assert doubtful.group_size[doubtful.best()] <= 8
+    assert certain.on_grid.tolist() == [True, True, False, False, False]
+    assert certain.best(conservative=True) == certain.best()
 
 
 def test_regret_is_the_mean_distance_to_the_best_of_every_draw() -> None:
