@@ -294,9 +294,8 @@ def _run(series: RunSeries, compute: str) -> Run:
 
 def _surface_run(series: RunSeries, compute: str) -> SurfaceRun:
     axis, sets = _axis(series, compute), series.context.get("n_problems")
-    return SurfaceRun(
-        series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T, None if sets is None else int(sets)
-    )
+    size = None if sets is None else int(sets)
+    return SurfaceRun(series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T, size)
 
 
 def _axis(series: RunSeries, compute: str) -> Array:
