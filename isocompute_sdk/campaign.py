@@ -113,7 +113,7 @@ class Campaign:
     metric: str = "avg@4"
     eval_set: str | None = "validation"
     fit_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further arguments of `fit`, such as `points` or `pool`."""
+    """Further arguments of `fit`, such as `method` or `pool`."""
     plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `Planner.allocate`, such as `spend`."""
     watch: Watch | None = None

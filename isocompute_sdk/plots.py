@@ -14,8 +14,10 @@ import numpy as np
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.planner import Plan
 
 if TYPE_CHECKING:
@@ -24,12 +26,15 @@ if TYPE_CHECKING:
 
 FRONTIER, BUDGET, LAW = "#000000", "#D55E00", "#0072B2"
 """Colours of the Okabe-Ito set, told apart with any colour vision."""
+BAND_POINTS = 120
+"""Computes at which a surface is asked for the set of its best n."""
 
 
 def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = None) -> Figure:
     """Measured rewards, the fitted curve of every group size, and their upper envelope.
 
-    Curves are dashed where they were not observed. With several B_p and none named, the smallest is drawn.
+    Curves are dashed where they were not observed. Those of a surface are its mean, with the 80 % interval of the
+    reward averaged over runs behind it. With several B_p and none named, the smallest is drawn.
 
     Args:
         source: fits with reward curves, or a plan made from such fits (which adds the budget).
@@ -49,6 +54,10 @@ def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = Non
     colours = _colours(len(curves))
     for curve, colour in zip(curves, colours, strict=True):
         _draw_curve(axes, curve, grid, colour)
+        if fits.surface is not None:
+            after = grid[grid >= curve.first_compute]
+            _, below, above = fits.predict(after, curve.group_size, curve.problems_per_batch)
+            axes.fill_between(after, below, above, color=colour, alpha=0.13, linewidth=0, zorder=1)
     best = fits.frontier(grid[grid <= max(c.last_compute for c in curves)], chosen)
     axes.plot(best.compute, best.reward, color=FRONTIER, linewidth=2.2, alpha=0.85, label="frontier", zorder=4)
     if plan is not None:
@@ -64,27 +73,28 @@ def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = Non
 def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure:
     """Best group size against compute: frontier points, fitted law with its band, grid limits, budget.
 
+    For a surface the band and the thick line are its own best n, dashed beyond the data; the law is drawn over them
+    where n* follows one. In a picture without a law n* goes up and down with compute.
+
     Args:
         source: fits, or a plan (which adds its budget and choice).
         name: the law; those in steps have M on the axis.
 
     Raises:
-        FitError: the fits hold no such law.
+        FitError: the fits hold no such law, and no surface to take its place.
     """
     fits, plan = _split(source)
-    law = fits.law(name)
+    own = fits.surface is not None and name == "group_size"
+    law = fits.laws.get(name) if own else fits.law(name)
     figure, axes = _canvas()
-    in_steps = law.x == "update_steps"
+    in_steps = law is not None and law.x == "update_steps"
     low, high = _law_range(fits, plan, name)
     grid = np.linspace(low, high, 600) if in_steps else np.geomspace(low, high, 600)
-    band = fits.law_interval(grid, name=name)
-    if band is not None:
-        kind = "80 % of the prior" if fits.method == "prior" else "80 % band (uncalibrated)"
-        axes.fill_between(grid, *band, color=LAW, alpha=0.18, linewidth=0, label=kind)
-    axes.plot(
-        grid, law.predict(grid), color=LAW, linewidth=2.2, label="law" if fits.method != "prior" else "median law"
-    )
-    if not in_steps and fits.curves:
+    shown = [_draw_best(axes, fits, grid)] if own else _draw_band(axes, fits, grid, name)
+    if law is not None:
+        _draw_law(axes, fits, law, grid, beside=own)
+        shown.append(law.predict(grid))
+    if not in_steps and fits.curves and not own:
         _draw_frontier_points(axes, fits)
     smallest, largest = fits.group_size_range
     if name == "group_size" and fits.method != "prior":
@@ -97,6 +107,7 @@ def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure
             ha="right",
             fontsize=8.5,
             color="0.35",
+            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0},
         )
     if plan is not None and not in_steps:
         _mark_budget(axes, fits, plan)
@@ -112,16 +123,16 @@ def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("best problems per batch B_p*" if name.startswith("problems") else "best group size n*")
-    axes.set_ylim(
-        min(smallest, float(np.min(law.predict(grid)))) / 1.5, max(largest, float(np.max(law.predict(grid)))) * 1.5
-    )
-    axes.set_title(f"Allocation law{_whose(fits)}")
+    shown.append(np.array([smallest, largest, *([plan.group_size] if plan is not None and not in_steps else [])]))
+    axes.set_ylim(min(map(np.min, shown)) / 1.5, max(map(np.max, shown)) * 1.5)
+    axes.set_title(("Best group size" if own else "Allocation law") + _whose(fits))
     if in_steps:
         axes.set_xlabel(f"update steps M at B = {fits.rollouts_per_batch:,} rollouts per batch")
         axes.grid(alpha=0.25)
     else:
         _finish(axes, fits, (low, high))
-    axes.legend(fontsize=8.5, loc="upper left" if law.rising else "upper right", framealpha=0.9)
+    rising = law.rising if law is not None else bool(shown[0][-1] >= shown[0][0])
+    axes.legend(fontsize=8.5, loc="upper left" if rising else "upper right", framealpha=0.9)
     return figure
 
 
@@ -191,13 +202,47 @@ def _draw_frontier_points(axes: Axes, fits: Fits) -> None:
     )
 
 
+def _draw_band(axes: Axes, fits: Fits, grid: np.ndarray, name: str) -> list[np.ndarray]:
+    """The law's interval; nothing that the axes must make room for."""
+    band = fits.law_interval(grid, name=name)
+    if band is not None:
+        kind = "80 % of the prior" if fits.method == "prior" else "80 % band (uncalibrated)"
+        axes.fill_between(grid, *band, color=LAW, alpha=0.18, linewidth=0, label=kind)
+    return []
+
+
+def _draw_best(axes: Axes, fits: Fits, grid: np.ndarray) -> np.ndarray:
+    """A surface's own best n with the set that holds it; the best n at each compute of the grid."""
+    # One question per compute: fewer do, and the edges of a set of whole numbers are steps anyway.
+    at = grid[:: max(len(grid) // BAND_POINTS, 1)]
+    band = fits.law_interval(at)
+    assert band is not None, "a surface has draws"
+    axes.fill_between(at, *band, color=LAW, alpha=0.15, linewidth=0, step="mid", label="80 % set of n*")
+    best = fits.best_group_size(at)
+    last = fits.largest_compute or at[-1]
+    axes.plot(at[at <= last], best[at <= last], color=LAW, linewidth=2.2, label="n* of the surface")
+    axes.plot(at[at >= last], best[at >= last], color=LAW, linewidth=1.4, linestyle="--")
+    return best
+
+
+def _draw_law(axes: Axes, fits: Fits, law: AllocationLaw, grid: np.ndarray, *, beside: bool) -> None:
+    """The law: the answer itself, or beside a surface a description of it."""
+    if beside:
+        axes.plot(grid, law.predict(grid), color=FRONTIER, linewidth=1.1, linestyle="-.", label="law through n*")
+    else:
+        label = "median law" if fits.method == "prior" else "law"
+        axes.plot(grid, law.predict(grid), color=LAW, linewidth=2.2, label=label)
+
+
 def _law_range(fits: Fits, plan: Plan | None, name: str) -> tuple[float, float]:
-    law = fits.law(name)
-    if law.x == "update_steps":
-        low, high = law.x_range or (1.0, max(4 * law.midpoint, 400.0))
-        return low, high
-    centre = law.midpoint
-    low, high = law.x_range or (centre - 1.2, centre + 1.2)
+    if fits.surface is not None and name == "group_size":
+        curves = fits.select()
+        low, high = (float(np.log10(end)) for end in span(curves))
+    else:
+        law = fits.law(name)
+        if law.x == "update_steps":
+            return law.x_range or (1.0, max(4 * law.midpoint, 400.0))
+        low, high = law.x_range or (law.midpoint - 1.2, law.midpoint + 1.2)
     if plan is not None:
         planned = float(np.log10(_planned(fits, plan)))
         low, high = min(low, planned - 0.3), max(high, planned + 0.3)

@@ -18,8 +18,10 @@ def allocate(
     source: Annotated[list[Path], typer.Argument(help="Runs (CSV, Parquet, JSONL, W&B CSV), or saved fits (JSON).")],
     metric: opt.Metric = ["avg@4"],  # noqa: B006  # typer copies defaults
     eval_set: opt.EvalSet = None,
-    points: opt.Points = "records",
-    curve: opt.Curve = "auto",
+    method: opt.Method = "surface",
+    points: opt.Points = None,
+    bin_width: opt.BinWidth = None,
+    curve: opt.Curve = None,
     compute: opt.Compute = "rollouts",
     pool: opt.Pool = None,
     set_: opt.Constants = None,
@@ -28,10 +30,15 @@ def allocate(
 ) -> None:
     """Fit where needed, then plan a budget.
 
+    Runs are fitted with --method surface unless asked otherwise; see isocompute fit --help. Saved fits are taken
+    as they are.
+
     Examples:
         isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures
 
         isocompute allocate fits.json --budget 10M --mode conservative
+
+        isocompute allocate runs.csv --method paper --points all --budget 3M
     """
     from isocompute_sdk.fitting.fits import Fits
 
@@ -45,7 +52,9 @@ def allocate(
             pool,
             set_,
             seed=seed,
+            method=method,
             points=points,
+            bin_width=bin_width,
             curve=curve,
             compute=compute,
             max_rollouts_per_batch=planning.max_rollouts_per_batch,

@@ -65,7 +65,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
             study=make_study(budget, measured),
             folder=output,
             executor=LocalExecutor(parallel),
-            fit_options={"points": "all", "pool": ("learning_rate",)},
+            fit_options={"pool": ("learning_rate",)},
             plan_options={"spend": "all"},
             watch=lambda stage, statuses: progress.runs(LABELS[stage], statuses),
         )

@@ -29,8 +29,22 @@ Metric = Annotated[
     ),
 ]
 EvalSet = Annotated[str | None, typer.Option("--eval-set", help="Evaluation set, where there are several.")]
-Points = Annotated[str, typer.Option(help="records (as the paper) or all (less biased).")]
-Curve = Annotated[str, typer.Option(help="auto, saturating_exponential, logistic or hill.")]
+_PAPER = "Only with --method paper"
+Method = Annotated[
+    str,
+    typer.Option(help="surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid)."),
+]
+Points = Annotated[
+    str | None, typer.Option(help="records (as the paper; the default) or all (less biased).", rich_help_panel=_PAPER)
+]
+BinWidth = Annotated[
+    float | None,
+    typer.Option(help="Reward bin of record-breaking points, share of the range; 0.005.", rich_help_panel=_PAPER),
+]
+Curve = Annotated[
+    str | None,
+    typer.Option(help="auto (the default), saturating_exponential, logistic or hill.", rich_help_panel=_PAPER),
+]
 Compute = Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")]
 Pool = Annotated[
     list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
@@ -39,7 +53,7 @@ Constants = Annotated[
     list[str] | None,
     typer.Option("--set", help="Column that the file lacks, e.g. --set problems_per_batch=32; repeatable."),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the bootstrap.")]
+Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
 
 
 def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
@@ -77,7 +91,7 @@ def read_runs(paths: list[Path], metric: str, constants: list[str] | None) -> Ru
 
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
-    """Both pictures of fits or a plan; reward curves only where there are any."""
+    """Both pictures of fits or a plan, each where there is something to draw."""
     from isocompute_sdk import plots
     from isocompute_sdk.fitting.fits import Fits
 
@@ -85,6 +99,6 @@ def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
     written: list[Path] = []
     if fits is not None and fits.curves:
         written.append(plots.save_figure(plots.plot_reward_curves(source), folder / "reward_curves.png"))
-    if fits is not None and "group_size" in fits.laws:
+    if fits is not None and (fits.surface is not None or "group_size" in fits.laws):
         written.append(plots.save_figure(plots.plot_allocation_law(source), folder / "allocation_law.png"))
     return written

@@ -25,7 +25,7 @@ def run_paper(budget: str, output: Path, json: bool) -> None:
         columns, context = measured_easy()
         runs = RunSet.from_columns(columns, metric="avg@4", **context)
         progress.stage("fitting reward curves, frontier and law")
-        fits = api.fit(runs, points="all")
+        fits = api.fit(runs, method="paper", points="all")
         progress.stage("planning")
         plan = Planner(fits).allocate(budget)
         progress.stage("writing script and pictures")

@@ -176,7 +176,7 @@ def _negligible(active: _Active, step: Array, predicted: Array, ftol: float, xto
     done = np.all(np.abs(step) <= xtol * (np.abs(active.parameters) + xtol), axis=1)
     done |= (active.damping > DAMPING_LARGEST) | (active.sse == 0)
     # Under heavy damping every step is small and says nothing.
-    return done | ((predicted <= ftol * active.sse) & (active.damping <= 1.0))
+    return done | ((np.abs(predicted) <= ftol * active.sse) & (active.damping <= 1.0))
 
 
 def _try(residual: BatchFunction, active: _Active, step: Array, predicted: Array) -> None:

@@ -1,4 +1,4 @@
-"""What fits by the paper's method rest on, as coded notes."""
+"""What reward curves and laws rest on, by either method, as coded notes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from isocompute_sdk.fitting.curves import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.fits import Configuration, Fits
 from isocompute_sdk.fitting.frontier import frontier, span
 from isocompute_sdk.fitting.status import FitStatus
+from isocompute_sdk.fitting.surface.curves import SEEN
 from isocompute_sdk.notes import Note
 
 
@@ -57,12 +58,16 @@ def about_curves(fits: Fits) -> list[Note]:
         )
     unseen = [c for c in fits.curves.values() if not c.plateau_identified]
     if unseen:
+        why = (
+            f"data below {PLATEAU_SEEN:g} x their half-way compute, or a parameter on its bound"
+            if fits.surface is None
+            else f"less than {SEEN:.0%} of the rise that is predicted for them was measured"
+        )
         notes.append(
             Note(
                 "plateau-unidentified",
                 "warning",
-                "The plateau of these curves is an extrapolation (data below "
-                f"{PLATEAU_SEEN:g} x their half-way compute, or a parameter on its bound): {_names(unseen)}. "
+                f"The plateau of these curves is an extrapolation ({why}): {_names(unseen)}. "
                 "Longer runs at these n would show it.",
                 {"configurations": [[c.group_size, c.problems_per_batch] for c in unseen]},
             )
@@ -88,7 +93,8 @@ def about_curves(fits: Fits) -> list[Note]:
                 {"configurations": [[c.group_size, c.problems_per_batch] for c in few]},
             )
         )
-    if len(fits.group_sizes) == 2:
+    # A surface says few-group-sizes instead: it has a prior between and beyond the levels.
+    if len(fits.group_sizes) == 2 and fits.surface is None:
         notes.append(
             Note(
                 "two-group-sizes",
@@ -104,7 +110,7 @@ def about_curves(fits: Fits) -> list[Note]:
 def about_laws(fits: Fits) -> list[Note]:
     """Laws on a bound, and a saturation that may be the grid's or the batch limit's."""
     notes = [_law_at_bound(name, fits) for name, law in fits.laws.items() if law.status is FitStatus.AT_BOUND]
-    if "group_size" not in fits.laws:
+    if len(fits.group_sizes) < 2 or ("group_size" not in fits.laws and fits.surface is None):
         return notes
     curves = fits.select()
     top = frontier(curves, span(curves)[1])
@@ -116,7 +122,7 @@ def about_laws(fits: Fits) -> list[Note]:
                 "best-group-size-at-grid-edge",
                 "warning",
                 f"At the largest compute the best n is the largest that was run ({largest}): where n* saturates "
-                "cannot be seen, the fitted plateau is set by the grid.",
+                "cannot be seen, a law's plateau is set by the grid.",
                 {"group_size": best},
             )
         )

@@ -32,7 +32,8 @@ Configuration = tuple[int, int | None]
 """(group size, problems per batch or None where the runs do not say)."""
 
 Method = Literal["surface", "paper", "published", "prior"]
-"""`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of the paper; `prior`: hedged over all of them."""
+"""`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of
+the paper; `prior`: hedged over all of them."""
 
 
 class Prediction(NamedTuple):

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def summarise(fits: Fits) -> str:
-    """Laws, hand-overs, curves and notes, one line each."""
+    """Passport (its backtest first), laws, hand-overs, curves and notes, one line each."""
     origin = fits.source or f"{len(fits.curves)} configurations"
     lines = [f"{fits.metric}, method {fits.method}, {origin}" + (f", {fits.model}" if fits.model else "")]
+    lines += [] if fits.passport is None else [f"  {line}" for line in fits.passport.lines()]
     lines += [f"  {describe_law(name, law)}" for name, law in fits.laws.items()]
     lines += [f"  no law {name}: {reason}" for name, reason in fits.unsupported.items()]
     if fits.curves:

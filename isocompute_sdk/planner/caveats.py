@@ -29,7 +29,7 @@ def extrapolation(ratio: float, method: str) -> list[Note]:
         "extrapolation": f"Simulated sweeps lost {at_3x:.2f} of the reward range on average at 3x by this method.",
         "extrapolation-beyond-3x": f"Simulated sweeps lost {at_3x:.2f} of the reward range on average at 3x and "
         f"{at_10x:.2f} at 10x by this method.",
-        "extrapolation-beyond-10x": f"Simulated sweeps lost {at_10x:.2f} of the reward range on average at 10x already.",
+        "extrapolation-beyond-10x": f"Simulated sweeps lost {at_10x:.2f} of the reward range on average at 10x.",
     }[code]
     severity = "info" if ratio <= 3 else "warning"
     return [

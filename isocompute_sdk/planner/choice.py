@@ -39,7 +39,9 @@ class Preference(Protocol):
         ...
 
     @property
-    def mode(self) -> Mode: ...
+    def mode(self) -> Mode:
+        """Expected or conservative."""
+        ...
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
         """The preferred candidate; the smaller n where two are alike."""

@@ -9,10 +9,11 @@ from typing import Any
 
 from isocompute_sdk import files
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Plan:
     """A sweep that would narrow the answer, for plans without data of their own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
+    passport: Passport | None = None
+    """How far the fits carry, their backtest first; None for a law without runs of one's own."""
     fits: Fits | None = field(default=None, repr=False, compare=False)
     """What the plan was made from, without the table of runs."""
 
@@ -166,6 +169,7 @@ class Plan:
             "hardware": self.hardware.model_dump(mode="json"),
             "throughput": None if self.throughput is None else self.throughput.model_dump(mode="json"),
             "pilot": None if self.pilot is None else self.pilot.model_dump(mode="json", exclude_none=True),
+            "passport": None if self.passport is None else self.passport.to_dict(),
             "fits": fits,
         }
 
@@ -195,6 +199,7 @@ class Plan:
             notes=tuple(Note.from_dict(note) for note in raw["notes"]),
             pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
             other_metrics=raw["other_metrics"],
+            passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
             fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
         )
 

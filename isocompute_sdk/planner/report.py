@@ -42,6 +42,8 @@ def rows(plan: Plan) -> list[tuple[str, str]]:
         found.append(("extrapolation", f"{plan.extrapolation:.2g} x the largest compute seen"))
     found.append(("ends by", ", ".join(plan.binding)))
     found += [(f"best n for {metric}", str(n)) for metric, n in plan.other_metrics.items()]
+    told = () if plan.passport is None else plan.passport.lines()
+    found += [("passport" if i == 0 else "", line) for i, line in enumerate(told)]
     return found
 
 

@@ -118,7 +118,7 @@ def test_the_fixed_batch_laws_are_recovered_from_points_on_them() -> None:
 @pytest.mark.parametrize("points", ["records", "all"])
 def test_the_raw_scatter_is_fitted_and_what_it_cannot_show_is_said(points: str, tmp_path: Path) -> None:
     table, context = measured_easy()
-    fits = iso.fit(RunSet.from_columns(table, metric="avg@4", **context), points=points, draws=30)
+    fits = iso.fit(RunSet.from_columns(table, metric="avg@4", **context), points=points, draws=30, method="paper")
     assert fits.group_sizes == (8, 16, 32, 64, 128, 256, 512)
     codes = {note.code: note for note in fits.notes}
     assert [512, 32] in codes["plateau-unidentified"].data["configurations"]
@@ -138,7 +138,7 @@ def test_the_raw_scatter_is_fitted_and_what_it_cannot_show_is_said(points: str, 
 def test_the_whole_scatter_with_its_doubtful_dots_runs_through() -> None:
     table = digitised("scatter_easy_bp32.csv")
     columns = {name: table[name] for name in ("n", "C", "reward")}
-    fits = iso.fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32), draws=0)
+    fits = iso.fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32), draws=0, method="paper")
     assert len(fits.curves) >= 7
     assert {note.code for note in fits.notes} & {"plateau-unidentified", "curve-at-bound"}
 
@@ -156,7 +156,7 @@ def test_at_3m_on_easy_256_and_512_tie_and_64_does_not(drawn_curves: Callable[[s
 def test_the_main_line_from_the_papers_csv_to_a_script(tmp_path: Path, repository: Path) -> None:
     source = repository / "isocompute_sdk" / "laws" / "data" / "reward_curves_easy_bp32.csv"
     runs = RunSet.read(source, metric="avg@4")
-    plan = iso.Planner(iso.fit(runs)).allocate("3M")
+    plan = iso.Planner(iso.fit(runs, method="paper")).allocate("3M")
     assert (plan.group_size, plan.problems_per_batch) == (512, 32)
     assert 0.97 * 3e6 <= plan.rollouts <= 3e6
     script = plan.launch_script(

@@ -15,6 +15,8 @@ from isocompute_sdk import FitError, Fits, FitsSet, RecordError, RunSet
 Make = Callable[..., RunSet]
 LEVELS = [(8, 32), (64, 32), (512, 32)]
 COMPUTE = np.geomspace(2e4, 4e6, 16)
+PAPER = {"method": "paper"}
+METHODS = pytest.mark.parametrize("method", ["surface", "paper"])
 
 
 def reward(n: int, bp: int, c: float) -> float:
@@ -45,18 +47,31 @@ def wide(runs: RunSet, **columns: Any) -> dict[str, Any]:
     return base | columns
 
 
-def test_the_same_input_gives_the_same_bits(runs: RunSet, reference: Fits) -> None:
-    assert iso.fit(runs, draws=30) == reference
-    assert iso.fit(runs, draws=30, rng=0) != reference  # the seed is among the options...
-    assert iso.fit(runs, draws=30, rng=0).law_draws["group_size"].tobytes() == (
-        reference.law_draws["group_size"].tobytes()  # ...but 0 is the fixed one.
-    )
+def test_the_default_method_is_the_surface(runs: RunSet, reference: Fits) -> None:
+    assert reference.method == "surface"
+    assert reference == iso.fit(runs, draws=30, method="surface")
 
 
-def test_seeds_and_generators_agree_and_other_seeds_differ(runs: RunSet) -> None:
+def drawn(fits: Fits) -> bytes:
+    """The bits of everything random in fits of either method."""
+    if fits.surface is not None:
+        return fits.surface.parameters_DP.tobytes()
+    return b"".join(replicates.tobytes() for replicates in [*fits.curve_draws.values(), *fits.law_draws.values()])
+
+
+@METHODS
+def test_the_same_input_gives_the_same_bits(runs: RunSet, method: Any) -> None:
+    reference = iso.fit(runs, draws=20, method=method)
+    assert iso.fit(runs, draws=20, method=method) == reference
+    seeded = iso.fit(runs, draws=20, rng=0, method=method)
+    assert seeded != reference  # the seed is among the options...
+    assert drawn(seeded) == drawn(reference)  # ...but 0 is the fixed one.
+
+
+@METHODS
+def test_seeds_and_generators_agree_and_other_seeds_differ(runs: RunSet, method: Any) -> None:
     def bits(rng: Any) -> bytes:
-        fits = iso.fit(runs, draws=30, rng=rng)
-        return b"".join(drawn.tobytes() for drawn in fits.curve_draws.values())
+        return drawn(iso.fit(runs, draws=10, rng=rng, method=method))
 
     assert bits(7) == bits(np.random.default_rng(7)) == bits(np.int64(7))
     assert bits(7) != bits(8)
@@ -64,8 +79,8 @@ def test_seeds_and_generators_agree_and_other_seeds_differ(runs: RunSet) -> None
     assert bits(generator) != bits(generator)
 
 
-def test_only_the_intervals_depend_on_the_seed(runs: RunSet) -> None:
-    a, b = (iso.fit(runs, draws=30, rng=seed) for seed in (1, 2))
+def test_only_the_intervals_of_the_papers_method_depend_on_the_seed(runs: RunSet) -> None:
+    a, b = (iso.fit(runs, draws=30, rng=seed, method="paper") for seed in (1, 2))
     assert a.law() == b.law()
     assert a.curves == b.curves
     assert a.handovers() == b.handovers()
@@ -80,16 +95,33 @@ def test_fitting_does_not_touch_the_global_generator(runs: RunSet) -> None:
     assert np.random.get_state()[1].tobytes() == before  # type: ignore[index]  # noqa: NPY002
 
 
-def test_the_order_of_rows_does_not_matter(runs: RunSet, reference: Fits) -> None:
+def test_the_seed_moves_a_surfaces_predictions_by_less_than_its_intervals(runs: RunSet) -> None:
+    a, b = (iso.fit(runs, rng=seed).predict(COMPUTE[4:], 64) for seed in (1, 2))
+    assert np.all(np.abs(a.mean - b.mean) < 0.5 * (a.high - a.low))
+
+
+@METHODS
+def test_the_order_of_rows_does_not_matter(runs: RunSet, method: Any) -> None:
     table = wide(runs)
     order = np.random.default_rng(0).permutation(len(table["n"]))
     shuffled = RunSet.from_columns({name: [column[i] for i in order] for name, column in table.items()})
-    fits = iso.fit(shuffled, draws=30)
+    fits, reference = (iso.fit(one, draws=10, method=method) for one in (shuffled, runs))
     assert fits.curves == reference.curves
     assert fits.law() == reference.law()
+    at = fits.predict(COMPUTE, 64).mean
+    assert at.tobytes() == reference.predict(COMPUTE, 64).mean.tobytes()
 
 
-@pytest.mark.parametrize("options", [{}, {"rng": 5}, {"points": "all", "curve": "logistic", "bin_width": 0.01}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rng": 5, "max_rollouts_per_batch": 65_536},
+        {"method": "paper"},
+        {"method": "paper", "rng": 5},
+        {"method": "paper", "points": "all", "curve": "logistic", "bin_width": 0.01},
+    ],
+)
 def test_refitting_equals_fitting_on_all_runs(make_runs: Make, tmp_path: Path, options: dict[str, Any]) -> None:
     first = make_runs(reward, LEVELS[:2], COMPUTE)
     more = make_runs(reward, LEVELS[2:], COMPUTE)
@@ -105,7 +137,9 @@ def test_refitting_continues_runs_and_can_change_options(make_runs: Make) -> Non
     early, late = make_runs(reward, LEVELS, COMPUTE[:8]), make_runs(reward, LEVELS, COMPUTE[8:])
     fits = iso.fit(early, draws=10).refit(late)
     assert fits == iso.fit(make_runs(reward, LEVELS, COMPUTE), draws=10)
-    assert iso.fit(early, draws=10).refit(late, draws=0).curve_draws == {}
+    assert iso.fit(early, draws=10, method="paper").refit(late, draws=0).curve_draws == {}
+    other = iso.fit(early, draws=10).refit(late, method="paper")
+    assert other == iso.fit(make_runs(reward, LEVELS, COMPUTE), draws=10, method="paper")
 
 
 def test_laws_and_plans_hold_no_runs_to_refit(runs: RunSet, reference: Fits) -> None:
@@ -118,11 +152,11 @@ def test_laws_and_plans_hold_no_runs_to_refit(runs: RunSet, reference: Fits) -> 
 def test_a_list_of_metrics_gives_each_as_if_fitted_alone(runs: RunSet) -> None:
     table = wide(runs)
     both = RunSet.from_columns(table | {"best@4": [min(1.0, v + 0.1) for v in table["avg@4"]]})
-    fits = iso.fit(both, ["best@4", "avg@4"], draws=15, rng=4)
+    fits = iso.fit(both, ["best@4", "avg@4"], draws=10, rng=4)
     assert isinstance(fits, FitsSet)
     assert list(fits) == ["best@4", "avg@4"]
     for metric in fits:
-        assert fits[metric] == iso.fit(both, metric, draws=15, rng=4)
+        assert fits[metric] == iso.fit(both, metric, draws=10, rng=4)
         assert fits[metric].metric == metric
     assert fits == FitsSet(dict(fits))
 
@@ -130,10 +164,10 @@ def test_a_list_of_metrics_gives_each_as_if_fitted_alone(runs: RunSet) -> None:
 def test_bounds_are_checked_for_the_metric_that_is_fitted_and_for_no_other(runs: RunSet) -> None:
     table = wide(runs)
     both = RunSet.from_columns(table | {"entropy": [3.0 + v for v in table["avg@4"]]})
-    assert iso.fit(both, "avg@4", draws=0).metric == "avg@4"
+    assert iso.fit(both, "avg@4", draws=4).metric == "avg@4"
     with pytest.raises(FitError, match=r"entropy = 3\.\d+ lies outside bounds = \(0\.0, 1\.0\) \(16 value\(s\) do\)"):
         iso.fit(both, "entropy")
-    assert iso.fit(both, "entropy", bounds=(0, 5), draws=0).bounds == (0, 5)
+    assert iso.fit(both, "entropy", bounds=(0, 5), draws=4).bounds == (0, 5)
 
 
 def test_the_run_and_the_compute_of_an_outlier_are_named(make_runs: Make) -> None:
@@ -145,15 +179,16 @@ def test_the_run_and_the_compute_of_an_outlier_are_named(make_runs: Make) -> Non
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_rewards_on_the_bounds_are_inside(make_runs: Make, value: float) -> None:
     runs = make_runs(lambda n, bp, c: value if c > 1e6 else 0.5, LEVELS, COMPUTE)
-    fits = iso.fit(runs, points="all", draws=10)
-    for part in fits.predict(np.geomspace(1, 1e12, 60), 64):
-        assert np.all((part >= 0) & (part <= 1))
+    for fits in (iso.fit(runs, draws=10), iso.fit(runs, points="all", draws=10, method="paper")):
+        for part in fits.predict(np.geomspace(1, 1e12, 60), 64):
+            assert np.all((part >= 0) & (part <= 1))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"method": "surface"}, "method = 'surface'; accepted: 'paper'"),
+        ({"method": "spline"}, "method = 'spline'; accepted: 'surface', 'paper'"),
+        ({"draws": 0}, "draws = 0; accepted by method='surface': 1 or more"),
         ({"draws": -1}, "draws = -1; accepted: a whole number, 0 or more"),
         ({"draws": 20.0}, "draws = 20.0; accepted: a whole number"),
         ({"draws": True}, "draws = True; accepted"),
@@ -163,19 +198,28 @@ def test_rewards_on_the_bounds_are_inside(make_runs: Make, value: float) -> None
         ({"bounds": (0, float("inf"))}, "bounds = .*finite and increasing"),
         ({"bounds": (0, 1, 2)}, r"bounds = \(0, 1, 2\); accepted"),
         ({"bounds": None}, "bounds = None; accepted"),
-        ({"points": "best"}, "points = 'best'; accepted: 'records', 'all'"),
-        ({"bin_width": 0}, "bin_width = 0; accepted: a share of the metric's range, 0 < width <= 1"),
-        ({"bin_width": 1.5}, "bin_width = 1.5; accepted"),
-        ({"bin_width": float("nan")}, "bin_width = nan; accepted"),
-        ({"bin_width": "small"}, "bin_width = 'small'; accepted"),
-        ({"curve": "sigmoid"}, "unknown curve 'sigmoid'; accepted: auto, saturating_exponential, logistic, hill"),
-        ({"curve": "hill"}, "curve 'hill' needs the reward at step 0"),
+        ({"points": "all"}, r"unknown option\(s\) points for method 'surface'.*\n.*method='paper'"),
+        ({"curve": "hill", "bin_width": 0.01}, r"unknown option\(s\) bin_width, curve for method 'surface'"),
+        (PAPER | {"points": "best"}, "points = 'best'; accepted: 'records', 'all'"),
+        (PAPER | {"bin_width": 0}, "bin_width = 0; accepted: a share of the metric's range, 0 < width <= 1"),
+        (PAPER | {"bin_width": 1.5}, "bin_width = 1.5; accepted"),
+        (PAPER | {"bin_width": float("nan")}, "bin_width = nan; accepted"),
+        (PAPER | {"bin_width": "small"}, "bin_width = 'small'; accepted"),
+        (
+            PAPER | {"curve": "sigmoid"},
+            "unknown curve 'sigmoid'; accepted: auto, saturating_exponential, logistic, hill",
+        ),
+        (PAPER | {"curve": "hill"}, "curve 'hill' needs the reward at step 0"),
         ({"compute": "flops"}, "compute = 'flops'; accepted: rollouts, tokens"),
         ({"compute": "tokens"}, "run 'n8-bp32-seed0' has no tokens"),
         ({"max_rollouts_per_batch": 0}, "max_rollouts_per_batch = 0; accepted: a whole number, 1 or more"),
         ({"max_rollouts_per_batch": "64k"}, "max_rollouts_per_batch = '64k'; accepted"),
         ({"rollouts_per_batch": 2.5}, "rollouts_per_batch = 2.5; accepted"),
-        ({"smooth": True}, r"unknown option\(s\) smooth; accepted: bin_width, compute, curve, max_rollouts_per_batch"),
+        (
+            {"smooth": True},
+            r"unknown option\(s\) smooth for method 'surface'; accepted: compute, max_rollouts_per_batch",
+        ),
+        (PAPER | {"smooth": True}, r"smooth for method 'paper'; accepted: bin_width, compute, curve, max_rollouts"),
         ({"metric": []}, "metric is an empty list"),
         ({"pool": ("lr",)}, "pool names lr; accepted: model, train_data, algorithm, learning_rate"),
     ],
@@ -197,9 +241,9 @@ def test_one_of_several_evaluation_sets_must_be_named(runs: RunSet, make_runs: M
     both = runs.concat(other)
     with pytest.raises(RecordError, match="several evaluation sets: aime24, validation"):
         iso.fit(both)
-    half = iso.fit(both, eval_set="aime24", draws=0)
+    half = iso.fit(both, eval_set="aime24", draws=4)
     assert half.eval_set == "aime24"
-    assert half.curves == iso.fit(other, draws=0).curves
+    assert half.curves == iso.fit(other, draws=4).curves
     assert half.refit(_level_32(make_runs)).group_sizes == (8, 32, 64, 512)
 
 
@@ -209,8 +253,12 @@ def _level_32(make_runs: Make) -> RunSet:
 
 def test_one_group_size_cannot_show_the_best(make_runs: Make) -> None:
     for levels in ([(8, 32)], [(8, 32), (8, 64)]):
+        fits = iso.fit(make_runs(reward, levels, COMPUTE), draws=10)
+        assert "one-group-size" in {note.code for note in fits.notes}
+        with pytest.raises(FitError, match="one group size was run; the best n cannot be seen in one"):
+            fits.law()
         with pytest.raises(FitError, match=r"1 group size\(s\) with two or more evaluations of 'avg@4'") as caught:
-            iso.fit(make_runs(reward, levels, COMPUTE))
+            iso.fit(make_runs(reward, levels, COMPUTE), method="paper")
         assert caught.value.hint is not None
         assert "at least two group sizes" in caught.value.hint
 
@@ -240,22 +288,22 @@ def test_runs_that_differ_in_context_are_pooled_only_when_told(make_runs: Make, 
         iso.fit(mixed)
     assert caught.value.hint is not None
     assert f"pool=('{field}',)" in caught.value.hint
-    pooled = iso.fit(mixed, pool=(field,), draws=0)
+    pooled = iso.fit(mixed, pool=(field,), draws=4)
     assert pooled.group_sizes == (8, 64, 512)
     (note,) = [n for n in pooled.notes if n.code == "group-size-confounded"]
     assert note.data["field"] == field
-    assert iso.fit(mixed, pool=field, draws=0) == pooled
+    assert iso.fit(mixed, pool=field, draws=4) == pooled
 
 
 def test_runs_of_another_metric_or_evaluation_set_do_not_have_to_agree(runs: RunSet, make_runs: Make) -> None:
     other = make_runs(lambda *_: 0.5, [(16, 32)], COMPUTE, "entropy", model="b")
-    fits = iso.fit(runs.concat(other), draws=0)
+    fits = iso.fit(runs.concat(other), draws=4)
     assert fits.group_sizes == (8, 64, 512)
     assert fits.model is None
 
 
 def test_unknown_context_pools_with_unknown_only(runs: RunSet, make_runs: Make) -> None:
-    assert "group-size-confounded" not in {note.code for note in iso.fit(runs, draws=0).notes}
+    assert "group-size-confounded" not in {note.code for note in iso.fit(runs, draws=4).notes}
     known = make_runs(lambda *a: reward(8, *a[1:]), [(16, 32)], COMPUTE, model="a")
     with pytest.raises(FitError, match=r"these runs differ in model \(model: 'a', None\)"):
         iso.fit(runs.concat(known))
@@ -265,13 +313,13 @@ def test_a_field_that_varies_within_every_group_size_is_not_confounded(make_runs
     both = make_runs(reward, LEVELS, COMPUTE, seed=0, learning_rate=1e-6).concat(
         make_runs(reward, LEVELS, COMPUTE, seed=1, learning_rate=2e-6)
     )
-    fits = iso.fit(both, pool=("learning_rate",), draws=0)
+    fits = iso.fit(both, pool=("learning_rate",), draws=4)
     assert "group-size-confounded" not in {note.code for note in fits.notes}
 
 
 def test_the_context_that_all_runs_share_travels_with_the_fits(make_runs: Make) -> None:
     runs = make_runs(reward, LEVELS, COMPUTE, model="Qwen/Qwen3-4B-Instruct", n_problems=6000)
-    fits = iso.fit(runs, draws=0)
+    fits = iso.fit(runs, draws=4)
     assert (fits.model, fits.n_problems) == ("Qwen/Qwen3-4B-Instruct", 6000)
     plan = iso.Planner(fits).allocate("1M")
     assert plan.model == "Qwen/Qwen3-4B-Instruct"
@@ -284,10 +332,11 @@ def test_numpy_scalars_are_as_good_as_python_numbers(runs: RunSet, tmp_path: Pat
         draws=np.int64(10),
         rng=np.int32(3),
         bounds=np.array([0.0, 1.0]),
-        bin_width=np.float64(0.01),
         max_rollouts_per_batch=np.int64(65_536),
     )
-    assert fits == iso.fit(runs, draws=10, rng=3, bin_width=0.01, max_rollouts_per_batch=65_536)
+    assert fits == iso.fit(runs, draws=10, rng=3, max_rollouts_per_batch=65_536)
+    binned = iso.fit(runs, draws=2, bin_width=np.float64(0.01), method="paper")
+    assert binned == iso.fit(runs, draws=2, bin_width=0.01, method="paper")
     assert Fits.load(fits.save(tmp_path / "fits.json")) == fits
 
 
@@ -299,14 +348,14 @@ def test_an_empty_table_is_refused() -> None:
 def test_fractional_steps_from_digitised_compute_are_fitted(make_runs: Make) -> None:
     runs = make_runs(reward, LEVELS, COMPUTE + 0.123)
     assert any(step % 1 for step in runs.to_polars()["step"])
-    assert iso.fit(runs, draws=0).law() is not None
+    assert iso.fit(runs, draws=4).law() is not None
 
 
 def test_launch_scripts_need_a_model_and_take_the_plans(make_runs: Make, reference: Fits) -> None:
     plan = iso.Planner(reference).allocate("1M")
     with pytest.raises(iso.PlanError, match="the plan names no model"):
         plan.launch_script()
-    named = iso.Planner(iso.fit(make_runs(reward, LEVELS, COMPUTE, model="Qwen/Qwen3-4B"), draws=0)).allocate("1M")
+    named = iso.Planner(iso.fit(make_runs(reward, LEVELS, COMPUTE, model="Qwen/Qwen3-4B"), draws=4)).allocate("1M")
     assert "Qwen/Qwen3-4B" in named.launch_script(reward="reward.py")
     assert "other/model" in named.launch_script(model="other/model")
 

@@ -65,7 +65,7 @@ def make_study(**changes: Any) -> Study:
 
 
 def make(folder: Path, **changes: Any) -> Campaign:
-    fit = {"points": "all", "pool": ("learning_rate",), "draws": 20}
+    fit = {"pool": ("learning_rate",), "draws": 20}
     values: dict[str, Any] = {"study": make_study(), "folder": folder, "executor": FAST, "fit_options": fit}
     return Campaign(**{**values, **changes})
 

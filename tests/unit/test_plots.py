@@ -20,7 +20,7 @@ EASY = "qwen2.5-7b-instruct/guru-math-easy"
 
 @pytest.fixture(scope="module")
 def fits(make_runs: Make) -> Fits:
-    return iso.fit(make_runs(), draws=20)
+    return iso.fit(make_runs(), draws=20, method="paper")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_laws_in_steps_have_steps_on_the_axis(name: str) -> None:
 
 
 def test_one_b_p_is_drawn_at_a_time(make_runs: Make) -> None:
-    fits = iso.fit(make_runs(levels=[(n, bp) for n in (8, 64) for bp in (32, 128)]), draws=0)
+    fits = iso.fit(make_runs(levels=[(n, bp) for n in (8, 64) for bp in (32, 128)]), draws=0, method="paper")
     assert "B_p = 32" in plot_reward_curves(fits).axes[0].get_title()
     assert "B_p = 128" in plot_reward_curves(fits, 128).axes[0].get_title()
     with pytest.raises(FitError, match="no curve at problems_per_batch = 64"):
@@ -154,8 +154,8 @@ def test_pictures_leave_pyplot_alone(fits: Fits) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 0.5])
 def test_flat_and_two_point_curves_can_be_drawn_and_saved(make_runs: Make, tmp_path: Path, value: float) -> None:
-    flat = iso.fit(make_runs(lambda *_: value, [(8, 32), (64, 32)]), points="all", draws=5)
-    two = iso.fit(make_runs(compute=[0.0, 1e5, 1e6]), draws=5)
+    flat = iso.fit(make_runs(lambda *_: value, [(8, 32), (64, 32)]), points="all", draws=5, method="paper")
+    two = iso.fit(make_runs(compute=[0.0, 1e5, 1e6]), draws=5, method="paper")
     for source in (flat, two):
         save_figure(plot_reward_curves(source), tmp_path / "curves.png")
         save_figure(plot_allocation_law(source), tmp_path / "law.png")
@@ -166,6 +166,53 @@ def test_small_and_large_compute_can_be_drawn(make_runs: Make, tmp_path: Path, s
     def reward(n: int, bp: int, c: float) -> float:
         return 0.3 + 0.1 * np.log10(c / start) * n / 64
 
-    fits = iso.fit(make_runs(reward, [(8, 32), (64, 32)], np.geomspace(start, 100 * start, 20)), draws=5)
+    fits = iso.fit(
+        make_runs(reward, [(8, 32), (64, 32)], np.geomspace(start, 100 * start, 20)), draws=5, method="paper"
+    )
     save_figure(plot_reward_curves(fits), tmp_path / "curves.png")
     save_figure(plot_allocation_law(fits), tmp_path / "law.png")
+
+
+@pytest.fixture(scope="module")
+def surface(make_runs: Make) -> Fits:
+    return iso.fit(make_runs(), draws=20)
+
+
+def test_a_surfaces_curves_have_a_band_each(surface: Fits) -> None:
+    figure = plot_reward_curves(iso.Planner(surface).allocate("6M", spend="all"))
+    assert labels(figure) == ["n = 8", "n = 32", "n = 128", "n = 512", "frontier", "budget planned"]
+    (axes,) = figure.axes
+    bands = [band.get_paths()[0].vertices for band in axes.collections]
+    assert len(bands) == 4
+    for (n, bp), vertices in zip(surface.curves, bands, strict=True):
+        last = np.max(vertices[:, 0])
+        _, low, high = surface.predict(last, n, bp)
+        edge = vertices[np.isclose(vertices[:, 0], last), 1]
+        assert (edge.min(), edge.max()) == pytest.approx((float(low), float(high)))
+
+
+def test_a_surfaces_best_n_is_drawn_with_its_set_and_its_law(surface: Fits) -> None:
+    figure = plot_allocation_law(iso.Planner(surface).allocate("6M", spend="all"))
+    shown = labels(figure)
+    assert {"80 % set of n*", "n* of the surface", "law through n*", "budget planned"} <= set(shown)
+    (axes,) = figure.axes
+    own = next(line for line in axes.lines if line.get_label() == "n* of the surface")
+    x = np.asarray(own.get_xdata())
+    np.testing.assert_allclose(np.asarray(own.get_ydata()), surface.best_group_size(x))
+    assert x[-1] <= surface.largest_compute * (1 + 1e-9)  # type: ignore[operator]
+
+
+def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from isocompute_sdk.cli.options import save_pictures
+
+    turning = replace(surface, laws={}, unsupported={"group_size": "the best n goes up and down with compute"})
+    for source in (turning, iso.Planner(turning).allocate("3M")):
+        shown = labels(plot_allocation_law(source))
+        assert "n* of the surface" in shown
+        assert "law through n*" not in shown
+        written = save_pictures(source, tmp_path)
+        assert [path.name for path in written] == ["reward_curves.png", "allocation_law.png"]
+    with pytest.raises(FitError, match="there is no law 'group_size_vs_steps'"):
+        plot_allocation_law(turning, "group_size_vs_steps")

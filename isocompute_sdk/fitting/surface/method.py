@@ -10,18 +10,17 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
-from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
+from isocompute_sdk.fitting.allocation import LawVariable
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import log_grid, span
-from isocompute_sdk.fitting.paper import monotone, with_step_laws
+from isocompute_sdk.fitting.paper import with_step_laws
 from isocompute_sdk.fitting.surface import findings as surface_findings
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.law import with_law
 from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.surface import fit_surface
 from isocompute_sdk.notes import unique
 
-LAW_POINTS_PER_DECADE = 24
 FEWEST_EVALUATIONS = 4
 """Evaluations after step 0, over all runs, below which nothing can be said."""
 DEFAULT_DRAWS = 200
@@ -91,7 +90,7 @@ def fit_joint(
         surface=surface,
         passport=passport(surface, prepared, bounds, rng),
     )
-    found = _with_law(found)
+    found = with_law(found)
     if len(found.group_sizes) > 1:
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
@@ -102,18 +101,3 @@ def fit_joint(
         *findings.about_laws(found),
     ]
     return replace(found, notes=unique(notes))
-
-
-def _with_law(fits: Fits) -> Fits:
-    """The display law, fitted to the surface's own n*(C) over the compute that was seen."""
-    if len(fits.group_sizes) < 2:
-        return replace(fits, unsupported={"group_size": "one group size was run; the best n cannot be seen in one"})
-    low, high = span(fits.select())
-    if high <= low:
-        return replace(fits, unsupported={"group_size": "all evaluations are at one compute"})
-    grid = log_grid(low, high, LAW_POINTS_PER_DECADE)
-    octaves = np.log2(fits.best_group_size(grid))
-    if not monotone(grid, octaves):
-        reason = "the best n goes up and down with compute: no sigmoid describes it"
-        return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, surface_findings.not_monotone()))
-    return replace(fits, laws={"group_size": AllocationLaw.fit(grid, 2.0**octaves, fits.compute)})

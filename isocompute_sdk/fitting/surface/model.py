@@ -24,6 +24,8 @@ CURVE_PARAMETERS = 4
 """R0, a, m and ln h: what one configuration's curve depends on."""
 FULL_SET = 5000.0
 """Problems in the smaller of the paper's full training sets, to which the prior's growth with n belongs."""
+LARGEST_SLOPE = 4.0
+"""Largest |ln h|: at e^4 a curve is a step on any grid of evaluations."""
 OCTAVES_ABOVE = 1
 """Knots above the largest n that was run: a plan may go that far and no further."""
 
@@ -160,22 +162,28 @@ class Layout:
 def curve(shape: str, curves_4: Array, log_compute: Array, top: float) -> Array:
     """Reward of curves (R0, a, m, ln h), whose last axis is 4 and whose other axes broadcast with `log_compute`."""
     base, share, midpoint, slope = (curves_4[..., i] for i in range(CURVE_PARAMETERS))
-    unit, _ = UNIT_SHAPES[shape](np.exp(slope) * (log_compute - midpoint))
+    unit, _ = UNIT_SHAPES[shape](_steepness(slope) * (log_compute - midpoint))
     return base + (top - base) * logistic(share) * unit
 
 
 def curve_and_slopes(shape: str, curves_4: Array, log_compute: Array, top: float) -> tuple[Array, Array]:
     """Reward, and its derivatives by (R0, a, m, ln h) stacked on a new axis before the last."""
     base, share, midpoint, slope = (curves_4[..., i] for i in range(CURVE_PARAMETERS))
-    steepness = np.exp(slope)
+    steepness = _steepness(slope)
     z = steepness * (log_compute - midpoint)
     unit, unit_slope = UNIT_SHAPES[shape](z)
     won = logistic(share)
     room = (top - base) * won
+    by_slope = room * unit_slope * z * (np.abs(slope) < LARGEST_SLOPE)
     slopes = np.stack(
-        [1.0 - won * unit, room * (1.0 - won) * unit, -room * unit_slope * steepness, room * unit_slope * z], axis=-2
+        [1.0 - won * unit, room * (1.0 - won) * unit, -room * unit_slope * steepness, by_slope], axis=-2
     )
     return base + room * unit, slopes
+
+
+def _steepness(slope: Array) -> Array:
+    """e^slope within limits: of constant rewards it is determined by nothing, and may run off to a step."""
+    return np.exp(np.clip(slope, -LARGEST_SLOPE, LARGEST_SLOPE))
 
 
 def logistic(value: Array) -> Array:

@@ -131,6 +131,9 @@ def backtest(
     kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
     shown = [run for run in kept if len(run.log_compute_J)]
     hidden = [(run, run.log_compute_J > cut) for run in runs if np.any(run.log_compute_J > cut)]
+    # A tail that was dropped with a collapse cannot be predicted: nothing may be left to hide.
+    if not hidden:
+        return None
     if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
         return None
     surface = fit_surface(shown, bounds, BACKTEST_DRAWS, rng)

@@ -12,6 +12,7 @@ import pytest
 
 from isocompute_sdk.laws import digitised
 
+PAPER = ("--method", "paper", "--points", "all")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -69,23 +70,21 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocomp
     again = json.loads(succeeded(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")))
     assert again["group_size"] == 512
     # The runs in long form go the whole way again.
-    refit = json.loads(succeeded(isocompute("allocate", "out/runs.csv", "--points", "all", "--budget", "3M", "--json")))
+    refit = json.loads(succeeded(isocompute("allocate", "out/runs.csv", *PAPER, "--budget", "3M", "--json")))
     assert refit["rollouts"] == again["rollouts"]
 
 
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
     document = json.loads(succeeded(isocompute("quickstart", "--paper", "--json")))
     assert document["group_size"] == 512
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
 
 
 def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tmp_path: Path) -> None:
-    text = succeeded(
-        isocompute(
-            "allocate", curves_csv, "--points", "all", "--budget", "3M", "--output", "plan.json", "--plot", "pics"
-        )
-    )
+    text = succeeded(isocompute("allocate", curves_csv, "--budget", "3M", "--output", "plan.json", "--plot", "pics"))
     assert "512" in text
+    assert "passport" in text
+    assert "backtest: everything beyond C = " in text
     assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]
     script = succeeded(isocompute("launch", "plan.json", "--model", "org/model", "--dry-run"))
     assert script.startswith("#!/usr/bin/env bash")
@@ -97,16 +96,50 @@ def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tm
 
 
 def test_fit_saves_fits_and_reports_the_published_handovers(isocompute: Command, curves_csv: Path) -> None:
-    text = succeeded(isocompute("fit", curves_csv, "--points", "all", "--output", "fits.json"))
+    text = succeeded(isocompute("fit", curves_csv, *PAPER, "--output", "fits.json"))
     assert "8 -> 32 at 2.593e+05, 32 -> 128 at 8.521e+05" in text
-    document = json.loads(succeeded(isocompute("fit", curves_csv, "--points", "all", "--json")))
+    document = json.loads(succeeded(isocompute("fit", curves_csv, *PAPER, "--json")))
     assert document["fits"]["avg@4"]["method"] == "paper"
+    assert document["fits"]["avg@4"]["passport"] is None
+
+
+def test_the_default_fit_is_the_surface_and_carries_its_passport(
+    isocompute: Command, curves_csv: Path, tmp_path: Path
+) -> None:
+    text = succeeded(isocompute("fit", curves_csv, "--draws", 40, "--output", "fits.json", "--plot", "pics"))
+    lines = text.splitlines()
+    assert lines[0].startswith("avg@4, method surface")
+    assert lines[1].startswith("backtest: everything beyond C = ")
+    assert sorted(p.name for p in (tmp_path / "pics").iterdir()) == ["allocation_law.png", "reward_curves.png"]
+    document = json.loads(succeeded(isocompute("fit", curves_csv, "--draws", 40, "--json")))["fits"]["avg@4"]
+    assert document["method"] == "surface"
+    assert 0 <= document["passport"]["backtest"]["coverage"] <= 1
+    assert document["passport"] == json.loads((tmp_path / "fits.json").read_text())["passport"]
+    plan = json.loads(succeeded(isocompute("plan", "--fits", "fits.json", "--budget", "3M", "--json")))
+    assert plan["passport"] == document["passport"]
+
+
+@pytest.mark.parametrize("option", [("--points", "all"), ("--bin-width", "0.01"), ("--curve", "hill")])
+@pytest.mark.parametrize("command", ["fit", "allocate"])
+def test_options_of_the_papers_method_are_refused_for_a_surface(
+    isocompute: Command, curves_csv: Path, command: str, option: tuple[str, str]
+) -> None:
+    budget = ["--budget", "3M"] if command == "allocate" else []
+    text = refused(isocompute(command, curves_csv, *option, *budget))
+    assert f"{option[0]} with --method surface" in text
+    assert f"Leave {option[0]} out, or add --method paper." in text
+
+
+def test_help_of_fit_teaches_both_methods(isocompute: Command) -> None:
+    text = succeeded(isocompute("fit", "--help"))
+    for words in ("--method surface", "passport", "--method paper", "Only with --method paper"):
+        assert words in text, words
 
 
 def test_a_plan_without_any_data(isocompute: Command) -> None:
     name = "qwen2.5-7b-instruct/guru-math-easy"
     plan = json.loads(succeeded(isocompute("plan", "--published", name, "--budget", "3M", "--json")))
-    assert (plan["group_size"], plan["schema_version"]) == (512, 1)
+    assert (plan["group_size"], plan["schema_version"]) == (512, 2)
     assert "constants-of-another-model" in {note["code"] for note in plan["notes"]}
 
 
@@ -146,6 +179,7 @@ def test_budgets_in_other_units(isocompute: Command) -> None:
         (["schema", "planet"], "planet"),
         (["published", "no/such"], "no/such"),
         (["fit", "missing.csv", "--set", "nonsense"], "name=value"),
+        (["fit", "missing.csv", "--method", "spline"], "--method 'spline'; accepted: surface, paper"),
     ],
 )
 def test_bad_input_is_one_clear_error_and_a_failing_exit_code(

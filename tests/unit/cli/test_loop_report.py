@@ -27,7 +27,7 @@ def loop(make_runs: MakeRuns, gap: float, noise: float = 0.003, surprise: float 
         wobble = noise * np.random.default_rng([n, round(compute)]).normal()
         return 0.4 + (0.4 - gap * np.log2(n / 4) / 4) * compute / (compute + 2e4) + wobble
 
-    fits = api.fit(make_runs(reward, [(4, 16), (64, 16)], PILOT), points="all", draws=20)
+    fits = api.fit(make_runs(reward, [(4, 16), (64, 16)], PILOT), points="all", draws=20, method="paper")
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
     plan = replace(Planner(fits, recipe=recipe).allocate(400_000, spend="all"), group_size=4, update_steps=6250)
     new = make_runs(lambda n, bp, c: reward(n, bp, c) + surprise, [(4, 16)], LONG, run_id="plan")
@@ -63,7 +63,7 @@ def test_another_batch_size_that_does_as_well_is_a_near_tie(make_runs: MakeRuns)
         return 0.4 + (0.4 - worse - 0.1 * np.log2(n / 4) / 4) * compute / (compute + 2e4)
 
     pairs = [(n, bp) for n in (4, 64) for bp in (16, 32, 64)]
-    fits = api.fit(make_runs(reward, pairs, PILOT), points="all", draws=20)
+    fits = api.fit(make_runs(reward, pairs, PILOT), points="all", draws=20, method="paper")
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
     plan = replace(
         Planner(fits, recipe=recipe).allocate(400_000, spend="all"),
@@ -94,7 +94,7 @@ def test_a_larger_n_that_overtakes_is_reported_with_its_budget(make_runs: MakeRu
     def reward(n: int, bp: int, compute: float) -> float:
         return 0.4 + (0.1 + 0.05 * np.log2(n)) * compute / (compute + 2e3 * n)
 
-    fits = api.fit(make_runs(reward, [(4, 16), (64, 16)], PILOT), points="all", draws=20)
+    fits = api.fit(make_runs(reward, [(4, 16), (64, 16)], PILOT), points="all", draws=20, method="paper")
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
     plan = Planner(fits, recipe=recipe).allocate(400_000, spend="all")
     new = make_runs(reward, [(plan.group_size, 16)], LONG, run_id="plan")

@@ -86,10 +86,8 @@ def test_run_carries_a_study_out_and_status_tells(start: Start, tmp_path: Path) 
     assert document["schema_version"] == 1
     assert [(run["step"], run["update_steps"], run["state"]) for run in document["runs"]] == [(100, 100, "finished")]
     # What it leaves is what the other commands take; the learning rate follows n by the recipe's rule.
-    fitted, _ = finish(
-        start("fit", "runs/small", "--eval-set", "validation", "--points", "all", "--pool", "learning_rate")
-    )
-    assert "two-group-sizes" in fitted
+    fitted, _ = finish(start("fit", "runs/small", "--eval-set", "validation", "--pool", "learning_rate"))
+    assert "few-group-sizes" in fitted
 
 
 def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, tmp_path: Path) -> None:

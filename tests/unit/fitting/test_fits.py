@@ -28,14 +28,14 @@ def fits(make_runs: Make) -> Fits:
     def reward(n: int, bp: int, c: float) -> float:
         return plateau[n] - (plateau[n] - 0.4) * np.exp(-c / tau[n]) + rng.normal(0, 0.004)
 
-    return fit(make_runs(reward), points="all", draws=60)
+    return fit(make_runs(reward), points="all", draws=60, method="paper")
 
 
 @pytest.fixture(scope="module")
 def many(make_runs: Make) -> Fits:
     """A sweep over B_p and n in which large n was run at small B_p only."""
     levels = [(n, bp) for bp in (32, 128, 1024) for n in (8, 32, 128, 512) if n * bp <= 32_768]
-    return fit(make_runs(levels=levels), points="all", draws=20)
+    return fit(make_runs(levels=levels), points="all", draws=20, method="paper")
 
 
 @given(
@@ -178,13 +178,13 @@ def test_fits_differ_where_anything_differs(fits: Fits, many: Fits) -> None:
 
 def test_every_saved_file_carries_its_kind_and_version(fits: Fits, tmp_path: Path) -> None:
     raw = json.loads(fits.save(tmp_path / "fits.json").read_text())
-    assert (raw["kind"], raw["schema_version"]) == ("fits", 1)
+    assert (raw["kind"], raw["schema_version"]) == ("fits", 2)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 0}, "has schema_version 0; this release reads 1"),
+        ({"schema_version": 0}, "has schema_version 0; this release reads 2"),
         ({"schema_version": None}, "has schema_version None"),
         ({"kind": "plan"}, "holds 'plan', not a saved fits"),
     ],

@@ -28,7 +28,7 @@ THREE = saturating({8: 0.58, 64: 0.63, 512: 0.72}, {8: 2e5, 64: 5e5, 512: 2.2e6}
 def test_curves_of_known_truth_are_recovered_by_both_kinds_of_points(make_runs: Make) -> None:
     runs = make_runs(THREE, [(8, 32), (64, 32), (512, 32)])
     for points in ("records", "all"):
-        fits = fit(runs, points=points, draws=0)
+        fits = fit(runs, points=points, draws=0, method="paper")
         for n, plateau, tau in ((8, 0.58, 2e5), (64, 0.63, 5e5), (512, 0.72, 2.2e6)):
             curve = fits.curves[n, 32]
             assert curve.plateau == pytest.approx(plateau, abs=1e-6)
@@ -37,8 +37,8 @@ def test_curves_of_known_truth_are_recovered_by_both_kinds_of_points(make_runs: 
 
 def test_records_keep_fewer_points_and_all_keeps_every_one(make_runs: Make) -> None:
     runs = make_runs(THREE, [(8, 32), (64, 32)])
-    every = fit(runs, points="all", draws=0).curves[8, 32]
-    records = fit(runs, bin_width=0.02, draws=0).curves[8, 32]
+    every = fit(runs, points="all", draws=0, method="paper").curves[8, 32]
+    records = fit(runs, bin_width=0.02, draws=0, method="paper").curves[8, 32]
     assert every.compute_T.tolist() == COMPUTE.tolist()
     assert set(records.compute_T) < set(every.compute_T)
     assert records.compute_T[0] == COMPUTE[0]
@@ -47,8 +47,10 @@ def test_records_keep_fewer_points_and_all_keeps_every_one(make_runs: Make) -> N
 
 def test_the_bin_width_is_a_share_of_the_metrics_range(make_runs: Make) -> None:
     levels = [(8, 32), (64, 32)]
-    unit = fit(make_runs(THREE, levels), bin_width=0.02, draws=0)
-    percent = fit(make_runs(lambda *a: 100 * THREE(*a), levels), bin_width=0.02, draws=0, bounds=(0, 100))
+    unit = fit(make_runs(THREE, levels), bin_width=0.02, draws=0, method="paper")
+    percent = fit(
+        make_runs(lambda *a: 100 * THREE(*a), levels), bin_width=0.02, draws=0, bounds=(0, 100), method="paper"
+    )
     assert percent.curves[8, 32].compute_T.tolist() == unit.curves[8, 32].compute_T.tolist()
 
 
@@ -59,8 +61,8 @@ def test_every_run_is_reduced_on_its_own_before_its_seeds_are_pooled(make_runs: 
         return THREE(n, bp, c) + rng.normal(0, 0.02)
 
     seeds = [make_runs(noisy, [(8, 32), (64, 32)], seed=s) for s in (0, 1)]
-    alone = [fit(runs, draws=0).curves[8, 32] for runs in seeds]
-    pooled = fit(seeds[0].concat(seeds[1]), draws=0).curves[8, 32]
+    alone = [fit(runs, draws=0, method="paper").curves[8, 32] for runs in seeds]
+    pooled = fit(seeds[0].concat(seeds[1]), draws=0, method="paper").curves[8, 32]
     assert sorted(pooled.reward_T) == sorted([*alone[0].reward_T, *alone[1].reward_T])
     assert np.all(np.diff(pooled.compute_T) >= 0)
 
@@ -69,7 +71,7 @@ def test_a_run_that_sets_no_more_records_is_still_observed(make_runs: Make) -> N
     # The first evaluation after step 0 is no record, and neither is anything after the plateau is reached.
     compute = [0.0, 1e3, *COMPUTE]
     runs = make_runs(lambda n, bp, c: THREE(n, bp, c) if c > 1e3 else 0.38, [(8, 32), (512, 32)], compute)
-    fits = fit(runs, draws=0)
+    fits = fit(runs, draws=0, method="paper")
     curve = fits.curves[8, 32]
     assert curve.compute_T[-1] < 2e6
     assert (curve.first_compute, curve.last_compute) == (1e3, COMPUTE[-1])
@@ -81,15 +83,15 @@ def test_step_zero_is_data_and_the_base_reward_is_averaged_over_runs(make_runs: 
     compute = [0.0, *COMPUTE]
     first = make_runs(THREE, [(8, 32), (64, 32)], compute, seed=0)
     second = make_runs(lambda *a: THREE(*a) + 0.02, [(8, 32), (64, 32)], compute, seed=1)
-    curve = fit(first.concat(second), points="all", draws=0).curves[8, 32]
+    curve = fit(first.concat(second), points="all", draws=0, method="paper").curves[8, 32]
     assert curve.base_reward == pytest.approx(0.39)
     assert curve.compute_T[:2].tolist() == [0.0, 0.0]
     assert curve.first_compute == pytest.approx(COMPUTE[0])
-    assert fit(first, curve="hill", points="all", draws=0).curves[8, 32].shape == "hill"
+    assert fit(first, curve="hill", points="all", draws=0, method="paper").curves[8, 32].shape == "hill"
 
 
 def test_the_law_follows_the_frontier(make_runs: Make) -> None:
-    fits = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)]), draws=0)
+    fits = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)]), draws=0, method="paper")
     law = fits.law()
     assert law.rising
     at = np.geomspace(5e4, 4e6, 50)
@@ -100,7 +102,7 @@ def test_the_law_follows_the_frontier(make_runs: Make) -> None:
 
 
 def test_two_levels_give_a_step_with_k_at_its_bound(make_runs: Make) -> None:
-    fits = fit(make_runs(THREE, [(8, 32), (512, 32)]), draws=0)
+    fits = fit(make_runs(THREE, [(8, 32), (512, 32)]), draws=0, method="paper")
     law = fits.law()
     assert law.status is FitStatus.AT_BOUND
     assert law.at_bound == ("k",)
@@ -113,7 +115,7 @@ def test_two_levels_give_a_step_with_k_at_its_bound(make_runs: Make) -> None:
 
 def test_falling_best_n_gives_a_falling_law(make_runs: Make) -> None:
     reward = saturating({8: 0.70, 64: 0.63, 512: 0.58}, {8: 2.2e6, 64: 6e5, 512: 1.5e5})
-    fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e8, 40)), draws=0)
+    fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e8, 40)), draws=0, method="paper")
     assert not fits.law().rising
     assert fits.law().saturation < 16
 
@@ -134,7 +136,9 @@ FIXED = [(8, 1024), (64, 128), (512, 16)]
 
 
 def test_fixed_batch_laws_in_steps_rise_for_n_and_fall_for_problems(make_runs: Make) -> None:
-    fits = fit(make_runs(fixed_batch({8: 0, 64: 1, 512: 2}), FIXED, np.geomspace(4e4, 2e7, 60)), points="all")
+    fits = fit(
+        make_runs(fixed_batch({8: 0, 64: 1, 512: 2}), FIXED, np.geomspace(4e4, 2e7, 60)), points="all", method="paper"
+    )
     by_n, by_problems = fits.law("group_size_vs_steps"), fits.law("problems_per_batch_vs_steps")
     assert fits.rollouts_per_batch == 8192
     assert by_n.x == by_problems.x == "update_steps"
@@ -158,7 +162,7 @@ def test_a_best_n_that_goes_up_and_down_with_steps_is_not_forced_into_a_law(make
         FIXED,
         np.geomspace(4e4, 2e7, 60),
     )
-    fits = fit(runs, points="all")
+    fits = fit(runs, points="all", method="paper")
     sizes = [h.to_group_size for h in fits.handovers()]
     assert sizes == [512, 64]
     with pytest.raises(FitError, match=r"'group_size_vs_steps' here: at B = 8192 the best n goes up and down with M"):
@@ -170,30 +174,32 @@ def test_a_best_n_that_goes_up_and_down_with_steps_is_not_forced_into_a_law(make
 
 
 def test_monotone_data_carry_no_note_about_monotony(make_runs: Make) -> None:
-    fits = fit(make_runs(fixed_batch({8: 0, 64: 1, 512: 2}), FIXED, np.geomspace(4e4, 2e7, 60)), draws=0)
+    fits = fit(
+        make_runs(fixed_batch({8: 0, 64: 1, 512: 2}), FIXED, np.geomspace(4e4, 2e7, 60)), draws=0, method="paper"
+    )
     assert "not-monotone" not in codes(fits)
 
 
 def test_laws_in_steps_need_configurations_of_one_batch(make_runs: Make) -> None:
-    fits = fit(make_runs(THREE, [(8, 32), (64, 32)]), draws=0)
+    fits = fit(make_runs(THREE, [(8, 32), (64, 32)]), draws=0, method="paper")
     with pytest.raises(FitError, match="no two configurations share one rollouts_per_batch"):
         fits.law("group_size_vs_steps")
     with pytest.raises(FitError, match=r"rollouts_per_batch = 512: fewer than two configurations have it; .*none"):
-        fit(make_runs(THREE, [(8, 32), (64, 32)]), rollouts_per_batch=512, draws=0)
+        fit(make_runs(THREE, [(8, 32), (64, 32)]), rollouts_per_batch=512, draws=0, method="paper")
 
 
 def test_the_batch_of_the_step_laws_can_be_chosen(make_runs: Make) -> None:
     levels = [(8, 64), (64, 8), (8, 512), (64, 64), (512, 8)]
     runs = make_runs(THREE, levels)
-    assert fit(runs, draws=0).rollouts_per_batch == 4096
-    assert fit(runs, draws=0, rollouts_per_batch=512).rollouts_per_batch == 512
+    assert fit(runs, draws=0, method="paper").rollouts_per_batch == 4096
+    assert fit(runs, draws=0, rollouts_per_batch=512, method="paper").rollouts_per_batch == 512
     with pytest.raises(FitError, match=r"rollouts_per_batch = 1024: fewer than two .* \[512, 4096\]"):
-        fit(runs, draws=0, rollouts_per_batch=1024)
+        fit(runs, draws=0, rollouts_per_batch=1024, method="paper")
 
 
 def test_one_common_budget_gives_curves_but_no_law(make_runs: Make) -> None:
     for levels in ([(8, 32), (16, 32)], [(8, 64), (16, 32)]):
-        fits = fit(make_runs(lambda n, bp, c: 0.3 + 0.1 * (c > 0), levels, [0.0, 2e5]))
+        fits = fit(make_runs(lambda n, bp, c: 0.3 + 0.1 * (c > 0), levels, [0.0, 2e5]), method="paper")
         with pytest.raises(FitError, match="no budget at which the best curve was observed"):
             fits.law()
         with pytest.raises(FitError):
@@ -204,7 +210,7 @@ def test_a_token_axis_is_fitted_in_tokens(make_runs: Make) -> None:
     base = make_runs(THREE, [(8, 32), (64, 32), (512, 32)]).to_polars()
     columns = {name: base[name].to_list() for name in ("group_size", "problems_per_batch", "rollouts", "value")}
     runs = RunSet.from_columns(columns | {"tokens": [1500 * c for c in columns["rollouts"]]}, metric="avg@4")
-    in_rollouts, in_tokens = fit(runs, draws=0), fit(runs, draws=0, compute="tokens")
+    in_rollouts, in_tokens = fit(runs, draws=0, method="paper"), fit(runs, draws=0, compute="tokens", method="paper")
     assert in_tokens.law().x == in_tokens.compute == "log10_tokens"
     assert in_tokens.law().midpoint == pytest.approx(in_rollouts.law().midpoint + np.log10(1500), abs=1e-4)
     assert in_tokens.law().k == pytest.approx(in_rollouts.law().k, rel=1e-3)
@@ -216,8 +222,8 @@ def test_a_token_axis_is_fitted_in_tokens(make_runs: Make) -> None:
 @pytest.mark.parametrize("factor", [5e-5, 1.0, 2.5e5])
 def test_compute_of_any_size_gives_the_same_plan_of_work(make_runs: Make, factor: float) -> None:
     levels = [(8, 32), (64, 32), (512, 32)]
-    fits = fit(make_runs(lambda n, bp, c: THREE(n, bp, c / factor), levels, COMPUTE * factor), draws=20)
-    reference = fit(make_runs(THREE, levels), draws=20)
+    fits = fit(make_runs(lambda n, bp, c: THREE(n, bp, c / factor), levels, COMPUTE * factor), draws=20, method="paper")
+    reference = fit(make_runs(THREE, levels), draws=20, method="paper")
     for ours, theirs in zip(fits.handovers(), reference.handovers(), strict=True):
         assert ours.compute == pytest.approx(theirs.compute * factor, rel=1e-5)
     assert codes(fits) == codes(reference)
@@ -227,8 +233,8 @@ def test_compute_of_any_size_gives_the_same_plan_of_work(make_runs: Make, factor
 def test_metrics_of_any_range_give_the_same_frontier(make_runs: Make, bounds: tuple[float, float]) -> None:
     low, high = bounds
     levels = [(8, 32), (64, 32), (512, 32)]
-    fits = fit(make_runs(lambda *a: low + (high - low) * THREE(*a), levels), bounds=bounds)
-    reference = fit(make_runs(THREE, levels))
+    fits = fit(make_runs(lambda *a: low + (high - low) * THREE(*a), levels), bounds=bounds, method="paper")
+    reference = fit(make_runs(THREE, levels), method="paper")
     for ours, theirs in zip(fits.handovers(), reference.handovers(), strict=True):
         assert ours.compute == pytest.approx(theirs.compute, rel=1e-4)
     predicted = fits.predict(np.geomspace(1e3, 1e9, 50), 64)
@@ -238,7 +244,7 @@ def test_metrics_of_any_range_give_the_same_frontier(make_runs: Make, bounds: tu
 
 @pytest.mark.parametrize("levels", [(5, 12, 48, 100), (3, 7, 21), (1, 2), (1000, 2000, 3000)])
 def test_levels_need_not_be_powers_of_two(make_runs: Make, levels: Collection[int]) -> None:
-    fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=20)
+    fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=20, method="paper")
     assert fits.group_sizes == tuple(levels)
     assert set(fits.frontier(COMPUTE).group_size.tolist()) <= set(levels)
 
@@ -249,7 +255,7 @@ def test_runs_without_problems_per_batch_are_fitted_and_say_so() -> None:
         "C": [*COMPUTE, *COMPUTE],
         "reward": [THREE(n, 0, c) for n in (8, 64) for c in COMPUTE],
     }
-    fits = fit(RunSet.from_columns(columns, metric="avg@4"), draws=20)
+    fits = fit(RunSet.from_columns(columns, metric="avg@4"), draws=20, method="paper")
     assert fits.problems_per_batch == ()
     assert set(fits.curves) == {(8, None), (64, None)}
     assert "problems-per-batch-unknown" in codes(fits)
@@ -263,12 +269,12 @@ def test_runs_with_and_without_problems_per_batch_are_not_mixed(make_runs: Make)
         {"n": [512] * 25, "C": COMPUTE, "reward": [THREE(512, 0, c) for c in COMPUTE]}, metric="avg@4"
     )
     with pytest.raises(FitError, match="1 of 3 runs do not say their problems per batch"):
-        fit(known.concat(unknown))
+        fit(known.concat(unknown), method="paper")
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_rewards_that_are_all_equal_give_flat_curves_and_a_flat_law(make_runs: Make, value: float) -> None:
-    fits = fit(make_runs(lambda *_: value, [(8, 32), (64, 32)]), points="all")
+    fits = fit(make_runs(lambda *_: value, [(8, 32), (64, 32)]), points="all", method="paper")
     assert {"curve-at-bound", "law-at-bound", "plateau-unidentified"} <= codes(fits)
     assert fits.law().L == 0
     np.testing.assert_allclose(fits.predict(COMPUTE, 8).mean, value, atol=1e-9)
@@ -278,7 +284,7 @@ def test_rewards_that_are_all_equal_give_flat_curves_and_a_flat_law(make_runs: M
 def test_rewards_that_never_break_a_record_are_refused_with_the_way_out(make_runs: Make) -> None:
     for reward in (lambda *_: 0.5, lambda n, bp, c: 0.6 - 0.05 * np.log10(c)):
         with pytest.raises(FitError, match=r"0 group size\(s\) with two or more evaluations of 'avg@4'") as caught:
-            fit(make_runs(reward, [(8, 32), (64, 32)]))
+            fit(make_runs(reward, [(8, 32), (64, 32)]), method="paper")
         assert "[8, 64]" in str(caught.value)
 
 
@@ -286,60 +292,64 @@ def test_a_configuration_without_a_curve_is_dropped_with_a_note(make_runs: Make)
     def reward(n: int, bp: int, c: float) -> float:
         return 0.3 if n == 64 else THREE(n, bp, c)
 
-    fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)]), draws=0)
+    fits = fit(make_runs(reward, [(8, 32), (64, 32), (512, 32)]), draws=0, method="paper")
     assert fits.group_sizes == (8, 512)
     (note,) = [n for n in fits.notes if n.code == "configuration-without-curve"]
     assert note.data["group_size"] == 64
-    assert "configuration-without-curve" not in codes(fit(make_runs(), draws=0))
+    assert "configuration-without-curve" not in codes(fit(make_runs(), draws=0, method="paper"))
 
 
 def test_falling_rewards_give_flat_curves_when_all_points_count(make_runs: Make) -> None:
-    fits = fit(make_runs(lambda n, bp, c: 0.6 - 0.05 * np.log10(c) + n * 1e-4, [(8, 32), (64, 32)]), points="all")
+    fits = fit(
+        make_runs(lambda n, bp, c: 0.6 - 0.05 * np.log10(c) + n * 1e-4, [(8, 32), (64, 32)]),
+        points="all",
+        method="paper",
+    )
     assert "curve-at-bound" in codes(fits)
     assert all(c.rise < 1e-6 for c in fits.curves.values())
 
 
 def test_too_few_evaluations_are_said_to_prove_nothing(make_runs: Make) -> None:
-    fits = fit(make_runs(THREE, [(8, 32), (64, 32)], [1e5, 1e6]))
+    fits = fit(make_runs(THREE, [(8, 32), (64, 32)], [1e5, 1e6]), method="paper")
     assert "curve-too-few-points" in codes(fits)
     assert {c.status for c in fits.curves.values()} == {FitStatus.TOO_FEW_POINTS}
-    assert "curve-too-few-points" not in codes(fit(make_runs(THREE, [(8, 32), (64, 32)]), draws=0))
+    assert "curve-too-few-points" not in codes(fit(make_runs(THREE, [(8, 32), (64, 32)]), draws=0, method="paper"))
 
 
 def test_unseen_plateaus_are_named_and_seen_ones_are_not(make_runs: Make) -> None:
-    fits = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)]), draws=0)
+    fits = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)]), draws=0, method="paper")
     (note,) = [n for n in fits.notes if n.code == "plateau-unidentified"]
     assert note.data["configurations"] == [[512, 32]]
-    longer = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 4e7, 40)), draws=0)
+    longer = fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 4e7, 40)), draws=0, method="paper")
     assert "plateau-unidentified" not in codes(longer)
 
 
 def test_a_best_n_on_the_edge_of_the_grid_is_said_to_be_censored(make_runs: Make) -> None:
     assert "best-group-size-at-grid-edge" in codes(
-        fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e7, 40)), draws=0)
+        fit(make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e7, 40)), draws=0, method="paper")
     )
-    assert "best-group-size-at-grid-edge" not in codes(fit(make_runs(), draws=0))
+    assert "best-group-size-at-grid-edge" not in codes(fit(make_runs(), draws=0, method="paper"))
 
 
 @pytest.mark.parametrize(("limit", "censored"), [(8192, True), (16_384, True), (32_768, True), (32_769, False)])
 def test_a_plateau_within_one_octave_of_the_batch_limit_is_marked(make_runs: Make, limit: int, censored: bool) -> None:
     # The best n at the largest compute is 512 at B_p = 32.
     runs = make_runs(THREE, [(8, 32), (64, 32), (512, 32)], np.geomspace(2e4, 2e7, 40))
-    fits = fit(runs, draws=0, max_rollouts_per_batch=limit)
+    fits = fit(runs, draws=0, max_rollouts_per_batch=limit, method="paper")
     assert ("plateau-censored-by-batch-limit" in codes(fits)) is censored
-    assert "plateau-censored-by-batch-limit" not in codes(fit(runs, draws=0))
+    assert "plateau-censored-by-batch-limit" not in codes(fit(runs, draws=0, method="paper"))
 
 
 def test_a_batch_limit_that_the_grid_shows_is_found_without_being_told(make_runs: Make) -> None:
     levels = [(n, bp) for bp in (32, 128) for n in (8, 64, 512) if n * bp <= 16_384] + [(128, 128)]
     reward = saturating({8: 0.5, 64: 0.6, 128: 0.62, 512: 0.7}, {8: 1e5, 64: 2e5, 128: 3e5, 512: 6e5})
-    fits = fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 40)), draws=0)
+    fits = fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 40)), draws=0, method="paper")
     (note,) = [n for n in fits.notes if n.code == "plateau-censored-by-batch-limit"]
     assert note.data == {"configurations": [[512, 32], [128, 128]], "max_rollouts_per_batch": 16_384}
 
 
 def test_bootstrap_intervals_are_labelled_with_their_measured_coverage(make_runs: Make) -> None:
-    fits = fit(make_runs(), draws=20)
+    fits = fit(make_runs(), draws=20, method="paper")
     (note,) = [n for n in fits.notes if n.code == "interval-uncalibrated"]
     assert note.severity == "warning"
     assert note.data == {"measured_coverage": [0.25, 0.34], "nominal": 0.8}
@@ -347,7 +357,7 @@ def test_bootstrap_intervals_are_labelled_with_their_measured_coverage(make_runs
 
 
 def test_without_draws_there_are_no_intervals_and_no_note_about_them(make_runs: Make) -> None:
-    fits = fit(make_runs(), draws=0)
+    fits = fit(make_runs(), draws=0, method="paper")
     assert "interval-uncalibrated" not in codes(fits)
     assert fits.law_interval(1e6) is None
     predicted = fits.predict([1e5, 1e6], 8)
@@ -364,6 +374,6 @@ def test_the_truth_lies_outside_the_interval_more_often_than_it_claims(make_runs
         rng = np.random.default_rng(seed)
         luck = {n: rng.normal(0, 0.02) for n in (8, 64, 512)}
         runs = make_runs(lambda n, bp, c: THREE(n, bp, c) + luck[n] + rng.normal(0, 0.005), levels)  # noqa: B023
-        low, high = fit(runs, points="all", draws=40).predict(1e6, 64)[1:]
+        low, high = fit(runs, points="all", draws=40, method="paper").predict(1e6, 64)[1:]
         hits.append(float(low) <= THREE(64, 32, 1e6) <= float(high))
     assert np.mean(hits) < 0.6

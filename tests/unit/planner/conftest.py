@@ -22,18 +22,18 @@ def reward(n: int, bp: int, c: float) -> float:
 @pytest.fixture(scope="session")
 def fitted(make_runs: Make) -> Fits:
     """A sweep at B_p = 32, seen to 20 M rollouts."""
-    return fit(make_runs(reward, compute=np.geomspace(2e4, 2e7, 24)), points="all", draws=20)
+    return fit(make_runs(reward, compute=np.geomspace(2e4, 2e7, 24)), points="all", draws=20, method="paper")
 
 
 @pytest.fixture(scope="session")
 def fitted_many(make_runs: Make) -> Fits:
     """A sweep over B_p as well, in which B_p = 1024 was run with small groups only."""
     levels = [(n, bp) for bp in (32, 128, 1024) for n in PLATEAU if n * bp <= 65_536]
-    return fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 24)), points="all", draws=5)
+    return fit(make_runs(reward, levels, np.geomspace(2e4, 2e7, 24)), points="all", draws=5, method="paper")
 
 
 @pytest.fixture(scope="session")
 def fitted_model(make_runs: Make) -> Fits:
     """Runs that name their model and the size of their problem set."""
     runs = make_runs(reward, compute=np.geomspace(2e4, 2e7, 24), model="Qwen/Qwen3-4B-Instruct", n_problems=6000)
-    return fit(runs, points="all", draws=0)
+    return fit(runs, points="all", draws=0, method="paper")

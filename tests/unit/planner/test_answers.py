@@ -20,7 +20,7 @@ def codes(plan: iso.Plan) -> set[str]:
 @pytest.fixture(scope="module")
 def measured() -> iso.Fits:
     columns, context = measured_easy()
-    return iso.fit(iso.RunSet.from_columns(columns, metric="avg@4", **context), points="all")
+    return iso.fit(iso.RunSet.from_columns(columns, metric="avg@4", **context), points="all", method="paper")
 
 
 @pytest.mark.parametrize("source", ["published", "measured"])
@@ -175,7 +175,7 @@ def test_bad_arguments_are_typed_errors(arguments: dict[str, object]) -> None:
 
 def test_flat_curves_say_how_much_is_worth_spending() -> None:
     table = digitised("reward_curves_hard_bp32.csv")
-    fits = iso.fit(iso.RunSet.from_columns(table, metric="avg@4"), points="all")
+    fits = iso.fit(iso.RunSet.from_columns(table, metric="avg@4"), points="all", method="paper")
     planner = iso.Planner(fits, recipe=iso.Recipe.preset("hard"))
     plan = planner.allocate("60M")
     assert "rest-not-worthwhile" in codes(plan)
@@ -224,7 +224,7 @@ def test_several_metrics_stand_side_by_side_and_far_ones_are_named() -> None:
             # avg@4 rewards large n at large C, best@4 small n always.
             rows["avg@4"].append(0.4 + (0.05 + 0.03 * (n >= 32) + 0.03 * (n >= 128)) * c / (c + 2e4 * n / 8))
             rows["best@4"].append(0.8 - 0.05 * (n >= 32) - 0.05 * (n >= 128) + 0.05 * c / (c + 1e4))
-    fits = iso.fit(iso.RunSet.from_columns(rows), metric=["avg@4", "best@4"], points="all", draws=20)
+    fits = iso.fit(iso.RunSet.from_columns(rows), metric=["avg@4", "best@4"], points="all", draws=20, method="paper")
     plan = iso.Planner(fits).allocate("10M", spend="all")
     assert plan.metric == "avg@4"
     assert plan.group_size == 128

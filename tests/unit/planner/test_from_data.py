@@ -46,14 +46,16 @@ def test_free_b_p_takes_the_recipes_floor(fitted_many: Fits) -> None:
 def test_levels_that_are_not_powers_of_two_still_give_powers_of_two(
     make_runs: Make, levels: tuple[int, ...], allowed: set[int]
 ) -> None:
-    fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=0)
+    fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=0, method="paper")
     for budget in ("50k", "1M", "20M"):
         assert Planner(fits).allocate(budget).group_size in allowed
 
 
 def test_a_group_of_one_is_never_planned(make_runs: Make) -> None:
     fits = fit(
-        make_runs(lambda n, bp, c: (0.5 if n == 1 else 0.4) - 0.1 * np.exp(-c / 1e5), [(1, 32), (2, 32)]), draws=0
+        make_runs(lambda n, bp, c: (0.5 if n == 1 else 0.4) - 0.1 * np.exp(-c / 1e5), [(1, 32), (2, 32)]),
+        draws=0,
+        method="paper",
     )
     assert fits.law().saturation == 1
     assert Planner(fits).allocate("1M").group_size == 2
@@ -115,7 +117,12 @@ def test_the_rest_is_worth_something_where_another_n_would_still_gain(make_runs:
     def reward(n: int, bp: int, c: float) -> float:
         return plateau[n] - (plateau[n] - 0.4) * float(np.exp(-c / tau[n]))
 
-    fits = fit(make_runs(reward, [(8, 32), (32, 32), (512, 32)], np.geomspace(2e4, 1.5e6, 30)), points="all", draws=0)
+    fits = fit(
+        make_runs(reward, [(8, 32), (32, 32), (512, 32)], np.geomspace(2e4, 1.5e6, 30)),
+        points="all",
+        draws=0,
+        method="paper",
+    )
     plan = Planner(fits).allocate("30M")
     assert plan.group_size == 32
     assert "law-and-curves-disagree" in codes(plan)
@@ -132,7 +139,7 @@ def test_plateaus_that_were_not_seen_are_no_reason_to_stop(make_runs: Make) -> N
     runs = make_runs(
         lambda n, bp, c: 0.3 + 0.05 * np.log2(n) * -np.expm1(-c / 1e7), [(8, 32), (64, 32)], np.geomspace(2e4, 4e6, 25)
     )
-    fits = fit(runs, points="all", draws=0)
+    fits = fit(runs, points="all", draws=0, method="paper")
     assert "plateau-unidentified" in {n.code for n in fits.notes}
     plan = Planner(fits).allocate("1G")
     assert plan.cost >= 0.97 * 1e9
@@ -234,7 +241,7 @@ def test_saved_plans_of_other_kinds_and_versions_are_refused(fitted: Fits, tmp_p
 
 
 def test_the_html_of_a_plan_escapes_what_it_shows(make_runs: Make) -> None:
-    fits = fit(make_runs(metric="<b>avg</b>"), "<b>avg</b>", draws=0)
+    fits = fit(make_runs(metric="<b>avg</b>"), "<b>avg</b>", draws=0, method="paper")
     html = Planner(fits).allocate("1M")._repr_html_()
     assert "<b>avg</b>" not in html
     assert "&lt;b&gt;avg" in html
@@ -362,7 +369,7 @@ def test_laws_in_steps_choose_n_for_a_fixed_batch(make_runs: Make) -> None:
         return plateau[n] - (plateau[n] - 0.4) * float(np.exp(-c / tau[n]))
 
     levels = [(8, 1024), (64, 128), (512, 16)]
-    fits = fit(make_runs(reward, levels, np.geomspace(2e4, 4e7, 40)), points="all", draws=10)
+    fits = fit(make_runs(reward, levels, np.geomspace(2e4, 4e7, 40)), points="all", draws=10, method="paper")
     planner = Planner(fits, recipe=Recipe.preset("easy", min_problems_per_batch=16))
     for steps in (20, 200, 4000):
         plan = planner.allocate("100M", rollouts_per_batch=8192, update_steps=steps)

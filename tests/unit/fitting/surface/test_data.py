@@ -1,0 +1,131 @@
+"""Runs as the surface sees them: collapse dropped, decay held, bins that keep what they average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.fitting.surface.data import FEWEST_BINS, MOST_BINS, SurfaceRun, pooled_noise, prepare, smoothed
+
+MakeRun = Callable[..., SurfaceRun]
+COMPUTE = np.geomspace(1e3, 1e6, 60)
+rewards = st.lists(st.floats(0, 1), min_size=1, max_size=80)
+
+
+def rising(c: np.ndarray) -> np.ndarray:
+    return 0.3 + 0.3 * -np.expm1(-c / 5e4)
+
+
+def falling_to(level: float, after: float = 3e5) -> Callable[[np.ndarray], np.ndarray]:
+    """Rises, and drops to `level` from `after` on."""
+    return lambda c: np.where(c > after, level, rising(c))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_the_tail_of_a_collapsed_run_is_dropped(make_run: MakeRun, noise: float) -> None:
+    (run,) = prepare([make_run(falling_to(0.3), COMPUTE, noise=noise)])
+    assert run.fault == "collapse"
+    assert run.fault_compute is not None
+    # Smoothing over five evaluations blurs where it began.
+    assert run.fault_compute == pytest.approx(3e5, rel=0.5)
+    assert run.reward_J.min() >= rising(COMPUTE[:1]).min() - 4 * noise
+    assert run.reward_J[-1] == pytest.approx(0.6, abs=0.03)
+    assert np.exp(run.log_compute_J[-1]) <= run.fault_compute * (1 + 1e-9)
+    assert run.last_compute == COMPUTE[-1]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_the_peak_of_a_decayed_run_is_held(make_run: MakeRun, noise: float) -> None:
+    (run,) = prepare([make_run(falling_to(0.5), COMPUTE, noise=noise)])
+    assert run.fault == "decay"
+    np.testing.assert_allclose(run.reward_J[np.exp(run.log_compute_J) > 4e5], 0.6, atol=0.02)
+    assert run.count_J.sum() == len(COMPUTE)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_alone_is_neither_collapse_nor_decay(make_run: MakeRun, seed: int) -> None:
+    (run,) = prepare([make_run(rising, COMPUTE, noise=0.02, seed=seed)])
+    assert run.fault is None
+    (flat,) = prepare([make_run(lambda c: np.full(len(c), 0.4), COMPUTE, noise=0.02, seed=seed)])
+    assert flat.fault is None
+
+
+def test_the_base_model_is_kept_apart_and_gains_are_measured_from_it(make_run: MakeRun) -> None:
+    with_base = make_run(rising, np.concatenate([[0.0], COMPUTE]))
+    (run,) = prepare([with_base])
+    assert run.base_reward.tolist() == [0.3]
+    assert run.count_J.sum() == len(COMPUTE)
+    assert run.largest_gain == pytest.approx(0.3, abs=0.01)
+    (without,) = prepare([make_run(rising, COMPUTE)])
+    assert len(without.base_reward) == 0
+
+
+def test_a_run_of_the_base_model_alone_has_no_bins(make_run: MakeRun) -> None:
+    only_base, other = prepare([make_run(rising, np.array([0.0])), make_run(rising, COMPUTE)])
+    assert len(only_base.log_compute_J) == 0
+    assert only_base.base_reward.tolist() == [0.3]
+    assert len(other.log_compute_J) == MOST_BINS
+
+
+@given(rewards, st.integers(0, 2**32 - 1))
+def test_binning_preserves_means_and_order(values: list[float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # Falls are repaired on purpose, so they are left out here.
+    reward = np.sort(np.array(values))
+    compute = np.cumsum(rng.uniform(1.0, 1e4, len(reward)))
+    shuffled = rng.permutation(len(reward))
+    (run,) = prepare([SurfaceRun("run", 8, 32, compute[shuffled], reward[shuffled])])
+    assert run.count_J.sum() == len(reward)
+    assert len(run.reward_J) <= MOST_BINS
+    assert np.sum(run.count_J * run.reward_J) == pytest.approx(reward.sum(), abs=1e-9)
+    assert np.sum(run.count_J * run.log_compute_J) == pytest.approx(np.log(compute).sum())
+    assert np.all(np.diff(run.log_compute_J) > 0)
+    assert np.all(run.count_J >= 1)
+    assert run.reward_J.min() >= reward.min() - 1e-12
+    assert run.reward_J.max() <= reward.max() + 1e-12
+
+
+@given(rewards, st.integers(0, 2**32 - 1))
+def test_repairs_never_leave_the_range_of_the_run(values: list[float], seed: int) -> None:
+    reward = np.array(values)
+    compute = np.cumsum(np.random.default_rng(seed).uniform(1.0, 1e4, len(reward)))
+    (run,) = prepare([SurfaceRun("run", 8, 32, compute, reward)])
+    assert len(run.reward_J) >= 1
+    assert reward.min() - 1e-12 <= run.reward_J.min() <= run.reward_J.max() <= reward.max() + 1e-12
+    assert run.noise > 0
+    assert run.largest_gain >= 0
+
+
+def test_large_sweeps_get_fewer_bins_per_run(make_run: MakeRun) -> None:
+    one = make_run(rising, COMPUTE)
+    many = prepare([replace(one, run_id=f"r{i}") for i in range(1500)])
+    assert {len(run.log_compute_J) for run in many} == {FEWEST_BINS}
+
+
+@pytest.mark.parametrize("sigma", [0.012, 0.02])
+def test_noise_is_read_off_successive_differences_of_any_trend(make_run: MakeRun, sigma: float) -> None:
+    runs = [make_run(rising, COMPUTE, noise=sigma, seed=seed) for seed in range(10)]
+    found = np.median([run.noise for run in prepare(runs)])
+    assert found == pytest.approx(sigma, rel=0.35)
+
+
+def test_a_few_wild_evaluations_do_not_make_the_noise() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.5, 0.01, 200)
+    clean, _ = pooled_noise([values])
+    values[[50, 120]] = 0.0
+    wild, _ = pooled_noise([values])
+    assert wild == pytest.approx(clean, rel=0.35)
+
+
+def test_smoothing_removes_one_outlier_and_keeps_a_constant() -> None:
+    flat = np.full(20, 0.4)
+    spiked = flat.copy()
+    spiked[10] = 1.0
+    np.testing.assert_allclose(smoothed(spiked), flat)
+    assert smoothed(flat[:3]).tolist() == flat[:3].tolist()

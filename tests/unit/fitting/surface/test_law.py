@@ -1,0 +1,75 @@
+"""The display law follows n* where it has one direction, and is missing where it has not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import isocompute_sdk as iso
+from isocompute_sdk import FitError, RunSet
+from isocompute_sdk.fitting.surface.law import one_way
+
+Make = Callable[..., RunSet]
+COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e7, 25)])
+
+
+@given(arrays(float, st.tuples(st.integers(1, 5), st.integers(1, 4)), elements=st.floats(0, 1)))
+def test_the_path_is_the_cheapest_of_all_that_turn_nowhere(reward_TN: np.ndarray) -> None:
+    path, lost = one_way(reward_TN)
+    steps = np.diff(path)
+    assert np.all(steps >= 0) or np.all(steps <= 0)
+    loss = reward_TN.max(axis=1, keepdims=True) - reward_TN
+    rows = np.arange(len(loss))
+    assert lost == pytest.approx(loss[rows, path].max())
+    ways = itertools.combinations_with_replacement(range(loss.shape[1]), len(loss))
+    cheapest = min(min(loss[rows, list(way)].sum(), loss[rows, list(way)[::-1]].sum()) for way in ways)
+    assert loss[rows, path].sum() == pytest.approx(cheapest, abs=1e-12)
+
+
+def test_sizes_out_of_reach_are_not_taken() -> None:
+    reward = np.array([[0.1, -np.inf, -np.inf], [0.1, 0.2, -np.inf], [0.1, 0.2, 0.3]])
+    path, lost = one_way(reward)
+    assert path.tolist() == [0, 1, 2]
+    assert lost == 0
+
+
+def test_a_growing_best_n_has_a_law_near_the_surfaces_own(make_runs: Make) -> None:
+    def reward(n: int, bp: int, c: float) -> float:
+        return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (4e3 * n**1.2)))
+
+    fits = iso.fit(make_runs(reward, [(n, 32) for n in (4, 16, 64, 256)], COMPUTE), draws=20)
+    assert fits.law().rising
+    at = np.geomspace(1e5, 2e7, 20)
+    assert np.median(np.abs(np.log2(fits.law().predict(at) / fits.best_group_size(at)))) < 0.75
+
+
+def test_a_best_n_that_turns_has_no_law_and_still_plans(make_runs: Make) -> None:
+    midpoint, plateau = {4: 2e4, 32: 3e5, 256: 2e4}, {4: 0.45, 32: 0.85, 256: 0.6}
+
+    def reward(n: int, bp: int, c: float) -> float:
+        # 256 leads early, 32 late; 4 never: up and down are told apart by a fourth level.
+        return float(0.3 + (plateau[n] - 0.3) * c / (c + midpoint[n]))
+
+    turning = {2: (0.5, 1e4), 16: (0.6, 1.2e5), 128: (0.5, 3e4)}
+
+    def up_and_down(n: int, bp: int, c: float) -> float:
+        top, half = turning[n]
+        late = 0.35 * c / (c + 3e6) if n == 2 else 0.0
+        return float(0.2 + (top - 0.2) * c**2 / (c**2 + half**2) + late)
+
+    assert reward(32, 32, 1e7) > reward(256, 32, 1e7)
+    fits = iso.fit(make_runs(up_and_down, [(n, 32) for n in turning], COMPUTE), draws=20)
+    if "group_size" in fits.laws:
+        pytest.fail(f"n* = {fits.best_group_size(COMPUTE[1:])}")
+    assert "not-monotone-in-compute" in {note.code for note in fits.notes}
+    with pytest.raises(FitError, match="goes up and down with compute"):
+        fits.law()
+    plan = iso.Planner(fits).allocate("3M")
+    assert plan.law_group_size is None
+    assert plan.group_size_interval is not None

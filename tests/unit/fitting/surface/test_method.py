@@ -1,0 +1,271 @@
+"""`fit(runs)` with a surface: the same bits, any order, exact files, and no sweep too messy to be answered."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
+
+Make = Callable[..., RunSet]
+COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
+LEVELS = [(4, 32), (16, 32), (64, 32), (16, 128)]
+
+
+def reward(n: int, bp: int, c: float) -> float:
+    wobble = 0.01 * np.sin(997 * np.log1p(c) * np.log2(n) + bp)
+    return float(0.35 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-c / (2e4 * n**0.7)) + wobble)
+
+
+@pytest.fixture(scope="module")
+def runs(make_runs: Make) -> RunSet:
+    return make_runs(reward, LEVELS, COMPUTE)
+
+
+@pytest.fixture(scope="module")
+def fits(runs: RunSet) -> Fits:
+    return fit(runs, draws=30)
+
+
+def codes(fits: Fits) -> set[str]:
+    return {note.code for note in fits.notes}
+
+
+def table(runs: RunSet) -> dict[str, list[Any]]:
+    frame = runs.to_polars()
+    names = {"n": "group_size", "bp": "problems_per_batch", "C": "rollouts", "avg@4": "value", "run_id": "run_id"}
+    return {short: frame[name].to_list() for short, name in names.items()}
+
+
+def test_the_same_input_and_generator_give_the_same_bits(runs: RunSet, fits: Fits) -> None:
+    assert fit(runs, draws=30) == fits
+    a, b = (fit(runs, draws=8, rng=np.random.default_rng(5)) for _ in range(2))
+    assert a == b
+    assert fit(runs, draws=8, rng=6).predict(1e6, 16) != a.predict(1e6, 16)
+
+
+def test_the_order_of_runs_and_rows_changes_no_bit(runs: RunSet, fits: Fits) -> None:
+    columns = table(runs)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(columns["n"]))
+        shuffled = RunSet.from_columns({name: [column[i] for i in order] for name, column in columns.items()})
+        found = fit(shuffled, draws=30)
+        assert found.surface is not None
+        assert fits.surface is not None
+        assert found.surface.to_dict() == fits.surface.to_dict()
+        assert found.passport == fits.passport
+        assert found.notes == fits.notes
+
+
+def test_the_names_of_runs_decide_nothing_but_the_order_of_equals(runs: RunSet, fits: Fits) -> None:
+    columns = table(runs)
+    columns["run_id"] = [f"x{name}" for name in columns["run_id"]]
+    renamed = fit(RunSet.from_columns(columns), draws=30)
+    assert renamed.predict(COMPUTE[1:], 16).mean.tobytes() == fits.predict(COMPUTE[1:], 16).mean.tobytes()
+
+
+def test_saving_and_loading_keep_every_bit(fits: Fits, tmp_path: Path) -> None:
+    again = Fits.load(fits.save(tmp_path / "fits.json"))
+    assert again == fits
+    assert again.passport == fits.passport
+    for kind in ("mean", "run"):
+        a, b = (one.predict(np.geomspace(1e3, 1e8, 30), 16, 64, kind=kind) for one in (again, fits))  # type: ignore[arg-type]
+        assert [part.tobytes() for part in a] == [part.tobytes() for part in b]
+    plans = [Planner(one).allocate("3M") for one in (again, fits)]
+    assert plans[0] == plans[1]
+    assert again.summary() == fits.summary()
+
+
+def test_refitting_equals_fitting_on_all_runs(make_runs: Make, runs: RunSet, fits: Fits) -> None:
+    part = fit(make_runs(reward, LEVELS[:2], COMPUTE), draws=30)
+    assert part.refit(make_runs(reward, LEVELS[2:], COMPUTE)) == fits
+
+
+def test_both_kinds_of_interval_are_ordered_and_one_run_is_less_certain(fits: Fits) -> None:
+    at = np.geomspace(1e3, 1e8, 40)
+    for n in (4, 11, 64, 128):
+        average, single = (fits.predict(at, n, kind=kind) for kind in ("mean", "run"))  # type: ignore[arg-type]
+        for mean, low, high in (average, single):
+            assert np.all((low >= 0) & (low <= mean + 1e-12) & (mean <= high + 1e-12) & (high <= 1))
+        assert np.all(single.high - single.low >= average.high - average.low - 1e-12)
+        wide, narrow = (fits.predict(at, n, level=level) for level in (0.9, 0.5))
+        assert np.all(wide.high - wide.low >= narrow.high - narrow.low - 1e-12)
+
+
+def test_rewards_only_rise_with_compute(fits: Fits) -> None:
+    at = np.geomspace(1, 1e12, 300)
+    assert np.all(np.diff(fits.predict(at, 16).mean) >= -1e-12)
+
+
+def test_one_octave_beyond_the_grid_is_answered_and_no_more(fits: Fits) -> None:
+    assert 0 <= float(fits.predict(1e6, 128).mean) <= 1
+    for n in (129, 3):
+        with pytest.raises(FitError, match="lies outside 4 to 128, the levels that were run and one octave above"):
+            fits.predict(1e6, n)
+
+
+def test_odds_are_a_distribution_over_the_grid(fits: Fits) -> None:
+    odds = fits.group_size_odds(1e6)
+    assert odds.group_size.tolist() == [4, 8, 16, 32, 64]
+    assert odds.probability_best.sum() == pytest.approx(1)
+    assert np.all(odds.expected_regret >= 0)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 100.0), (-1.0, 3.0)])
+def test_another_range_of_the_metric_is_the_same_problem(
+    make_runs: Make, fits: Fits, bounds: tuple[float, float]
+) -> None:
+    low, high = bounds
+    scaled = fit(make_runs(lambda *a: low + (high - low) * reward(*a), LEVELS, COMPUTE), draws=30, bounds=bounds)
+    at = np.geomspace(1e4, 3e6, 20)
+    a, b = scaled.predict(at, 16), fits.predict(at, 16)
+    assert np.all((a.low >= low) & (a.high <= high))
+    np.testing.assert_allclose((a.mean - low) / (high - low), b.mean, atol=0.01)
+
+
+def test_compute_in_another_unit_is_the_same_problem(make_runs: Make, fits: Fits) -> None:
+    longer = fit(make_runs(lambda n, bp, c: reward(n, bp, c / 1000), LEVELS, COMPUTE * 1000), draws=30)
+    at = np.geomspace(1e4, 3e6, 20)
+    np.testing.assert_allclose(longer.predict(at * 1000, 16).mean, fits.predict(at, 16).mean, atol=0.01)
+
+
+def test_no_number_of_draws_below_one_is_taken(runs: RunSet) -> None:
+    with pytest.raises(FitError, match="draws = 0; accepted by method='surface': 1 or more") as caught:
+        fit(runs, draws=0)
+    assert caught.value.hint == "Leave draws at 200."
+    assert fit(runs, draws=1).predict(1e6, 16).mean > 0
+
+
+def test_too_few_evaluations_are_refused_with_what_is_missing(make_runs: Make) -> None:
+    with pytest.raises(FitError, match=r"3 evaluation\(s\) of 'avg@4' after step 0 in 3 run\(s\)"):
+        fit(make_runs(reward, LEVELS[:3], [0.0, 1e5]))
+
+
+def test_a_reward_that_is_not_a_number_is_refused(runs: RunSet) -> None:
+    columns = table(runs)
+    columns["avg@4"][3] = float("nan")
+    with pytest.raises(IsoComputeError, match=r"(?i)nan"):
+        RunSet.from_columns(columns)
+
+
+def test_problem_set_sizes_that_vary_are_an_input(make_runs: Make) -> None:
+    def capped(size: int) -> Callable[[int, int, float], float]:
+        return lambda n, bp, c: reward(n, bp, c) - (0.1 if size == 500 else 0.0) * (1 - np.exp(-c / 1e5))
+
+    small, large = (
+        make_runs(capped(size), LEVELS[:3], COMPUTE, n_problems=size, run_id=None, seed=i)
+        for i, size in enumerate((500, 6000))
+    )
+    found = fit(small.concat(large), pool=("n_problems",), draws=30)
+    assert found.surface is not None
+    by_size = found.surface.predict(1e6, 16.0, 32.0, np.array([500.0, 6000.0]))
+    assert by_size[1] - by_size[0] == pytest.approx(0.1, abs=0.04)
+
+
+MESSY_VALUES = ("rising", "constant", "at bounds", "noise", "falling")
+
+
+@st.composite
+def messy(draw: st.DrawFn) -> dict[str, list[Any]]:
+    """Sweeps as they come: few or odd n, lone points, constants, bounds, gaps, huge n, no step 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    levels = draw(st.lists(st.sampled_from([1, 2, 3, 8, 24, 512, 65_536]), min_size=1, max_size=4, unique=True))
+    problems = draw(st.sampled_from([(32,), (None,), (1, 4096), (16, 32)]))
+    kind = draw(st.sampled_from(MESSY_VALUES))
+    rows: dict[str, list[Any]] = {name: [] for name in ("n", "bp", "C", "avg@4", "run_id")}
+    for n in levels:
+        for bp in problems:
+            count = draw(st.sampled_from([1, 2, 5, 30]))
+            largest = draw(st.sampled_from([2e2, 1e6, 1e13]))
+            compute = np.unique(np.round(np.geomspace(1e2, largest, count), 3))
+            if draw(st.booleans()):
+                compute = np.concatenate([[0.0], compute])
+            for c, value in zip(compute, _values(kind, compute, rng), strict=True):
+                for name, entry in zip(rows, (n, bp, float(c), float(value), f"{n}-{bp}"), strict=True):
+                    rows[name].append(entry)
+    return rows
+
+
+def _values(kind: str, compute: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if kind == "constant":
+        return np.full(len(compute), rng.choice([0.0, 0.5, 1.0]))
+    if kind == "at bounds":
+        return rng.integers(0, 2, len(compute)).astype(float)
+    noise = rng.choice([0.0, 0.02, 0.3]) * rng.standard_normal(len(compute))
+    trend = {"rising": 1.0, "falling": -0.5, "noise": 0.0}[kind] * compute / (compute + 1e5)
+    return np.clip(0.4 + 0.4 * trend + noise, 0, 1)
+
+
+def answered(ask: Callable[[], Any], refusal: str) -> Any:
+    """The answer, or None where it is refused for the one reason that there may be."""
+    try:
+        return ask()
+    except IsoComputeError as error:
+        if refusal in error.message:
+            return None
+        raise
+
+
+# Shrinking would fit thousands of sweeps; one is small enough to read as it was drawn.
+NO_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
+
+
+@settings(max_examples=25, phases=NO_SHRINKING, suppress_health_check=[HealthCheck.too_slow])
+@given(messy())
+def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[str, list[Any]]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # What is refused is refused in words of our own; anything else is a failure of this test.
+        found = answered(lambda: fit(RunSet.from_columns(rows), draws=5), "evaluation(s)")
+        if found is None:
+            return
+        smallest, largest = found.group_size_range
+        sizes = np.unique(np.array([smallest, (smallest + largest) / 2, largest, 2 * largest]))
+        for n in sizes:
+            for part in found.predict(np.geomspace(1.0, 1e14, 25), n):
+                assert np.all((part >= 0) & (part <= 1))
+        assert Fits.from_dict(found.to_dict()) == found
+        assert found.summary().count("\n") > 3
+        plan = answered(lambda: Planner(found).allocate("1G", min_update_steps=5), "group size")
+        if plan is None:
+            return
+        assert max(smallest, 2) <= plan.group_size <= max(2 * largest, 2)
+        assert plan.predicted_reward is None or 0 <= plan.predicted_reward <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda n, bp, c: reward(n, bp, c) if c < 3e5 or n != 16 else 0.36, "collapsed-run"),
+        (lambda n, bp, c: reward(n, bp, c) - (0.1 if c > 3e5 and n == 16 else 0.0), "decayed-run"),
+        (lambda n, bp, c: 0.4 + 0.01 * float(np.sin(997 * np.log1p(c) * n)), "group-size-hardly-matters"),
+    ],
+)
+def test_what_was_repaired_or_does_not_matter_is_said(make_runs: Make, change: Any, code: str, fits: Fits) -> None:
+    compute = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 50)])
+    found = fit(make_runs(change, LEVELS, compute), draws=10)
+    assert code in codes(found)
+    assert code not in codes(fits)
+
+
+def test_few_levels_are_said_once(make_runs: Make) -> None:
+    two = fit(make_runs(reward, LEVELS[:2], COMPUTE), draws=10)
+    assert "few-group-sizes" in codes(two)
+    assert "two-group-sizes" not in codes(two)
+    one = fit(make_runs(reward, LEVELS[:1], COMPUTE), draws=10)
+    assert "one-group-size" in codes(one)
+    assert not {"few-group-sizes", "best-group-size-at-grid-edge"} & codes(one)
+    assert "few-group-sizes" not in codes(fit(make_runs(reward, LEVELS, COMPUTE), draws=10))
+
+
+def test_a_missing_step_0_is_said(make_runs: Make, fits: Fits) -> None:
+    found = fit(make_runs(reward, LEVELS, COMPUTE[1:]), draws=10)
+    assert "base-reward-unmeasured" in codes(found)
+    assert "base-reward-unmeasured" not in codes(fits)

@@ -1,0 +1,113 @@
+"""Odds of group sizes follow from the draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from isocompute_sdk.fitting.surface.model import Layout
+from isocompute_sdk.fitting.surface.odds import best_size_interval, group_size_odds
+from isocompute_sdk.fitting.surface.surface import Surface
+
+SIZES = np.array([4, 8, 16, 32, 64])
+
+
+def surface(spread: float, seed: int = 0, draws: int = 400) -> Surface:
+    """Known curves that favour n = 16 at large compute, with independent errors per octave of n."""
+    layout = Layout(
+        knots_K=np.arange(2.0, 8.0),
+        centre=4.0,
+        problems_reference=32.0,
+        set_reference=None,
+        usual_set=None,
+        top=1.0,
+        floor=0.0,
+    )
+    rng = np.random.default_rng(seed)
+    theta = np.zeros(layout.size)
+    theta[0] = 0.3
+    theta[1:7] = [-1.0, -0.6, -0.4, -0.6, -1.0, -1.5]
+    theta[7:13] = 10.0
+    drawn = np.repeat(theta[None], draws, axis=0)
+    drawn[:, 1:7] += spread * rng.standard_normal((draws, 6))
+    return Surface(layout, ("hill",) * draws, drawn, 0.01, 0.0, 0.0, 1e6)
+
+
+def test_without_doubt_the_best_n_is_certain_and_costs_nothing() -> None:
+    odds = group_size_odds(surface(0.0), 1e9, SIZES, None, 64)
+    assert odds.group_size[odds.best()] == 16
+    assert odds.probability_best.tolist() == [0, 0, 1, 0, 0]
+    assert odds.expected_regret[2] == 0
+    assert np.all(odds.expected_regret[[0, 1, 3, 4]] > 0)
+    assert best_size_interval(surface(0.0), 1e9, (4, 64), None, 0.8) == (16, 16)
+    np.testing.assert_allclose(odds.spread, 0, atol=1e-12)
+
+
+def test_doubt_spreads_the_odds_and_nothing_else() -> None:
+    odds = group_size_odds(surface(0.5), 1e9, SIZES, None, 64)
+    assert odds.probability_best.sum() == pytest.approx(1)
+    assert np.count_nonzero(odds.probability_best) > 2
+    assert np.all(odds.expected_regret > 0)
+    # What is lost in expectation is least for what is best in expectation.
+    assert int(np.argmin(odds.expected_regret)) == odds.best()
+    low, high = best_size_interval(surface(0.5), 1e9, (4, 64), None, 0.8)
+    assert low < high
+
+
+def test_an_n_that_nobody_ran_is_best_only_by_a_clear_margin() -> None:
+    certain, doubtful = (group_size_odds(surface(spread), 1e9, SIZES, None, 8) for spread in (0.05, 2.0))
+    assert certain.group_size[certain.best()] == 16
+    assert doubtful.group_size[doubtful.best()] <= 8
+    assert certain.on_grid.tolist() == [True, True, False, False, False]
+    assert certain.best(conservative=True) == certain.best()
+
+
+def test_regret_is_the_mean_distance_to_the_best_of_every_draw() -> None:
+    one = surface(0.5)
+    odds = group_size_odds(one, 1e9, SIZES, None, 64)
+    drawn = one.draws(np.full(5, 1e9), SIZES)
+    np.testing.assert_allclose(odds.expected_regret, (drawn.max(axis=1)[:, None] - drawn).mean(axis=0))
+    np.testing.assert_allclose(odds.reward, drawn.mean(axis=0))
+
+
+def test_the_gain_over_the_grid_is_zero_for_its_best_and_positive_only_beyond_what_it_offers() -> None:
+    odds = group_size_odds(surface(0.3), 1e9, SIZES, None, largest_on_grid=8)
+    assert odds.gain_over[1] == 0
+    assert odds.gain_over[2] > 0
+    everything = group_size_odds(surface(0.3), 1e9, SIZES, None, largest_on_grid=64)
+    assert np.all(everything.gain_over <= 0)
+
+
+def test_each_candidate_is_asked_at_what_it_really_spends() -> None:
+    spent = np.array([1e4, 1e5, 1e6, 1e7, 1e8])
+    one = surface(0.2)
+    odds = group_size_odds(one, 1e8, SIZES, None, 64, compute_of_each=spent)
+    np.testing.assert_allclose(odds.reward, one.predict(spent, SIZES))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2, 0.6])
+def test_the_set_for_the_best_n_holds_a_good_one_as_often_as_asked_and_no_more_than_needed(spread: float) -> None:
+    one = surface(spread)
+    sizes = 2.0 ** np.linspace(2, 6, 17)
+    drawn = one.draws(np.full(17, 1e9), sizes)
+    # Good enough: within half a percent of the gain.
+    good = drawn.max(axis=1)[:, None] - drawn <= 0.005 * (drawn.mean(axis=0).max() - 0.3)
+    widths = []
+    for level in (0.5, 0.8, 0.95):
+        low, high = best_size_interval(one, 1e9, (4, 64), None, level)
+        inside = (sizes >= low * (1 - 1e-9)) & (sizes <= high * (1 + 1e-9))
+        held = good[:, inside].any(axis=1).mean()
+        assert held >= 0.9 * level
+        count = int(inside.sum())
+        shorter = [good[:, i : i + count - 1].any(axis=1).mean() for i in range(17 - count + 2)] if count > 1 else [0.0]
+        assert max(shorter) < held
+        widths.append(count)
+    assert widths == sorted(widths)
+    assert (widths[0] == 1) or spread > 0
+
+
+def test_an_n_that_leaves_hardly_an_update_is_not_in_the_set() -> None:
+    one = surface(0.6)
+    _, high = best_size_interval(one, 32 * 16 * 5, (4, 64), None, 0.95)
+    assert high <= 16
+    assert best_size_interval(one, 100, (4, 64), None, 0.95) == (4, 4)

@@ -1,0 +1,121 @@
+"""Draws from the posterior hold truths drawn from the model itself about as often as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.model import Layout, Prior, curve
+from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+
+MakeSweep = Callable[..., list[SurfaceRun]]
+LEVELS = (4, 16, 64, 256)
+COMPUTE = np.geomspace(2e3, 1e6, 30)
+NOISE = 0.012
+SWEEPS = 40
+
+
+def fitted(runs: Sequence[SurfaceRun], draws: int = 60, seed: int = 0) -> Surface:
+    return fit_surface(prepare(runs), (0.0, 1.0), draws, np.random.default_rng(seed))
+
+
+class Truth:
+    """One surface drawn from the prior, and a sweep measured on it."""
+
+    def __init__(self, layout: Layout, rng: np.random.Generator) -> None:
+        prior = Prior()
+        midpoint, base = float(np.log(1e5)), (0.35, 0.05)
+        weights, wanted = layout.prior_rows(prior, 0.0, midpoint, base, rough=False)
+        # A prior in least-squares form is drawn from by solving for noise.
+        self.theta = np.linalg.lstsq(weights, wanted + rng.standard_normal(len(wanted)), rcond=None)[0]
+        self.layout, self.shape = layout, str(rng.choice(list(UNIT_SHAPES)))
+        self.runs = [self._run(n, prior, rng) for n in LEVELS]
+
+    def at(self, n: int, compute: np.ndarray, share: float = 0.0, shift: float = 0.0) -> np.ndarray:
+        """Reward without noise; `share` and `shift` are one run's own."""
+        nan = np.full(1, np.nan)
+        curves = (self.layout.design(np.log2([float(n)]), nan, nan) @ self.theta)[0].copy()
+        curves[2] += shift
+        base = curves[0]
+        return base + (1 + share) * (curve(self.shape, curves, np.log(compute), self.layout.top) - base)
+
+    def _run(self, n: int, prior: Prior, rng: np.random.Generator) -> SurfaceRun:
+        share, shift = prior.run_share * rng.standard_normal(), prior.run_midpoint * rng.standard_normal()
+        compute = np.concatenate([np.zeros(4), COMPUTE])
+        clean = np.concatenate([np.full(4, self.theta[0]), self.at(n, COMPUTE, share, shift)])
+        noisy = np.clip(clean + NOISE * rng.standard_normal(len(clean)), 0, 1)
+        return SurfaceRun(f"n{n}", n, 32, compute, noisy)
+
+
+@pytest.fixture(scope="module")
+def layout(make_sweep: MakeSweep) -> Layout:
+    return fitted(make_sweep(LEVELS), draws=1).layout
+
+
+def test_intervals_hold_truths_drawn_from_the_model_as_often_as_they_say(layout: Layout) -> None:
+    inside: dict[float, list[bool]] = {1.0: [], 3.0: []}
+    errors: list[float] = []
+    for seed in range(SWEEPS):
+        truth = Truth(layout, np.random.default_rng([20, seed]))
+        surface = fitted(truth.runs, seed=seed)
+        for times in inside:
+            target = np.full(len(LEVELS), COMPUTE[-1] * times)
+            mean, low, high = surface.interval("mean", 0.8, target, np.array(LEVELS, dtype=float))
+            true = np.array([truth.at(n, target[:1])[0] for n in LEVELS])
+            inside[times] += ((low <= true) & (true <= high)).tolist()
+            errors += (mean - true).tolist() if times == 1.0 else []
+    for times, found in inside.items():
+        assert 0.65 <= np.mean(found) <= 0.95, (times, np.mean(found))
+    assert abs(np.mean(errors)) < 0.01
+    assert np.median(np.abs(errors)) < 0.03
+
+
+def test_without_noise_or_run_effects_the_curves_are_found(make_sweep: MakeSweep) -> None:
+    runs = make_sweep(LEVELS, noise=0.0)
+    surface = fitted(runs)
+    for run in runs:
+        at = run.compute_T[1:]
+        found = surface.predict(at, float(run.group_size))
+        assert np.sqrt(np.mean((found - run.reward_T[1:]) ** 2)) < 0.01
+
+
+def test_more_seeds_narrow_the_mean_and_less_so_a_single_run(make_sweep: MakeSweep) -> None:
+    one, many = fitted(make_sweep(LEVELS)), fitted(make_sweep(LEVELS, seeds=6))
+
+    def width(surface: Surface, kind: str) -> float:
+        _, low, high = surface.interval(kind, 0.8, np.full(4, 1e6), np.array(LEVELS, dtype=float))  # type: ignore[arg-type]
+        return float(np.mean(high - low))
+
+    assert width(many, "mean") < 0.8 * width(one, "mean")
+    assert width(many, "run") > width(many, "mean")
+
+
+def test_one_wild_evaluation_moves_little(make_sweep: MakeSweep) -> None:
+    runs = make_sweep(LEVELS)
+    wild = runs[1].reward_T.copy()
+    wild[-8] = 0.0
+    hit = [*runs[:1], replace(runs[1], reward_T=wild), *runs[2:]]
+    at, n = np.full(4, 1e6), np.array(LEVELS, dtype=float)
+    assert np.max(np.abs(fitted(hit).predict(at, n) - fitted(runs).predict(at, n))) < 0.015
+
+
+def test_the_draws_are_as_many_as_asked_and_the_generator_decides_them(make_sweep: MakeSweep) -> None:
+    runs = make_sweep(LEVELS)
+    surface = fitted(runs, draws=7)
+    assert surface.parameters_DP.shape[0] == len(surface.shape_D) == 7
+    assert np.all(np.isfinite(surface.parameters_DP))
+    assert fitted(runs, draws=7).parameters_DP.tobytes() == surface.parameters_DP.tobytes()
+    assert fitted(runs, draws=7, seed=1).parameters_DP.tobytes() != surface.parameters_DP.tobytes()
+
+
+def test_runs_without_an_evaluation_after_step_0_give_their_base_reward(make_sweep: MakeSweep) -> None:
+    runs = [replace(run, compute_T=run.compute_T[1:], reward_T=run.reward_T[1:]) for run in make_sweep(LEVELS)]
+    base = SurfaceRun("base", 8, 32, np.zeros(50), np.full(50, 0.35))
+    prepared: tuple[PreparedRun, ...] = prepare([*runs, base])
+    surface = fit_surface(prepared, (0.0, 1.0), 30, np.random.default_rng(0))
+    assert float(surface.parameters_DP[:, 0].mean()) == pytest.approx(0.35, abs=0.01)

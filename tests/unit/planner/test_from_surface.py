@@ -1,0 +1,121 @@
+"""Plans from a surface: what they carry, how several metrics stand side by side, and that laws are not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import Fits, FitsSet, Plan, Planner, RunSet, fit
+
+Make = Callable[..., RunSet]
+LEVELS = (4, 16, 64, 256)
+COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 25)])
+
+
+def sharpening(n: int, c: float) -> float:
+    """Larger n rises later and higher."""
+    return float(0.35 + (0.1 + 0.04 * np.log2(n)) * -np.expm1(-c / (3e3 * n)))
+
+
+def coverage(n: int, c: float) -> float:
+    """Smaller n is better at any compute."""
+    return float(0.6 + (0.25 - 0.03 * np.log2(n)) * -np.expm1(-c / (2e3 * n)))
+
+
+@pytest.fixture(scope="module")
+def runs() -> RunSet:
+    rng = np.random.default_rng(0)
+    rows = [(n, 32, float(c), sharpening(n, c), coverage(n, c)) for n in LEVELS for c in COMPUTE]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "bp", "C", "avg@4", "best@4"))}
+    for metric in ("avg@4", "best@4"):
+        columns[metric] = (np.array(columns[metric]) + 0.004 * rng.standard_normal(len(rows))).tolist()
+    return RunSet.from_columns(columns)
+
+
+@pytest.fixture(scope="module")
+def both(runs: RunSet) -> FitsSet:
+    return fit(runs, ["avg@4", "best@4"], draws=30)
+
+
+def codes(plan: Plan) -> set[str]:
+    return {note.code for note in plan.notes}
+
+
+def test_metrics_stand_side_by_side_and_far_ones_are_named(both: FitsSet) -> None:
+    assert all(fits.method == "surface" for fits in both.values())
+    plan = Planner(both).allocate("2M", spend="all")
+    assert plan.metric == "avg@4"
+    assert plan.group_size >= 128
+    assert plan.other_metrics["best@4"] <= 8
+    (note,) = [note for note in plan.notes if note.code == "metrics-disagree"]
+    assert note.data == {"group_size": plan.group_size, "others": plan.other_metrics}
+    assert f"best n for best@4        {plan.other_metrics['best@4']}" in plan.summary()
+    assert "best n for best@4" in plan._repr_html_()
+    assert plan.to_dict()["other_metrics"] == plan.other_metrics
+    alone = Planner(both["best@4"]).allocate("2M", spend="all")
+    assert alone.group_size == plan.other_metrics["best@4"]
+
+
+def test_metrics_that_agree_are_shown_without_a_warning(both: FitsSet) -> None:
+    twin = FitsSet({"avg@4": both["avg@4"], "avg@8": replace(both["avg@4"], metric="avg@8")})
+    plan = Planner(twin).allocate("2M", spend="all")
+    assert plan.other_metrics == {"avg@8": plan.group_size}
+    assert "metrics-disagree" not in codes(plan)
+
+
+def test_the_passport_travels_with_the_plan_and_is_printed_backtest_first(both: FitsSet, tmp_path: Path) -> None:
+    fits = both.first
+    plan = Planner(fits).allocate("2M")
+    assert plan.passport is not None
+    assert plan.passport == fits.passport
+    lines = plan.passport.lines()
+    assert lines[0].startswith("backtest: ")
+    for text in (plan.summary(), fits.summary()):
+        places = [text.index(line) for line in lines]
+        assert places == sorted(places)
+    html = plan._repr_html_()
+    assert "backtest: everything beyond" in html
+    again = Plan.load(plan.save(tmp_path / "plan.json"))
+    assert again == plan
+    assert again.passport == plan.passport
+    assert plan.to_dict(with_fits=False)["passport"] == plan.passport.to_dict()
+
+
+def test_a_plan_without_runs_of_ones_own_has_no_passport() -> None:
+    import isocompute_sdk as iso
+
+    plan = Planner(iso.published_prior()).allocate("2M")
+    assert plan.passport is None
+    assert "passport" not in plan.summary()
+
+
+def test_the_surface_decides_whatever_its_law_says(both: FitsSet) -> None:
+    fits: Fits = both.first
+    without = replace(fits, laws={}, unsupported={"group_size": "left out"})
+    a, b = (Planner(one).allocate("1M") for one in (fits, without))
+    assert (a.group_size, a.update_steps, a.predicted_reward) == (b.group_size, b.update_steps, b.predicted_reward)
+    assert b.law_group_size is None
+    assert b.group_size_interval == a.group_size_interval
+
+
+@pytest.mark.parametrize("budget", ["100k", "2M", "50M"])
+def test_the_plan_is_the_best_on_the_grid_or_clearly_better_beyond(both: FitsSet, budget: str) -> None:
+    fits = both.first
+    plan = Planner(fits).allocate(budget, spend="all")
+    rewards = {
+        n: float(fits.predict(plan.rollouts, n, plan.problems_per_batch).mean) for n in (4, 8, 16, 32, 64, 128, 256)
+    }
+    assert plan.predicted_reward is not None
+    if plan.group_size in rewards:
+        # Whole steps leave a little of the budget, a different little for every n.
+        assert plan.predicted_reward >= max(rewards.values()) - 0.005
+    else:
+        assert plan.group_size == 512
+        assert "beyond-grid" in codes(plan)
+    assert plan.group_size_interval is not None
+    low, high = plan.group_size_interval
+    assert low <= plan.group_size <= high
