@@ -34,7 +34,7 @@ def sigmoid(x: Array, L: float, k: float, midpoint: float, b: float) -> Array:
 
 
 def problems(recipe: str, count: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-    """x of shape (T,), y of shape (N, T) and starts from quantiles, shape (N, 4)."""
+    """X of shape (T,), y of shape (N, T) and starts from quantiles, shape (N, 4)."""
     x = np.linspace(4.0, 7.0, POINTS)
     L, b = rng.uniform(2, 7, count), rng.uniform(2, 3, count)
     if recipe == "clean":

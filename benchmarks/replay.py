@@ -43,13 +43,13 @@ def shown(n: int) -> float:
 
 
 def best_pilot_run(pilot: RunSet) -> int:
-    """n of the run whose last evaluations are best, no model."""
+    """N of the run whose last evaluations are best, no model."""
     ends = {s.group_size: float(np.mean(s.value_T[np.argsort(s.rollouts_T)][-5:])) for s in pilot.series("avg@4")}
     return max(ends, key=lambda n: ends[n])
 
 
 def planned(fits: Fits) -> int | None:
-    """n of the plan for the budget; None where there is none."""
+    """N of the plan for the budget; None where there is none."""
     recipe = iso.Recipe.preset("easy")
     try:
         return iso.Planner(fits, recipe=recipe).allocate(BUDGET, problems_per_batch=32, spend="all").group_size
@@ -76,7 +76,9 @@ def main() -> None:
         surface = planned(iso.fit(pilot))
         paper = planned(iso.fit(pilot, method="paper", draws=0))
         answers = [surface, paper, best_pilot_run(pilot), law_on_grid(iso.published(PUBLISHED), levels), 16]
-        cells = ["no answer" if n is None else f"n = {n}: {shown(n):.3f} ({shown(n) - shown(best):+.3f})" for n in answers]
+        cells = [
+            "no answer" if n is None else f"n = {n}: {shown(n):.3f} ({shown(n) - shown(best):+.3f})" for n in answers
+        ]
         print(f"| {largest / 1e6:g}M | " + " | ".join(cells) + " |")
 
 

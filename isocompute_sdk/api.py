@@ -77,7 +77,8 @@ def fit(
             which has moved on since, it takes the fixed one.
         draws: draws from the posterior (surface; at least 1) or bootstrap replicates (paper; 0 for no intervals).
         bounds: range of the metric; a value outside is an error.
-        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`.
+        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`. A surface takes `n_problems`
+            as an input without being told where it varies at one group size at least.
         **options: of both methods: `compute` ("rollouts" or "tokens"), `max_rollouts_per_batch`,
             `rollouts_per_batch`; of the paper's: `points` ("records" or "all"), `bin_width`, `curve`.
 
@@ -93,8 +94,6 @@ def fit(
     settings = _options(method, options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
     _check_pool(pool)
-    # A surface has the problem set's size as an input.
-    poolable = (*pool, "n_problems") if method == "surface" else pool
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
@@ -105,7 +104,7 @@ def fit(
 
     def one(name: str) -> Fits:
         series, standing_in = _series(runs, name, eval_set, stand_in=method == "surface")
-        _refuse_mixed_contexts(series, poolable)
+        _refuse_mixed_contexts(series, (*pool, "n_problems") if method == "surface" and _varied_sets(series) else pool)
         _check_bounds(series, name, (low, high))
         # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
         generator = np.random.default_rng(seed)
@@ -334,6 +333,14 @@ def _eval_set(runs: RunSet, metric: str) -> str | None:
     """The one evaluation set of a metric."""
     names = runs.filter(metric=metric).eval_sets
     return names[0] if len(names) == 1 else None
+
+
+def _varied_sets(series: Sequence[RunSeries]) -> bool:
+    """Whether the size of the problem set is known everywhere and varies at one n at least: then it is an input."""
+    sizes: dict[int, set[Any]] = {}
+    for one in series:
+        sizes.setdefault(one.group_size, set()).add(one.context.get("n_problems"))
+    return None not in set().union(*sizes.values()) and any(len(found) > 1 for found in sizes.values())
 
 
 def _stood_in(metric: str, standing_in: dict[str, tuple[int, int]]) -> list[Note]:

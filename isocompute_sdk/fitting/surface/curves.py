@@ -51,9 +51,7 @@ class SurfaceCurve(RewardCurve):
         return values.reshape(at.shape)
 
 
-def surface_curves(
-    surface: Surface, runs: Sequence[SurfaceRun]
-) -> dict[tuple[int, int | None], RewardCurve]:
+def surface_curves(surface: Surface, runs: Sequence[SurfaceRun]) -> dict[tuple[int, int | None], RewardCurve]:
     """The curve of every (n, B_p) that was run, with all its evaluations."""
     cells: dict[tuple[int, int | None], list[SurfaceRun]] = {}
     for run in runs:

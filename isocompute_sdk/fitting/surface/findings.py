@@ -130,4 +130,3 @@ def not_monotone() -> Note:
         "warning",
         "The best n goes up and down with compute: no law is fitted, and plans ask the surface itself.",
     )
-

@@ -141,7 +141,12 @@ class Layout:
             growth -= prior.small_set_tilt * max(float(np.log2(FULL_SET / self.usual_set)), 0.0)
         for first, level, step, bend in (
             (1, (share, prior.share_level_sd), (growth, spread), (prior.share_bend[0], share_bend)),
-            (1 + count, (midpoint, prior.midpoint_level_sd), prior.midpoint_step, (prior.midpoint_bend[0], midpoint_bend)),
+            (
+                1 + count,
+                (midpoint, prior.midpoint_level_sd),
+                prior.midpoint_step,
+                (prior.midpoint_bend[0], midpoint_bend),
+            ),
         ):
             add({first + middle: 1.0}, *level)
             for k in range(count - 1):
@@ -175,9 +180,7 @@ def curve_and_slopes(shape: str, curves_4: Array, log_compute: Array, top: float
     won = logistic(share)
     room = (top - base) * won
     by_slope = room * unit_slope * z * (np.abs(slope) < LARGEST_SLOPE)
-    slopes = np.stack(
-        [1.0 - won * unit, room * (1.0 - won) * unit, -room * unit_slope * steepness, by_slope], axis=-2
-    )
+    slopes = np.stack([1.0 - won * unit, room * (1.0 - won) * unit, -room * unit_slope * steepness, by_slope], axis=-2)
     return base + room * unit, slopes
 
 

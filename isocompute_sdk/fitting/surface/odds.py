@@ -42,7 +42,7 @@ class GroupSizeOdds:
     on_grid: npt.NDArray[np.bool_]
     """False above the largest n that was run."""
     gain_over: Array
-    """Mean over draws, in units of its standard deviation, of the reward gained over the best n on the grid; 0 there."""
+    """Mean reward gained over the best n on the grid, in units of its standard deviation over draws; 0 there."""
 
     def best(self, *, conservative: bool = False) -> int:
         """Position of the n with the largest expected reward, or the largest conservative one.

@@ -122,9 +122,7 @@ def passport(
     )
 
 
-def backtest(
-    runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
-) -> Backtest | None:
+def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator) -> Backtest | None:
     """Hide the last part of the compute axis, fit the rest, predict the last bins of the runs that reach there."""
     end = max(run.last_compute for run in runs)
     cut = float(np.log(end / HIDDEN_FACTOR))

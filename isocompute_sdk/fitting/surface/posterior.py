@@ -85,7 +85,9 @@ class Data:
             np.array([run.problems_per_batch or nan for run in runs], dtype=float),
             np.array([run.n_problems or nan for run in runs], dtype=float),
         )
-        return cls(log_compute, reward, noise, real, design, layout, base, _gain_seen(runs, base[0]), _halfway(runs, base[0]))
+        return cls(
+            log_compute, reward, noise, real, design, layout, base, _gain_seen(runs, base[0]), _halfway(runs, base[0])
+        )
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,7 @@ class _Problem:
         share = _logit_share(data, prior.share_beyond_seen * data.gain)
         rows = [data.layout.prior_rows(prior, share, data.midpoint, data.base, member.rough) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
-        return cls(
-            data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread
-        )
+        return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
 
     @property
     def rows(self) -> int:
@@ -238,9 +238,7 @@ def _effects(data: Data, prior: Prior, members: Sequence[Member], theta_MP: Arra
     curves_MR4 = np.einsum("rcp,mp->mrc", data.design_R4P, theta_MP)
     out = np.empty((len(members), *data.reward_RJ.shape, 2))
     for i, member in enumerate(members):
-        value, slopes = curve_and_slopes(
-            member.shape, curves_MR4[i][:, None, :], data.log_compute_RJ, data.layout.top
-        )
+        value, slopes = curve_and_slopes(member.shape, curves_MR4[i][:, None, :], data.log_compute_RJ, data.layout.top)
         out[i, :, :, 0] = member.run_scale * prior.run_share * (value - curves_MR4[i, :, :1])
         out[i, :, :, 1] = member.run_scale * prior.run_midpoint * slopes[:, 2, :]
     return out

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior()
@@ -71,7 +71,7 @@ class Surface:
             )
         )
         design = self.layout.design(np.log2(sizes), problems, sets)
-        curves_DQ4 = np.einsum("qcp,dp->dqc", design, self.parameters_DP)
+        curves_DQ4 = (self.parameters_DP @ design.reshape(-1, design.shape[2]).T).reshape(-1, len(at), CURVE_PARAMETERS)
         out = np.empty(curves_DQ4.shape[:2])
         names = np.array(self.shape_D)
         log_compute = np.log(at)
@@ -79,7 +79,6 @@ class Surface:
             chosen = names == name
             out[chosen] = curve(name, curves_DQ4[chosen], log_compute, self.layout.top)
         return np.clip(out, self.layout.floor, self.layout.top)
-
 
     def predict(self, *point: npt.ArrayLike | None) -> Array:
         """Mean of `draws`, shape (Q,)."""
@@ -103,7 +102,11 @@ class Surface:
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)
             noise = NormalDist().inv_cdf((1 + level) / 2) * spread
             low, high = mean_Q - np.hypot(mean_Q - low, noise), mean_Q + np.hypot(high - mean_Q, noise)
-        return mean_Q, np.clip(low, self.layout.floor, self.layout.top), np.clip(high, self.layout.floor, self.layout.top)
+        return (
+            mean_Q,
+            np.clip(low, self.layout.floor, self.layout.top),
+            np.clip(high, self.layout.floor, self.layout.top),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form that keeps every bit."""
