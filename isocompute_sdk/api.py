@@ -318,7 +318,9 @@ def _series(
     series = list(runs.series(name, eval_set))
     found: dict[str, tuple[int, int]] = {}
     wanted = _AVERAGE.fullmatch(name)
-    for other in runs.metrics if stand_in and wanted else ():
+    if not stand_in or wanted is None:
+        return series, found
+    for other in runs.metrics:
         match = _AVERAGE.fullmatch(other)
         if match is None or other == name:
             continue

@@ -37,7 +37,10 @@ class Noise:
 
 
 def draw_noise(rng: np.random.Generator) -> Noise:
-    """Noise of a sweep: evaluations of 150 to 2,000 problems with four samples each, seeds that differ by a few percent of the gain."""
+    """Noise of a sweep: seeds differ by a few percent of the gain.
+
+    The noise of one evaluation is that of 150 to 2,000 problems with four samples each.
+    """
     return Noise(
         evaluation_sd=float(rng.uniform(0.005, 0.02)),
         correlation=float(rng.uniform(0.3, 0.8)) if rng.random() < CORRELATED_SHARE else 0.0,

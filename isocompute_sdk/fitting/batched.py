@@ -242,7 +242,7 @@ def _damped(damping: Array, normal: Array, gradient: Array, scale: Array, blocke
     if matrix.shape[1] <= SMALL:
         return _cholesky_solve(matrix, wanted)
     try:
-        return np.linalg.solve(matrix, wanted[:, :, None])[:, :, 0]
+        return np.asarray(np.linalg.solve(matrix, wanted[:, :, None])[:, :, 0], dtype=float)
     except np.linalg.LinAlgError:
         return np.stack([np.linalg.lstsq(m, w, rcond=None)[0] for m, w in zip(matrix, wanted, strict=True)])
 

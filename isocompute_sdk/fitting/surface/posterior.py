@@ -149,7 +149,7 @@ class _Problem:
         covariance = effects_MRJ2 @ effects_MRJ2.transpose(0, 1, 3, 2)
         covariance += data.noise_RJJ
         factor = np.linalg.cholesky(covariance)
-        whiten = np.linalg.inv(factor)
+        whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
         share = _logit_share(data, prior.share_beyond_seen * data.gain)
         rows = [data.layout.prior_rows(prior, share, data.midpoint, data.base, member.rough) for member in members]

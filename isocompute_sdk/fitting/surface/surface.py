@@ -80,20 +80,31 @@ class Surface:
             out[chosen] = curve(name, curves_DQ4[chosen], log_compute, self.layout.top)
         return np.clip(out, self.layout.floor, self.layout.top)
 
-    def predict(self, *point: npt.ArrayLike | None) -> Array:
+    def predict(
+        self,
+        compute: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: npt.ArrayLike | None = None,
+        n_problems: npt.ArrayLike | None = None,
+    ) -> Array:
         """Mean of `draws`, shape (Q,)."""
-        return self.draws(*point).mean(axis=0)
+        return self.draws(compute, group_size, problems_per_batch, n_problems).mean(axis=0)
 
     def interval(
-        self, kind: Literal["mean", "run"], level: float, *point: npt.ArrayLike | None
+        self,
+        kind: Literal["mean", "run"],
+        level: float,
+        compute: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: npt.ArrayLike | None = None,
     ) -> tuple[Array, Array, Array]:
         """Mean, low and high of `draws`; for `run` of one new run's measured value.
 
         Beyond the data the spread is widened by what simulated sweeps asked for (`EXTRAPOLATION_SPREAD`).
         """
-        drawn_DQ = self.draws(*point)
+        drawn_DQ = self.draws(compute, group_size, problems_per_batch)
         mean_Q = drawn_DQ.mean(axis=0)
-        compute_Q = np.broadcast_to(np.asarray(point[0], dtype=float).ravel(), mean_Q.shape)
+        compute_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape)
         beyond_Q = np.log(np.maximum(compute_Q / self.largest_compute, 1.0))
         factor_Q = BASE_SPREAD + EXTRAPOLATION_SPREAD * np.minimum(beyond_Q, LARGEST_SPREAD)
         low, high = np.quantile(mean_Q + factor_Q * (drawn_DQ - mean_Q), [(1 - level) / 2, (1 + level) / 2], axis=0)
