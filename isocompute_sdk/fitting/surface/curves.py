@@ -16,6 +16,8 @@ from isocompute_sdk.fitting.surface.model import logistic
 from isocompute_sdk.fitting.surface.surface import Surface
 
 SHAPE = "surface"
+GRID = 96
+"""Points at which a curve is evaluated before it is interpolated at its evaluations."""
 SEEN = 0.7
 """Share of the rise that must have been seen before a plateau counts as identified."""
 
@@ -67,6 +69,17 @@ def surface_curves(surface: Surface, runs: Sequence[SurfaceRun]) -> dict[tuple[i
     return found
 
 
+def _on_grid(curve: SurfaceCurve, compute_T: Array) -> Array:
+    """The curve at many evaluations, interpolated between few: thousands would each cost all draws."""
+    trained = compute_T > 0
+    if not trained.any():
+        return curve.predict(compute_T)
+    low, high = compute_T[trained].min(), compute_T[trained].max()
+    grid = np.geomspace(low, high, GRID) if high > low else np.array([low])
+    values = np.interp(np.log(np.maximum(compute_T, low)), np.log(grid), curve.predict(grid))
+    return np.where(trained, values, float(curve.predict(0.0)))
+
+
 def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, reward_T: Array) -> SurfaceCurve:
     """One configuration's curve, with the evaluations that belong to it."""
     nan = float("nan")
@@ -92,7 +105,7 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
         base_reward=float(at_base.mean()) if at_base.size else None,
         surface=surface,
     )
-    residual = reward_T - curve.predict(compute_T)
+    residual = reward_T - _on_grid(curve, compute_T)
     # Frozen, but complete only once it can be asked.
     object.__setattr__(curve, "rms", float(np.sqrt(np.mean(residual**2))))
     return curve

@@ -12,8 +12,8 @@ from isocompute_sdk.fitting.shapes import Array
 
 MOST_BINS = 20
 """Bins per run; more change nothing but the time a fit takes."""
-FEWEST_BINS = 6
-ROWS = 6000
+FEWEST_BINS = 4
+ROWS = 2000
 """Bins of all runs together; large sweeps get fewer per run."""
 COLLAPSE_LEFT = 0.35
 """A run has collapsed when less than this share of its largest gain is left at its end."""

@@ -18,6 +18,8 @@ HIDDEN_FACTOR = 3.0
 """The backtest hides what lies beyond the largest compute divided by this."""
 BACKTEST_DRAWS = 50
 BACKTEST_LEVEL = 0.8
+LAST_BINS = 3
+"""Bins of each run that are compared."""
 FEWEST_BINS = 6
 """Bins that must be left, and be hidden, for a backtest."""
 
@@ -107,11 +109,11 @@ def passport(
     reward_N = surface.predict(surface.largest_compute, np.array(levels, dtype=float))
     best = int(np.argmax(reward_N))
     edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None
-    seen = [_rise_seen(surface, run) for run in runs]
+    seen = _rise_seen(surface, runs)
     return Passport(
         backtest=backtest(runs, bounds, rng),
         largest_compute=surface.largest_compute,
-        rise_seen=(min(seen), max(seen)),
+        rise_seen=(float(seen.min()), float(seen.max())),
         group_sizes=len(levels),
         best_at_edge=edge,
         seeds_per_cell=len(runs) / len(cells),
@@ -135,22 +137,25 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
     if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
         return None
     surface = fit_surface(shown, bounds, BACKTEST_DRAWS, rng)
-    errors: list[float] = []
-    inside: list[bool] = []
-    for run, mask in hidden:
-        last = np.flatnonzero(mask)[-3:]
-        count = float(run.count_J[last].sum())
-        measured = float(np.average(run.reward_J[last], weights=run.count_J[last]))
-        point = (np.exp(run.log_compute_J[last]), float(run.group_size), run.problems_per_batch)
-        mean_Q, low_Q, high_Q = surface.interval("run", BACKTEST_LEVEL, *point)
-        mean = float(np.mean(mean_Q))
-        # The interval is for one evaluation; the mean of several is noisier by less.
-        z = NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2) * surface.noise
-        shrink = z**2 * (1.0 - 1.0 / max(count, 1.0))
-        below, above = mean - float(np.mean(low_Q)), float(np.mean(high_Q)) - mean
-        errors.append(measured - mean)
-        inside.append(-_less(below, shrink) <= measured - mean <= _less(above, shrink))
-    found = np.array(errors)
+    last = [np.flatnonzero(mask)[-LAST_BINS:] for _, mask in hidden]
+    owner = np.repeat(np.arange(len(hidden)), [len(bins) for bins in last])
+    parts = [(run, bins) for (run, _), bins in zip(hidden, last, strict=True)]
+    compute_Q = np.exp(np.concatenate([run.log_compute_J[bins] for run, bins in parts]))
+    weight_Q = np.concatenate([run.count_J[bins] for run, bins in parts])
+    reward_Q = np.concatenate([run.reward_J[bins] for run, bins in parts])
+    sizes, problems = _configurations([run for run, _ in hidden])
+    predicted = surface.interval("run", BACKTEST_LEVEL, compute_Q, sizes[owner], problems[owner])
+    # One number per run: its last bins together, measured and predicted.
+    total_R = np.bincount(owner, weight_Q)
+    measured_R, mean_R, low_R, high_R = (
+        np.bincount(owner, weight_Q * values) / total_R for values in (reward_Q, *predicted)
+    )
+    # The interval is for one evaluation; the mean of several is noisier by less.
+    noise = NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2) * surface.noise
+    shrink_R = noise**2 * (1.0 - 1.0 / np.maximum(total_R, 1.0))
+    below_R, above_R = _less(mean_R - low_R, shrink_R), _less(high_R - mean_R, shrink_R)
+    found = measured_R - mean_R
+    inside = (found >= -below_R) & (found <= above_R)
     return Backtest(
         hidden_beyond=float(np.exp(cut)),
         factor=end / max(float(np.exp(run.log_compute_J[-1])) for run in shown),
@@ -167,8 +172,17 @@ def _unstable(runs: Sequence[PreparedRun]) -> tuple[int, ...]:
     return tuple(sorted(bp for bp, count in collapsed.items() if bp is not None and 2 * count >= every[bp]))
 
 
-def _less(width: float, squared: float) -> float:
-    return float(np.sqrt(max(width**2 - squared, 0.0)))
+def _less(width: Array, squared: Array) -> Array:
+    return np.sqrt(np.maximum(width**2 - squared, 0.0))
+
+
+def _configurations(runs: Sequence[PreparedRun]) -> tuple[Array, Array]:
+    """N and B_p of runs, NaN where B_p is not known."""
+    problems = [run.problems_per_batch for run in runs]
+    return (
+        np.array([run.group_size for run in runs], dtype=float),
+        np.array([np.nan if bp is None else bp for bp in problems], dtype=float),
+    )
 
 
 def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> PreparedRun:
@@ -183,10 +197,11 @@ def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> P
     )
 
 
-def _rise_seen(surface: Surface, run: PreparedRun) -> float:
-    """Share of the rise from the base model to very large compute that is predicted for a run's last evaluation."""
-    bp = run.problems_per_batch
-    far = surface.largest_compute * 1e6
-    at_end, limit = surface.predict(np.array([run.last_compute, far]), float(run.group_size), bp)
-    base = float(np.mean(surface.parameters_DP[:, 0]))
-    return float(np.clip((at_end - base) / (limit - base), 0.0, 1.0)) if limit - base > 1e-6 else 1.0
+def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> Array:
+    """Share of the rise from the base model to very large compute that is predicted for each run's last evaluation."""
+    sizes, problems = _configurations(runs)
+    at_end = surface.predict(np.array([run.last_compute for run in runs]), sizes, problems)
+    limit = surface.predict(surface.largest_compute * 1e6, sizes, problems)
+    rise = limit - float(np.mean(surface.parameters_DP[:, 0]))
+    seen = 1.0 - (limit - at_end) / np.where(rise > 1e-6, rise, 1.0)
+    return np.where(rise > 1e-6, np.clip(seen, 0.0, 1.0), 1.0)

@@ -1,0 +1,55 @@
+"""A guard on 200 simulated sweeps: the surface chooses well, its intervals hold, and nothing absurd comes out.
+
+The reported numbers come from `benchmarks/allocation.py` on more scenarios; the bands here are wide enough for chance.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCENARIOS = 200
+SEED = 30_001
+"""Neither the tuning nor the test seed of the benchmark."""
+
+
+def benchmark_module(repository: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("allocation_benchmark", repository / "benchmarks" / "allocation.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def records(repository: Path) -> dict[tuple[str, str, float], dict[str, Any]]:
+    """Summary by method, family and ratio."""
+    module = benchmark_module(repository)
+    rows = [row for found in module.run(SCENARIOS, SEED, ("surface", "best-pilot-run")) for row in found]
+    return {(r["method"], r["family"], r["ratio"]): r for r in module.summarise(rows)}
+
+
+@pytest.mark.parametrize(("ratio", "most"), [(1.0, 0.06), (3.0, 0.10), (10.0, 0.13)])
+def test_little_reward_is_lost(records: dict[Any, Any], ratio: float, most: float) -> None:
+    assert records["surface", "all", ratio]["mean"] <= most
+    assert records["surface", "all", ratio]["mean"] <= records["best-pilot-run", "all", ratio]["mean"]
+
+
+@pytest.mark.parametrize("ratio", [1.0, 3.0, 10.0])
+def test_intervals_hold_as_often_as_they_say(records: dict[Any, Any], ratio: float) -> None:
+    assert 0.70 <= records["surface", "all", ratio]["coverage_80%"] <= 0.92
+    assert 0.82 <= records["surface", "all", ratio]["coverage_90%"] <= 0.98
+    assert 0.68 <= records["surface", "all", ratio]["set_coverage"] <= 0.95
+
+
+def test_nothing_fails_and_nothing_is_absurd(records: dict[Any, Any]) -> None:
+    assert records["surface", "all", 1.0]["failed"] == 0
+    assert sum(records["surface", "all", ratio]["absurd"] for ratio in (1.0, 3.0, 10.0)) == 0
