@@ -181,7 +181,7 @@ def _layout(runs: Sequence[PreparedRun], bounds: tuple[float, float]) -> Layout:
     problems = [run.problems_per_batch for run in runs if run.problems_per_batch is not None]
     sets = [run.n_problems for run in runs if run.n_problems is not None]
     return Layout(
-        knots_K=np.arange(low, high + 1.0),
+        knots_K=np.asarray(np.arange(low, high + 1.0), dtype=np.float64),
         centre=float(np.mean([octaves.min(), octaves.max()])),
         problems_reference=float(min(problems, default=1)),
         set_reference=float(np.median(sets)) if len(set(sets)) > 1 else None,
