@@ -10,12 +10,13 @@ of transformers. Everything else runs through transformers.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
 from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
@@ -25,23 +26,12 @@ SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
 CACHE_BLOCK = 16
 """Tokens by which a cache grows."""
+WHOLE = frozenset({torch.float32, torch.float64})
+"""Number formats in which a layer over short sequences is one operation."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
 """Largest difference from transformers relative to the largest logit; that rounds to float32 even in float64."""
-
-
-class LayerWeights(NamedTuple):
-    """One layer's matrices, those behind a norm with its weight in them."""
-
-    project_XD: Tensor
-    """Queries, keys and values, rows in the order of `rotated`, queries scaled."""
-    project_bias_X: Tensor | None
-    mix_DX: Tensor
-    mix_bias_D: Tensor | None
-    gate_FD: Tensor
-    up_FD: Tensor
-    down_DF: Tensor
 
 
 class LeanCache:
@@ -128,14 +118,20 @@ class LeanModel:
             mask = self._causal(length, before, input_ids_SL.device)
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         layers = self.weights() if weights is None else weights
+        whole = cache is None and mask is not None and length <= SHORT and hidden_ND.dtype in WHOLE
         for index, layer in enumerate(layers):
+            asked_J = wanted_J if index + 1 == len(layers) else None
+            if whole:
+                reading = Reading(sequences, self.heads, self.key_heads, self._eps, turns, mask, asked_J)
+                hidden_ND = whole_layer(hidden_ND, layer, reading)
+                continue
             projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
             query, key, value = self._heads(projected_NX.view(sequences, length, -1), turns)
             if cache is not None:
                 key, value = cache.extend(index, key, value)
             mixed_NX = self._attention(query, key, value, mask)
-            if wanted_J is not None and index + 1 == len(layers):
-                hidden_ND, mixed_NX = hidden_ND.index_select(0, wanted_J), mixed_NX.index_select(0, wanted_J)
+            if asked_J is not None:
+                hidden_ND, mixed_NX = hidden_ND.index_select(0, asked_J), mixed_NX.index_select(0, asked_J)
             hidden_ND = torch.addmm(hidden_ND, mixed_NX, layer.mix_DX.t())
             if layer.mix_bias_D is not None:
                 hidden_ND = hidden_ND + layer.mix_bias_D

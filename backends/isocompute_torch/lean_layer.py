@@ -1,0 +1,214 @@
+"""One layer of `lean.py` for training, forward and backward written out as a whole.
+
+What autograd would keep and copy between single operations costs more than the products in a narrow layer. Here each
+product writes where the next one reads, the residual stream and its gradient are added to in place, and norms are taken
+back through their outputs. The gradients are checked against numerical ones in float64; none can be differentiated
+twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import Function, FunctionCtx
+
+from isocompute_torch.lean_ops import softmax_
+
+
+class LayerWeights(NamedTuple):
+    """One layer's matrices, those behind a norm with its weight in them."""
+
+    project_XD: Tensor
+    """Queries, keys and values, the two parts of each rotated pair side by side, queries scaled."""
+    project_bias_X: Tensor | None
+    mix_DX: Tensor
+    mix_bias_D: Tensor | None
+    gate_FD: Tensor
+    up_FD: Tensor
+    down_DF: Tensor
+
+
+class Reading(NamedTuple):
+    """What a layer needs to know of the tokens and of itself, beside its weights."""
+
+    sequences: int
+    """S; the hidden states stand in S rows of L tokens."""
+    heads: int
+    key_heads: int
+    eps: float
+    """Of the norms."""
+    turns: Tensor
+    """e^(i angle) per position and pair, shape (L, pairs) or (S, L, pairs)."""
+    mask: Tensor | None
+    """Additive, broadcasts to (S, 1, L, L)."""
+    wanted_J: Tensor | None = None
+    """Distinct flat positions that the output is asked for; None for all."""
+
+
+def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
+    """Hidden states after the layer, shape (N, width), or (J, width) of the wanted positions.
+
+    Args:
+        hidden_ND: hidden states before it, float32 or float64, N = S times L.
+        weights: its matrices.
+        reading: the rest.
+    """
+    return cast("Tensor", _Layer.apply(hidden_ND, reading, *weights))
+
+
+class _Layer(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        reading: Reading,
+        project_XD: Tensor,
+        project_bias_X: Tensor | None,
+        mix_DX: Tensor,
+        mix_bias_D: Tensor | None,
+        gate_FD: Tensor,
+        up_FD: Tensor,
+        down_DF: Tensor,
+    ) -> Tensor:
+        first_ND, first_scale_N1 = _unit(hidden_ND, reading.eps)
+        query, key, value = _heads(F.linear(first_ND, project_XD, project_bias_X), reading)
+        weight = _attention_weights(query, key, reading)
+        mixed_NX = _together(torch.bmm(weight, value), reading)
+        if reading.wanted_J is not None:
+            hidden_ND, mixed_NX = hidden_ND.index_select(0, reading.wanted_J), mixed_NX[reading.wanted_J]
+        hidden_ND = torch.addmm(hidden_ND, mixed_NX, mix_DX.t())
+        if mix_bias_D is not None:
+            hidden_ND.add_(mix_bias_D)
+        second_ND, second_scale_N1 = _unit(hidden_ND, reading.eps)
+        gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
+        open_NF = F.silu(gate_NF)
+        hidden_ND.addmm_(open_NF * up_NF, down_DF.t())
+        ctx.reading, ctx.biases = reading, (project_bias_X is not None, mix_bias_D is not None)
+        ctx.save_for_backward(
+            *(first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1),
+            *(gate_NF, up_NF, open_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
+        )
+        return hidden_ND
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the hidden states and of each matrix, from the last operation to the first."""
+        saved = cast("Any", ctx)
+        reading = cast("Reading", saved.reading)
+        tensors = cast("tuple[Tensor, ...]", saved.saved_tensors)
+        first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1 = tensors[:9]
+        gate_NF, up_NF, open_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
+        grad_ND = grads[0].clone()
+        opened_NF = grad_ND @ down_DF
+        to_down_DF = grad_ND.t() @ (open_NF * up_NF)
+        to_up_NF = opened_NF * open_NF
+        to_gate_NF = torch.ops.aten.silu_backward(opened_NF.mul_(up_NF), gate_NF)
+        to_second_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
+        _add_through_unit(grad_ND, to_second_ND, second_ND, second_scale_N1)
+        to_mixed_NX = grad_ND @ mix_DX
+        to_mix_DX = grad_ND.t() @ mixed_NX
+        to_mix_bias_D = grad_ND.sum(0) if saved.biases[1] else None
+        if reading.wanted_J is not None:
+            grad_ND = _spread(grad_ND, reading.wanted_J, len(first_ND))
+            to_mixed_NX = _spread(to_mixed_NX, reading.wanted_J, len(first_ND))
+        to_projected_NX = _through_attention(to_mixed_NX, query, key, value, weight, reading)
+        _add_through_unit(grad_ND, to_projected_NX @ project_XD, first_ND, first_scale_N1)
+        return (
+            grad_ND,
+            None,
+            to_projected_NX.t() @ first_ND,
+            to_projected_NX.sum(0) if saved.biases[0] else None,
+            to_mix_DX,
+            to_mix_bias_D,
+            to_gate_NF.t() @ second_ND,
+            to_up_NF.t() @ second_ND,
+            to_down_DF,
+        )
+
+
+def _unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
+    scale_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True)
+    scale_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_()
+    return value_ND * scale_N1, scale_N1
+
+
+def _add_through_unit(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, scale_N1: Tensor) -> None:
+    """Add s (g - y mean(g y)), the gradient before the norm."""
+    mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
+    total_ND.addcmul_(grad_ND, scale_N1).addcmul_(y_ND, mean_N1.mul_(scale_N1), value=-1)
+
+
+def _heads(projected_NX: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
+    """Turned queries (S * key heads, queries of one key head * L, size), turned keys and values (S * key heads, L, size).
+
+    The query heads of one key head are rows of one matrix, so that they share its products.
+    """
+    total = reading.heads + 2 * reading.key_heads
+    parts_SLHD = projected_NX.view(reading.sequences, -1, total, projected_NX.shape[-1] // total)
+    query, key, value = parts_SLHD.split((reading.heads, reading.key_heads, reading.key_heads), dim=2)
+    turns = reading.turns.unsqueeze(-2)
+    matrices = reading.sequences * reading.key_heads, -1, parts_SLHD.shape[-1]
+    return (
+        _turned(query, turns).view(matrices),
+        _turned(key, turns).view(matrices),
+        value.transpose(1, 2).reshape(matrices),
+    )
+
+
+def _turned(part_SLHD: Tensor, turns: Tensor) -> Tensor:
+    """Every pair times its turn, shape (S, H, L, D)."""
+    sequences, length, heads, size = part_SLHD.shape
+    result = part_SLHD.new_empty(sequences, heads, length, size)
+    torch.mul(_pairs(part_SLHD), turns, out=_pairs(result).transpose(1, 2))
+    return result
+
+
+def _pairs(value: Tensor) -> Tensor:
+    return torch.view_as_complex(value.unflatten(-1, (-1, 2)))
+
+
+def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
+    """Shape (S * key heads, queries of one key head * L, L)."""
+    length = key.shape[1]
+    score = torch.bmm(query, key.transpose(1, 2))
+    if reading.mask is not None:
+        score.view(reading.sequences, reading.heads, length, length).add_(reading.mask)
+    return softmax_(score)
+
+
+def _together(mixed: Tensor, reading: Reading) -> Tensor:
+    """The heads of each token side by side, shape (N, heads * size)."""
+    size = mixed.shape[-1]
+    by_head_SHLD = mixed.view(reading.sequences, reading.heads, -1, size)
+    return by_head_SHLD.transpose(1, 2).reshape(-1, reading.heads * size)
+
+
+def _through_attention(
+    to_mixed_NX: Tensor, query: Tensor, key: Tensor, value: Tensor, weight: Tensor, reading: Reading
+) -> Tensor:
+    """Gradient of the projected queries, keys and values, shape (N, X)."""
+    sequences, heads, key_heads = reading.sequences, reading.heads, reading.key_heads
+    size, length = key.shape[-1], key.shape[1]
+    to_mixed = to_mixed_NX.view(sequences, length, heads, size).transpose(1, 2).reshape(query.shape)
+    to_weight = torch.bmm(to_mixed, value.transpose(1, 2))
+    to_score = to_weight.sub_(torch.linalg.vecdot(to_weight, weight).unsqueeze(-1)).mul_(weight)
+    result_SLHD = key.new_empty(sequences, length, heads + 2 * key_heads, size)
+    to_query, to_key, to_value = result_SLHD.split((heads, key_heads, key_heads), dim=2)
+    turns = reading.turns.unsqueeze(-2).conj().resolve_conj()
+    for part, grad in (
+        (to_query, torch.bmm(to_score, key)),
+        (to_key, torch.bmm(to_score.transpose(1, 2), query)),
+    ):
+        by_head = grad.view(sequences, -1, length, size).transpose(1, 2)
+        torch.mul(_pairs(by_head), turns, out=_pairs(part))
+    to_value.copy_(torch.bmm(weight.transpose(1, 2), to_mixed).view(sequences, key_heads, length, size).transpose(1, 2))
+    return result_SLHD.view(sequences * length, -1)
+
+
+def _spread(value_JD: Tensor, wanted_J: Tensor, rows: int) -> Tensor:
+    """The values at their positions, 0 elsewhere."""
+    return value_JD.new_zeros(rows, value_JD.shape[-1]).index_copy_(0, wanted_J, value_JD)
