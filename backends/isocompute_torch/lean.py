@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isocompute_torch.lean_decode import LeanCache, read_one
 from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
 from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
 
@@ -24,45 +25,12 @@ MAX_PARAMETERS = 250_000_000
 """Above it, copying weights costs more than the calls that it saves."""
 SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
-CACHE_BLOCK = 16
-"""Tokens by which a cache grows."""
 WHOLE = frozenset({torch.float32, torch.float64})
 """Number formats in which a layer over short sequences is one operation."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
 """Largest difference from transformers relative to the largest logit; that rounds to float32 even in float64."""
-
-
-class LeanCache:
-    """Keys and values of what was read so far, one row per sequence.
-
-    Args:
-        layers: number of layers.
-    """
-
-    def __init__(self, layers: int) -> None:
-        self.length = 0
-        self._stored: list[Tensor | None] = [None] * layers
-
-    def extend(self, layer: int, key_KHLD: Tensor, value_KHLD: Tensor) -> tuple[Tensor, Tensor]:
-        """Append to one layer; returns all keys and values, shape (K, heads, length, head size)."""
-        end = self.length + key_KHLD.shape[2]
-        stored = self._stored[layer]
-        if stored is None or stored.shape[3] < end:
-            rows, heads, _, size = key_KHLD.shape
-            room = -(-end // CACHE_BLOCK) * CACHE_BLOCK
-            grown = key_KHLD.new_empty(2, rows, heads, room, size)
-            if stored is not None:
-                grown[:, :, :, : self.length] = stored[:, :, :, : self.length]
-            self._stored[layer] = stored = grown
-        stored[0, :, :, self.length : end] = key_KHLD
-        stored[1, :, :, self.length : end] = value_KHLD
-        return stored[0, :, :, :end], stored[1, :, :, :end]
-
-    def batch_select_indices(self, indices_K: Tensor) -> None:
-        """Make row i a copy of what was row indices[i]."""
-        self._stored = [None if stored is None else stored.index_select(1, indices_K) for stored in self._stored]
 
 
 class LeanModel:
@@ -118,6 +86,9 @@ class LeanModel:
             mask = self._causal(length, before, input_ids_SL.device)
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         layers = self.weights() if weights is None else weights
+        if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
+            turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
+            return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, eps=self._eps).unsqueeze(1)
         whole = cache is None and mask is not None and length <= SHORT and hidden_ND.dtype in WHOLE
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None

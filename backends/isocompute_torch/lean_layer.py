@@ -59,6 +59,18 @@ def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> T
     return cast("Tensor", _Layer.apply(hidden_ND, reading, *weights))
 
 
+def unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
+    scale_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True)
+    scale_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_()
+    return value_ND * scale_N1, scale_N1
+
+
+def as_pairs(value: Tensor) -> Tensor:
+    """Neighbours along the last axis as complex numbers, without a copy."""
+    return torch.view_as_complex(value.unflatten(-1, (-1, 2)))
+
+
 class _Layer(Function):
     @staticmethod
     def forward(
@@ -73,7 +85,7 @@ class _Layer(Function):
         up_FD: Tensor,
         down_DF: Tensor,
     ) -> Tensor:
-        first_ND, first_scale_N1 = _unit(hidden_ND, reading.eps)
+        first_ND, first_scale_N1 = unit(hidden_ND, reading.eps)
         query, key, value = _heads(F.linear(first_ND, project_XD, project_bias_X), reading)
         weight = _attention_weights(query, key, reading)
         mixed_NX = _together(torch.bmm(weight, value), reading)
@@ -82,7 +94,7 @@ class _Layer(Function):
         hidden_ND = torch.addmm(hidden_ND, mixed_NX, mix_DX.t())
         if mix_bias_D is not None:
             hidden_ND.add_(mix_bias_D)
-        second_ND, second_scale_N1 = _unit(hidden_ND, reading.eps)
+        second_ND, second_scale_N1 = unit(hidden_ND, reading.eps)
         gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
         open_NF = F.silu(gate_NF)
         hidden_ND.addmm_(open_NF * up_NF, down_DF.t())
@@ -129,13 +141,6 @@ class _Layer(Function):
         )
 
 
-def _unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
-    scale_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True)
-    scale_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_()
-    return value_ND * scale_N1, scale_N1
-
-
 def _add_through_unit(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, scale_N1: Tensor) -> None:
     """Add s (g - y mean(g y)), the gradient before the norm."""
     mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
@@ -163,12 +168,8 @@ def _turned(part_SLHD: Tensor, turns: Tensor) -> Tensor:
     """Every pair times its turn, shape (S, H, L, D)."""
     sequences, length, heads, size = part_SLHD.shape
     result = part_SLHD.new_empty(sequences, heads, length, size)
-    torch.mul(_pairs(part_SLHD), turns, out=_pairs(result).transpose(1, 2))
+    torch.mul(as_pairs(part_SLHD), turns, out=as_pairs(result).transpose(1, 2))
     return result
-
-
-def _pairs(value: Tensor) -> Tensor:
-    return torch.view_as_complex(value.unflatten(-1, (-1, 2)))
 
 
 def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
@@ -204,7 +205,7 @@ def _through_attention(
         (to_key, torch.bmm(to_score.transpose(1, 2), query)),
     ):
         by_head = grad.view(sequences, -1, length, size).transpose(1, 2)
-        torch.mul(_pairs(by_head), turns, out=_pairs(part))
+        torch.mul(as_pairs(by_head), turns, out=as_pairs(part))
     to_value.copy_(torch.bmm(weight.transpose(1, 2), to_mixed).view(sequences, key_heads, length, size).transpose(1, 2))
     return result_SLHD.view(sequences * length, -1)
 
