@@ -97,11 +97,12 @@ class _Layer(Function):
         second_ND, second_scale_N1 = unit(hidden_ND, reading.eps)
         gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
         open_NF = F.silu(gate_NF)
-        hidden_ND.addmm_(open_NF * up_NF, down_DF.t())
+        opened_NF = open_NF * up_NF
+        hidden_ND.addmm_(opened_NF, down_DF.t())
         ctx.reading, ctx.biases = reading, (project_bias_X is not None, mix_bias_D is not None)
         ctx.save_for_backward(
             *(first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1),
-            *(gate_NF, up_NF, open_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
+            *(gate_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
         )
         return hidden_ND
 
@@ -112,12 +113,12 @@ class _Layer(Function):
         reading = cast("Reading", saved.reading)
         tensors = cast("tuple[Tensor, ...]", saved.saved_tensors)
         first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1 = tensors[:9]
-        gate_NF, up_NF, open_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
+        gate_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
         grad_ND = grads[0].clone()
-        opened_NF = grad_ND @ down_DF
-        to_down_DF = grad_ND.t() @ (open_NF * up_NF)
-        to_up_NF = opened_NF * open_NF
-        to_gate_NF = torch.ops.aten.silu_backward(opened_NF.mul_(up_NF), gate_NF)
+        to_down_DF = grad_ND.t() @ opened_NF
+        to_opened_NF = grad_ND @ down_DF
+        to_up_NF = to_opened_NF * open_NF
+        to_gate_NF = torch.ops.aten.silu_backward(to_opened_NF.mul_(up_NF), gate_NF)
         to_second_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
         _add_through_unit(grad_ND, to_second_ND, second_ND, second_scale_N1)
         to_mixed_NX = grad_ND @ mix_DX
@@ -148,44 +149,56 @@ def _add_through_unit(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, scale_N1:
 
 
 def _heads(projected_NX: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
-    """Turned queries (S * key heads, queries of one key head * L, size), turned keys and values (S * key heads, L, size).
+    """Turned queries, keys and values, each (key heads * S, tokens, size); turns `projected_NX` itself.
 
-    The query heads of one key head are rows of one matrix, so that they share its products.
+    The query heads of one key head stand in one matrix, one after the other, so that they share its products.
     """
-    total = reading.heads + 2 * reading.key_heads
-    parts_SLHD = projected_NX.view(reading.sequences, -1, total, projected_NX.shape[-1] // total)
-    query, key, value = parts_SLHD.split((reading.heads, reading.key_heads, reading.key_heads), dim=2)
-    turns = reading.turns.unsqueeze(-2)
-    matrices = reading.sequences * reading.key_heads, -1, parts_SLHD.shape[-1]
-    return (
-        _turned(query, turns).view(matrices),
-        _turned(key, turns).view(matrices),
-        value.transpose(1, 2).reshape(matrices),
-    )
+    heads, key_heads = reading.heads, reading.key_heads
+    parts_SLHD = projected_NX.view(reading.sequences, -1, _all(reading), projected_NX.shape[-1] // _all(reading))
+    _turn_(parts_SLHD, reading.turns, reading)
+    parts_HSLD = parts_SLHD.permute(2, 0, 1, 3).contiguous()
+    query, key, value = parts_HSLD.split((heads, key_heads, key_heads))
+    return _grouped(query, reading), key.flatten(0, 1), value.flatten(0, 1)
 
 
-def _turned(part_SLHD: Tensor, turns: Tensor) -> Tensor:
-    """Every pair times its turn, shape (S, H, L, D)."""
-    sequences, length, heads, size = part_SLHD.shape
-    result = part_SLHD.new_empty(sequences, heads, length, size)
-    torch.mul(as_pairs(part_SLHD), turns, out=as_pairs(result).transpose(1, 2))
-    return result
+def _turn_(parts_SLHD: Tensor, turns: Tensor, reading: Reading) -> None:
+    """Multiply every pair of the queries and keys by its turn."""
+    turned = reading.heads + reading.key_heads
+    pairs_SLP = as_pairs(parts_SLHD[:, :, :turned]).flatten(2)
+    pairs_SLP.mul_(turns.repeat(*[1] * (turns.ndim - 1), turned))
+
+
+def _all(reading: Reading) -> int:
+    return reading.heads + 2 * reading.key_heads
+
+
+def _grouped(by_head_HSLD: Tensor, reading: Reading) -> Tensor:
+    """(heads, S, L, size) as (key heads * S, query heads per key head * L, size)."""
+    _, sequences, length, size = by_head_HSLD.shape
+    split = by_head_HSLD.view(reading.key_heads, -1, sequences, length, size).transpose(1, 2)
+    return split.reshape(reading.key_heads * sequences, -1, size)
+
+
+def _separate(grouped: Tensor, reading: Reading) -> Tensor:
+    """The inverse of `_grouped`, perhaps without a copy."""
+    split = grouped.view(reading.key_heads, reading.sequences, reading.heads // reading.key_heads, -1, grouped.shape[-1])
+    return split.transpose(1, 2).flatten(0, 1)
 
 
 def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
-    """Shape (S * key heads, queries of one key head * L, L)."""
+    """Shape (key heads * S, queries of one key head * L, L)."""
     length = key.shape[1]
     score = torch.bmm(query, key.transpose(1, 2))
     if reading.mask is not None:
-        score.view(reading.sequences, reading.heads, length, length).add_(reading.mask)
+        mask = reading.mask if reading.mask.ndim == 2 else reading.mask.view(-1, 1, length, length)
+        score.view(reading.key_heads, reading.sequences, -1, length, length).add_(mask)
     return softmax_(score)
 
 
 def _together(mixed: Tensor, reading: Reading) -> Tensor:
     """The heads of each token side by side, shape (N, heads * size)."""
-    size = mixed.shape[-1]
-    by_head_SHLD = mixed.view(reading.sequences, reading.heads, -1, size)
-    return by_head_SHLD.transpose(1, 2).reshape(-1, reading.heads * size)
+    by_head_HSLD = _separate(mixed, reading)
+    return by_head_HSLD.permute(1, 2, 0, 3).reshape(-1, reading.heads * mixed.shape[-1])
 
 
 def _through_attention(
@@ -193,21 +206,21 @@ def _through_attention(
 ) -> Tensor:
     """Gradient of the projected queries, keys and values, shape (N, X)."""
     sequences, heads, key_heads = reading.sequences, reading.heads, reading.key_heads
-    size, length = key.shape[-1], key.shape[1]
-    to_mixed = to_mixed_NX.view(sequences, length, heads, size).transpose(1, 2).reshape(query.shape)
-    to_weight = torch.bmm(to_mixed, value.transpose(1, 2))
-    to_score = to_weight.sub_(torch.linalg.vecdot(to_weight, weight).unsqueeze(-1)).mul_(weight)
-    result_SLHD = key.new_empty(sequences, length, heads + 2 * key_heads, size)
-    to_query, to_key, to_value = result_SLHD.split((heads, key_heads, key_heads), dim=2)
-    turns = reading.turns.unsqueeze(-2).conj().resolve_conj()
-    for part, grad in (
-        (to_query, torch.bmm(to_score, key)),
-        (to_key, torch.bmm(to_score.transpose(1, 2), query)),
-    ):
-        by_head = grad.view(sequences, -1, length, size).transpose(1, 2)
-        torch.mul(as_pairs(by_head), turns, out=as_pairs(part))
-    to_value.copy_(torch.bmm(weight.transpose(1, 2), to_mixed).view(sequences, key_heads, length, size).transpose(1, 2))
-    return result_SLHD.view(sequences * length, -1)
+    length, size = key.shape[1:]
+    to_mixed = _grouped(to_mixed_NX.view(sequences, length, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
+    to_score = torch.bmm(to_mixed, value.transpose(1, 2))
+    to_score.sub_(torch.linalg.vecdot(to_score, weight).unsqueeze(-1)).mul_(weight)
+    parts_HSLD = key.new_empty(_all(reading), sequences, length, size)
+    to_query, to_key, to_value = parts_HSLD.split((heads, key_heads, key_heads))
+    if heads == key_heads:
+        torch.bmm(to_score, key, out=to_query.view(query.shape))
+    else:
+        to_query.copy_(_separate(torch.bmm(to_score, key), reading))
+    torch.bmm(to_score.transpose(1, 2), query, out=to_key.view(key.shape))
+    torch.bmm(weight.transpose(1, 2), to_mixed, out=to_value.view(value.shape))
+    parts_SLHD = parts_HSLD.permute(1, 2, 0, 3).contiguous()
+    _turn_(parts_SLHD, reading.turns.conj().resolve_conj(), reading)
+    return parts_SLHD.view(sequences * length, -1)
 
 
 def _spread(value_JD: Tensor, wanted_J: Tensor, rows: int) -> Tensor:
