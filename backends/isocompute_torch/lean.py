@@ -90,10 +90,11 @@ class LeanModel:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
             return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, eps=self._eps).unsqueeze(1)
         whole = cache is None and mask is not None and length <= SHORT and hidden_ND.dtype in WHOLE
+        every = turns.repeat(*[1] * (turns.ndim - 1), self.heads + self.key_heads) if whole else turns
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None
             if whole:
-                reading = Reading(sequences, self.heads, self.key_heads, self._eps, turns, mask, asked_J)
+                reading = Reading(sequences, self.heads, self.key_heads, self._eps, every, mask, asked_J)
                 hidden_ND = whole_layer(hidden_ND, layer, reading)
                 continue
             projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)

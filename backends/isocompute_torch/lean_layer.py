@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     eps: float
     """Of the norms."""
     turns: Tensor
-    """e^(i angle) per position and pair, shape (L, pairs) or (S, L, pairs)."""
+    """e^(i angle) per position and pair of every head that is turned, shape (L, P) or (S, L, P)."""
     mask: Tensor | None
     """Additive, broadcasts to (S, 1, L, L)."""
     wanted_J: Tensor | None = None
@@ -165,7 +165,7 @@ def _turn_(parts_SLHD: Tensor, turns: Tensor, reading: Reading) -> None:
     """Multiply every pair of the queries and keys by its turn."""
     turned = reading.heads + reading.key_heads
     pairs_SLP = as_pairs(parts_SLHD[:, :, :turned]).flatten(2)
-    pairs_SLP.mul_(turns.repeat(*[1] * (turns.ndim - 1), turned))
+    pairs_SLP.mul_(turns)
 
 
 def _all(reading: Reading) -> int:

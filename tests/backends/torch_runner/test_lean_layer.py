@@ -26,7 +26,7 @@ def test_gradients_are_those_of_finite_differences(
 ) -> None:
     torch.manual_seed(heads)
     projected = (heads + 2 * key_heads) * SIZE
-    angles = torch.randn(*positions, SIZE // 2, dtype=torch.float64)
+    angles = torch.randn(*positions, SIZE // 2, dtype=torch.float64).repeat(*[1] * len(positions), heads + key_heads)
     mask = torch.full((LENGTH, LENGTH), -1e30, dtype=torch.float64).triu(1)
     reading = Reading(
         SEQUENCES,
