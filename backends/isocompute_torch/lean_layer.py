@@ -60,7 +60,7 @@ def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> T
 
 
 def unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
+    """RMSNorm without weight: y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
     scale_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True)
     scale_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_()
     return value_ND * scale_N1, scale_N1
@@ -181,7 +181,9 @@ def _grouped(by_head_HSLD: Tensor, reading: Reading) -> Tensor:
 
 def _separate(grouped: Tensor, reading: Reading) -> Tensor:
     """The inverse of `_grouped`, perhaps without a copy."""
-    split = grouped.view(reading.key_heads, reading.sequences, reading.heads // reading.key_heads, -1, grouped.shape[-1])
+    split = grouped.view(
+        reading.key_heads, reading.sequences, reading.heads // reading.key_heads, -1, grouped.shape[-1]
+    )
     return split.transpose(1, 2).flatten(0, 1)
 
 
