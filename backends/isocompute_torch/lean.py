@@ -3,6 +3,8 @@
 In a model of a few narrow layers most of the time goes into calls and into passes over memory, not into products of
 matrices. So the weights of the norms move into the matrices behind them; queries, keys and values come from one
 product; a rotation is one complex product; and norm, gate and rotation have their gradients written out (lean_ops.py).
+In float32 a whole layer over short sequences is one operation with its gradient (lean_layer.py), and reading one more
+token has a form of its own (lean_decode.py).
 
 `lean_model` gives it for Llama, Mistral and Qwen2 of up to `MAX_PARAMETERS`, after its output was compared with that
 of transformers. Everything else runs through transformers.
