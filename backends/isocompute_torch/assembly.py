@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from isocompute_torch.allocator import keep_freed_memory
 from isocompute_torch.configuration import Configuration
 from isocompute_torch.learner import Learner
 from isocompute_torch.loop import Parts
@@ -57,6 +58,8 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
     order = BatchOrder(len(problems["train"]), run.problems_per_batch, run.seed)
     reward = stack.enter_context(RewardFunction(run.data.reward, timeout_seconds=options.reward_timeout_seconds))
     device = choose_device(options.device)
+    if device.type == "cpu":
+        keep_freed_memory()
     dtype = choose_dtype(options.dtype, device)
     policy = load_policy(run.model, device, dtype)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,43 +95,24 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
         samples: the rollout batch.
         reward_R: rewards, float64; NaN equals NaN here.
     """
-    # Rewards are told apart by their bits, so that NaN is one value.
-    _, key_R = torch.unique(reward_R.to(torch.float64).view(torch.int64), return_inverse=True)
-    key_R = key_R * len(samples.prompt_ids) + samples.prompt_index_R
-    live_R = torch.arange(len(key_R), device=key_R.device)
+    # Rewards are told apart by their bits, so that NaN is one value; what is compared are the bytes of whole rows.
     token_RT = torch.where(samples.mask_RT > 0, samples.response_RT + 1, 0)
-    row_R = torch.empty_like(key_R)
-    done = 0
-    for t in range(token_RT.shape[1] + 1):
-        # Groups of rollouts that agree up to token t; those with one member left are rows already.
-        values, key_R, counts = torch.unique(key_R, return_inverse=True, return_counts=True)
-        alone_R = counts[key_R] == 1
-        single = live_R[alone_R]
-        row_R[single] = torch.arange(done, done + len(single), device=row_R.device)
-        done += len(single)
-        live_R, key_R = live_R[~alone_R], key_R[~alone_R]
-        if len(live_R) == 0:
-            break
-        if t == token_RT.shape[1]:
-            _, rest = torch.unique(key_R, return_inverse=True)
-            row_R[live_R] = rest + done
-            done += len(values) - int(alone_R.sum())
-            break
-        column = token_RT[live_R, t]
-        key_R = key_R * (int(column.max()) + 1) + column
-    first_U = torch.full((done,), len(row_R), device=row_R.device)
-    first_U = first_U.scatter_reduce(0, row_R, torch.arange(len(row_R), device=row_R.device), "amin")
+    bits_R = reward_R.to(torch.float64).view(torch.int64)
+    key_RC = torch.cat((bits_R.unsqueeze(-1), samples.prompt_index_R.unsqueeze(-1), token_RT), dim=1).cpu().numpy()
+    bytes_R = np.ascontiguousarray(key_RC).view(np.dtype((np.void, key_RC.itemsize * key_RC.shape[1]))).ravel()
+    _, first, row = np.unique(bytes_R, return_index=True, return_inverse=True)
     # Rows in the order of their first rollouts, so that the order of the prompts is kept.
-    first_U, order_U = first_U.sort()
-    rank_U = torch.empty_like(order_U)
-    rank_U[order_U] = torch.arange(done, device=row_R.device)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    first_U = torch.from_numpy(first[order]).to(reward_R.device)
     return Rows(
         samples.prompt_index_R[first_U],
         samples.response_RT[first_U],
         samples.mask_RT[first_U],
         samples.logprob_RT[first_U],
         first_U,
-        rank_U[row_R],
+        torch.from_numpy(rank[row]).to(reward_R.device),
         samples.prompt_ids,
     )
 

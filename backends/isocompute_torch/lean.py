@@ -3,6 +3,8 @@
 In a model of a few narrow layers most of the time goes into calls and into passes over memory, not into products of
 matrices. So the weights of the norms move into the matrices behind them; queries, keys and values come from one
 product; a rotation is one complex product; and norm, gate and rotation have their gradients written out (lean_ops.py).
+In float32 a whole layer over short sequences is one operation with its gradient (lean_layer.py), and reading one more
+token has a form of its own (lean_decode.py).
 
 `lean_model` gives it for Llama, Mistral and Qwen2 of up to `MAX_PARAMETERS`, after its output was compared with that
 of transformers. Everything else runs through transformers.
@@ -10,12 +12,14 @@ of transformers. Everything else runs through transformers.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isocompute_torch.lean_decode import LeanCache, read_one
+from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
 from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
@@ -23,56 +27,12 @@ MAX_PARAMETERS = 250_000_000
 """Above it, copying weights costs more than the calls that it saves."""
 SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
-CACHE_BLOCK = 16
-"""Tokens by which a cache grows."""
+WHOLE = frozenset({torch.float32, torch.float64})
+"""Number formats in which a layer over short sequences is one operation."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
 """Largest difference from transformers relative to the largest logit; that rounds to float32 even in float64."""
-
-
-class LayerWeights(NamedTuple):
-    """One layer's matrices, those behind a norm with its weight in them."""
-
-    project_XD: Tensor
-    """Queries, keys and values, rows in the order of `rotated`, queries scaled."""
-    project_bias_X: Tensor | None
-    mix_DX: Tensor
-    mix_bias_D: Tensor | None
-    gate_FD: Tensor
-    up_FD: Tensor
-    down_DF: Tensor
-
-
-class LeanCache:
-    """Keys and values of what was read so far, one row per sequence.
-
-    Args:
-        layers: number of layers.
-    """
-
-    def __init__(self, layers: int) -> None:
-        self.length = 0
-        self._stored: list[Tensor | None] = [None] * layers
-
-    def extend(self, layer: int, key_KHLD: Tensor, value_KHLD: Tensor) -> tuple[Tensor, Tensor]:
-        """Append to one layer; returns all keys and values, shape (K, heads, length, head size)."""
-        end = self.length + key_KHLD.shape[2]
-        stored = self._stored[layer]
-        if stored is None or stored.shape[3] < end:
-            rows, heads, _, size = key_KHLD.shape
-            room = -(-end // CACHE_BLOCK) * CACHE_BLOCK
-            grown = key_KHLD.new_empty(2, rows, heads, room, size)
-            if stored is not None:
-                grown[:, :, :, : self.length] = stored[:, :, :, : self.length]
-            self._stored[layer] = stored = grown
-        stored[0, :, :, self.length : end] = key_KHLD
-        stored[1, :, :, self.length : end] = value_KHLD
-        return stored[0, :, :, :end], stored[1, :, :, :end]
-
-    def batch_select_indices(self, indices_K: Tensor) -> None:
-        """Make row i a copy of what was row indices[i]."""
-        self._stored = [None if stored is None else stored.index_select(1, indices_K) for stored in self._stored]
 
 
 class LeanModel:
@@ -128,14 +88,24 @@ class LeanModel:
             mask = self._causal(length, before, input_ids_SL.device)
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         layers = self.weights() if weights is None else weights
+        if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
+            turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
+            return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, eps=self._eps).unsqueeze(1)
+        whole = cache is None and mask is not None and length <= SHORT and hidden_ND.dtype in WHOLE
+        every = turns.repeat(*[1] * (turns.ndim - 1), self.heads + self.key_heads) if whole else turns
         for index, layer in enumerate(layers):
+            asked_J = wanted_J if index + 1 == len(layers) else None
+            if whole:
+                reading = Reading(sequences, self.heads, self.key_heads, self._eps, every, mask, asked_J)
+                hidden_ND = whole_layer(hidden_ND, layer, reading)
+                continue
             projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
             query, key, value = self._heads(projected_NX.view(sequences, length, -1), turns)
             if cache is not None:
                 key, value = cache.extend(index, key, value)
             mixed_NX = self._attention(query, key, value, mask)
-            if wanted_J is not None and index + 1 == len(layers):
-                hidden_ND, mixed_NX = hidden_ND.index_select(0, wanted_J), mixed_NX.index_select(0, wanted_J)
+            if asked_J is not None:
+                hidden_ND, mixed_NX = hidden_ND.index_select(0, asked_J), mixed_NX.index_select(0, asked_J)
             hidden_ND = torch.addmm(hidden_ND, mixed_NX, layer.mix_DX.t())
             if layer.mix_bias_D is not None:
                 hidden_ND = hidden_ND + layer.mix_bias_D

@@ -12,6 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
+FLOOR = {torch.float64: -200.0, torch.float32: -40.0, torch.bfloat16: -40.0, torch.float16: -15.0}
+"""Lowest exponent of a softmax, the largest being 0: e^FLOOR is far below the rounding of its sum."""
+
 
 def normalised(value_ND: Tensor, eps: float) -> Tensor:
     """RMSNorm: y = x / sqrt(mean(x^2) + eps) per row: RMSNorm (arXiv 1910.07467) without its weight."""
@@ -39,6 +42,16 @@ def rotated(projected_SLX: Tensor, turns_SLD: Tensor, heads: int) -> Tensor:
         heads: heads to rotate.
     """
     return cast("Tensor", _Rotated.apply(projected_SLX, turns_SLD, heads))
+
+
+def softmax_(score: Tensor) -> Tensor:
+    """Softmax over the last dimension, in place.
+
+    What lies `FLOOR` below the largest is taken for that: it is lost in rounding either way, and numbers that
+    underflow take many times longer.
+    """
+    score.sub_(score.amax(-1, keepdim=True)).clamp_(min=FLOOR[score.dtype]).exp_()
+    return score.div_(score.sum(-1, keepdim=True))
 
 
 class _Normalised(Function):
@@ -77,8 +90,7 @@ class _Gated(Function):
 class _AttentionWeights(Function):
     @staticmethod
     def forward(ctx: Any, score: Tensor) -> Tensor:
-        weight = (score - score.amax(-1, keepdim=True)).exp_()
-        weight.div_(weight.sum(-1, keepdim=True))
+        weight = softmax_(score.clone())
         ctx.save_for_backward(weight)
         return weight
 

@@ -1,0 +1,230 @@
+"""One layer of `lean.py` for training, forward and backward written out as a whole.
+
+What autograd would keep and copy between single operations costs more than the products in a narrow layer. Here each
+product writes where the next one reads, the residual stream and its gradient are added to in place, and norms are taken
+back through their outputs. The gradients are checked against numerical ones in float64; none can be differentiated
+twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import Function, FunctionCtx
+
+from isocompute_torch.lean_ops import softmax_
+
+
+class LayerWeights(NamedTuple):
+    """One layer's matrices, those behind a norm with its weight in them."""
+
+    project_XD: Tensor
+    """Queries, keys and values, the two parts of each rotated pair side by side, queries scaled."""
+    project_bias_X: Tensor | None
+    mix_DX: Tensor
+    mix_bias_D: Tensor | None
+    gate_FD: Tensor
+    up_FD: Tensor
+    down_DF: Tensor
+
+
+class Reading(NamedTuple):
+    """What a layer needs to know of the tokens and of itself, beside its weights."""
+
+    sequences: int
+    """S; the hidden states stand in S rows of L tokens."""
+    heads: int
+    key_heads: int
+    eps: float
+    """Of the norms."""
+    turns: Tensor
+    """e^(i angle) per position and pair of every head that is turned, shape (L, P) or (S, L, P)."""
+    mask: Tensor | None
+    """Additive, broadcasts to (S, 1, L, L)."""
+    wanted_J: Tensor | None = None
+    """Distinct flat positions that the output is asked for; None for all."""
+
+
+def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
+    """Hidden states after the layer, shape (N, width), or (J, width) of the wanted positions.
+
+    Args:
+        hidden_ND: hidden states before it, float32 or float64, N = S times L.
+        weights: its matrices.
+        reading: the rest.
+    """
+    return cast("Tensor", _Layer.apply(hidden_ND, reading, *weights))
+
+
+def unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """RMSNorm without weight: y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
+    scale_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True)
+    scale_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_()
+    return value_ND * scale_N1, scale_N1
+
+
+def as_pairs(value: Tensor) -> Tensor:
+    """Neighbours along the last axis as complex numbers, without a copy."""
+    return torch.view_as_complex(value.unflatten(-1, (-1, 2)))
+
+
+class _Layer(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_ND: Tensor,
+        reading: Reading,
+        project_XD: Tensor,
+        project_bias_X: Tensor | None,
+        mix_DX: Tensor,
+        mix_bias_D: Tensor | None,
+        gate_FD: Tensor,
+        up_FD: Tensor,
+        down_DF: Tensor,
+    ) -> Tensor:
+        first_ND, first_scale_N1 = unit(hidden_ND, reading.eps)
+        query, key, value = _heads(F.linear(first_ND, project_XD, project_bias_X), reading)
+        weight = _attention_weights(query, key, reading)
+        mixed_NX = _together(torch.bmm(weight, value), reading)
+        if reading.wanted_J is not None:
+            hidden_ND, mixed_NX = hidden_ND.index_select(0, reading.wanted_J), mixed_NX[reading.wanted_J]
+        hidden_ND = torch.addmm(hidden_ND, mixed_NX, mix_DX.t())
+        if mix_bias_D is not None:
+            hidden_ND.add_(mix_bias_D)
+        second_ND, second_scale_N1 = unit(hidden_ND, reading.eps)
+        gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
+        open_NF = F.silu(gate_NF)
+        opened_NF = open_NF * up_NF
+        hidden_ND.addmm_(opened_NF, down_DF.t())
+        ctx.reading, ctx.biases = reading, (project_bias_X is not None, mix_bias_D is not None)
+        ctx.save_for_backward(
+            *(first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1),
+            *(gate_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
+        )
+        return hidden_ND
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the hidden states and of each matrix, from the last operation to the first."""
+        saved = cast("Any", ctx)
+        reading = cast("Reading", saved.reading)
+        tensors = cast("tuple[Tensor, ...]", saved.saved_tensors)
+        first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1 = tensors[:9]
+        gate_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
+        grad_ND = grads[0].clone()
+        to_down_DF = grad_ND.t() @ opened_NF
+        to_opened_NF = grad_ND @ down_DF
+        to_up_NF = to_opened_NF * open_NF
+        to_gate_NF = torch.ops.aten.silu_backward(to_opened_NF.mul_(up_NF), gate_NF)
+        to_second_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
+        _add_through_unit(grad_ND, to_second_ND, second_ND, second_scale_N1)
+        to_mixed_NX = grad_ND @ mix_DX
+        to_mix_DX = grad_ND.t() @ mixed_NX
+        to_mix_bias_D = grad_ND.sum(0) if saved.biases[1] else None
+        if reading.wanted_J is not None:
+            grad_ND = _spread(grad_ND, reading.wanted_J, len(first_ND))
+            to_mixed_NX = _spread(to_mixed_NX, reading.wanted_J, len(first_ND))
+        to_projected_NX = _through_attention(to_mixed_NX, query, key, value, weight, reading)
+        _add_through_unit(grad_ND, to_projected_NX @ project_XD, first_ND, first_scale_N1)
+        return (
+            grad_ND,
+            None,
+            to_projected_NX.t() @ first_ND,
+            to_projected_NX.sum(0) if saved.biases[0] else None,
+            to_mix_DX,
+            to_mix_bias_D,
+            to_gate_NF.t() @ second_ND,
+            to_up_NF.t() @ second_ND,
+            to_down_DF,
+        )
+
+
+def _add_through_unit(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, scale_N1: Tensor) -> None:
+    """Add s (g - y mean(g y)), the gradient before the norm."""
+    mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
+    total_ND.addcmul_(grad_ND, scale_N1).addcmul_(y_ND, mean_N1.mul_(scale_N1), value=-1)
+
+
+def _heads(projected_NX: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
+    """Turned queries, keys and values, each (key heads * S, tokens, size); turns `projected_NX` itself.
+
+    The query heads of one key head stand in one matrix, one after the other, so that they share its products.
+    """
+    heads, key_heads = reading.heads, reading.key_heads
+    parts_SLHD = projected_NX.view(reading.sequences, -1, _all(reading), projected_NX.shape[-1] // _all(reading))
+    _turn_(parts_SLHD, reading.turns, reading)
+    parts_HSLD = parts_SLHD.permute(2, 0, 1, 3).contiguous()
+    query, key, value = parts_HSLD.split((heads, key_heads, key_heads))
+    return _grouped(query, reading), key.flatten(0, 1), value.flatten(0, 1)
+
+
+def _turn_(parts_SLHD: Tensor, turns: Tensor, reading: Reading) -> None:
+    """Multiply every pair of the queries and keys by its turn."""
+    turned = reading.heads + reading.key_heads
+    pairs_SLP = as_pairs(parts_SLHD[:, :, :turned]).flatten(2)
+    pairs_SLP.mul_(turns)
+
+
+def _all(reading: Reading) -> int:
+    return reading.heads + 2 * reading.key_heads
+
+
+def _grouped(by_head_HSLD: Tensor, reading: Reading) -> Tensor:
+    """(heads, S, L, size) as (key heads * S, query heads per key head * L, size)."""
+    _, sequences, length, size = by_head_HSLD.shape
+    split = by_head_HSLD.view(reading.key_heads, -1, sequences, length, size).transpose(1, 2)
+    return split.reshape(reading.key_heads * sequences, -1, size)
+
+
+def _separate(grouped: Tensor, reading: Reading) -> Tensor:
+    """The inverse of `_grouped`, perhaps without a copy."""
+    split = grouped.view(
+        reading.key_heads, reading.sequences, reading.heads // reading.key_heads, -1, grouped.shape[-1]
+    )
+    return split.transpose(1, 2).flatten(0, 1)
+
+
+def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
+    """Shape (key heads * S, queries of one key head * L, L)."""
+    length = key.shape[1]
+    score = torch.bmm(query, key.transpose(1, 2))
+    if reading.mask is not None:
+        mask = reading.mask if reading.mask.ndim == 2 else reading.mask.view(-1, 1, length, length)
+        score.view(reading.key_heads, reading.sequences, -1, length, length).add_(mask)
+    return softmax_(score)
+
+
+def _together(mixed: Tensor, reading: Reading) -> Tensor:
+    """The heads of each token side by side, shape (N, heads * size)."""
+    by_head_HSLD = _separate(mixed, reading)
+    return by_head_HSLD.permute(1, 2, 0, 3).reshape(-1, reading.heads * mixed.shape[-1])
+
+
+def _through_attention(
+    to_mixed_NX: Tensor, query: Tensor, key: Tensor, value: Tensor, weight: Tensor, reading: Reading
+) -> Tensor:
+    """Gradient of the projected queries, keys and values, shape (N, X)."""
+    sequences, heads, key_heads = reading.sequences, reading.heads, reading.key_heads
+    length, size = key.shape[1:]
+    to_mixed = _grouped(to_mixed_NX.view(sequences, length, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
+    to_score = torch.bmm(to_mixed, value.transpose(1, 2))
+    to_score.sub_(torch.linalg.vecdot(to_score, weight).unsqueeze(-1)).mul_(weight)
+    parts_HSLD = key.new_empty(_all(reading), sequences, length, size)
+    to_query, to_key, to_value = parts_HSLD.split((heads, key_heads, key_heads))
+    if heads == key_heads:
+        torch.bmm(to_score, key, out=to_query.view(query.shape))
+    else:
+        to_query.copy_(_separate(torch.bmm(to_score, key), reading))
+    torch.bmm(to_score.transpose(1, 2), query, out=to_key.view(key.shape))
+    torch.bmm(weight.transpose(1, 2), to_mixed, out=to_value.view(value.shape))
+    parts_SLHD = parts_HSLD.permute(1, 2, 0, 3).contiguous()
+    _turn_(parts_SLHD, reading.turns.conj().resolve_conj(), reading)
+    return parts_SLHD.view(sequences * length, -1)
+
+
+def _spread(value_JD: Tensor, wanted_J: Tensor, rows: int) -> Tensor:
+    """The values at their positions, 0 elsewhere."""
+    return value_JD.new_zeros(rows, value_JD.shape[-1]).index_copy_(0, wanted_J, value_JD)
