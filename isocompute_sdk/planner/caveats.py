@@ -24,7 +24,7 @@ def extrapolation(ratio: float, method: str) -> list[Note]:
     if ratio <= 1.0:
         return []
     code = "extrapolation" if ratio <= 3 else f"extrapolation-beyond-{10 if ratio > 10 else 3}x"
-    at_3x, at_10x = (0.05, 0.09) if method == "surface" else (0.16, 0.20)
+    at_3x, at_10x = (0.06, 0.09) if method == "surface" else (0.14, 0.21)
     measured = {
         "extrapolation": f"Simulated sweeps lost {at_3x:.2f} of the reward range on average at 3x by this method.",
         "extrapolation-beyond-3x": f"Simulated sweeps lost {at_3x:.2f} of the reward range on average at 3x and "
