@@ -85,7 +85,7 @@ def test_another_batch_size_that_does_as_well_is_a_near_tie(make_runs: MakeRuns)
 def test_a_prediction_that_failed_is_said_to_have_failed(make_runs: MakeRuns, surprise: float, side: str) -> None:
     outcome = loop(make_runs, gap=0.2, surprise=surprise)
     assert not outcome.comparison.inside
-    assert f"{side} the interval ({outcome.comparison.error:+.3f}); such intervals are too narrow" in "\n".join(
+    assert f"{side} the interval ({outcome.comparison.error:+.3f}); 80 % intervals miss one in five" in "\n".join(
         describe_outcome(outcome)
     )
 
