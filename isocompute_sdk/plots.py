@@ -59,7 +59,7 @@ def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = Non
             _, below, above = fits.predict(after, curve.group_size, curve.problems_per_batch)
             axes.fill_between(after, below, above, color=colour, alpha=0.13, linewidth=0, zorder=1)
     best = fits.frontier(grid[grid <= max(c.last_compute for c in curves)], chosen)
-    axes.plot(best.compute, best.reward, color=FRONTIER, linewidth=2.2, alpha=0.85, label="frontier", zorder=4)
+    axes.plot(best.compute, best.reward, color=FRONTIER, linewidth=7, alpha=0.22, label="frontier", zorder=1.5)
     if plan is not None:
         _mark_budget(axes, fits, plan)
     suffix = f" at B_p = {chosen or levels[0]}" if levels else ""
