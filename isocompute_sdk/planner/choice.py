@@ -153,7 +153,9 @@ class LawPreference:
 
     def _wanted(self, value: float) -> float:
         if self.mode == "conservative" and self.law in self.fits.law_draws:
-            return float(np.quantile(self._drawn(value), CONSERVATIVE_QUANTILE))
+            # Draws may lie above the law on the whole; careful never means more than expected.
+            careful = float(np.quantile(self._drawn(value), CONSERVATIVE_QUANTILE))
+            return min(careful, float(self.fits.law(self.law).log2(value)))
         return float(self.fits.law(self.law).log2(value))
 
     def _drawn(self, value: float) -> Array:
