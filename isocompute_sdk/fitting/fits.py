@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
 SCHEMA_VERSION = 2
+SIZES_PER_OCTAVE = 4
+"""Density of the real-valued n among which a surface's best one is looked for."""
 
 Configuration = tuple[int, int | None]
 """(group size, problems per batch or None where the runs do not say)."""
@@ -271,19 +273,30 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
+        sizes_N, reward_TN = self.reward_by_size(np.atleast_1d(_positive(compute)).ravel(), problems_per_batch)
+        return sizes_N[np.argmax(reward_TN, axis=1)]
+
+    def reward_by_size(self, compute_T: Array, problems_per_batch: int | None = None) -> tuple[Array, Array]:
+        """Real-valued n on the grid, and the expected reward of each at every compute (`method="surface"` only).
+
+        Returns:
+            Group sizes, shape (N,), and rewards, shape (T, N); -inf above the levels that have begun by then.
+
+        Raises:
+            FitError: fits of another method.
+        """
         if self.surface is None:
             raise FitError(f"method {self.method!r} has no surface; use frontier() or law()")
-        at = np.atleast_1d(_positive(compute)).ravel()
         low, high = np.log2(self.group_size_range)
-        sizes = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * 4)), 1) + 1)
-        mesh_C, mesh_N = np.meshgrid(at, sizes, indexing="ij")
+        sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
+        mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
         bp = self._within_reach(problems_per_batch)
-        reward = self.surface.predict(mesh_C.ravel(), mesh_N.ravel(), bp).reshape(mesh_C.shape)
+        reward_TN = self.surface.predict(mesh_T.ravel(), mesh_N.ravel(), bp).reshape(mesh_T.shape)
         # Where a level had no evaluation yet, its reward there is the prior's guess.
-        begun = np.array([[c.first_compute, c.group_size] for c in self.curves.values()])
-        reach = np.array([np.max(begun[begun[:, 0] <= max(one, begun[:, 0].min()), 1]) for one in at])
-        reward = np.where(sizes[None, :] <= reach[:, None] * (1 + 1e-9), reward, -np.inf)
-        return sizes[np.argmax(reward, axis=1)]
+        first_C, size_C = np.array([[curve.first_compute, curve.group_size] for curve in self.curves.values()]).T
+        begun_TC = first_C <= np.maximum(compute_T, first_C.min())[:, None]
+        reach_T = np.where(begun_TC, size_C, 0).max(axis=1)
+        return sizes_N, np.where(mesh_N <= reach_T[:, None] * (1 + 1e-9), reward_TN, -np.inf)
 
     def _best_size_intervals(self, surface: Surface, at: Array, level: float) -> tuple[Array, Array]:
         from isocompute_sdk.fitting.surface.odds import best_size_interval

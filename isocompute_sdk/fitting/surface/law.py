@@ -14,7 +14,6 @@ from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface import findings
 
 POINTS_PER_DECADE = 24
-SIZES_PER_OCTAVE = 4
 IMMATERIAL = 0.005
 """Reward, as a share of the metric's range, that a turn of n* must be worth to count as one. Before any n has
 learnt something all are alike, and which of them is ahead by a hair says nothing."""
@@ -28,20 +27,12 @@ def with_law(fits: Fits) -> Fits:
     if high <= low:
         return replace(fits, unsupported={"group_size": "all evaluations are at one compute"})
     compute_T = log_grid(low, high, POINTS_PER_DECADE)
-    first, last = np.log2(fits.group_size_range)
-    octaves_N = np.linspace(first, last, max(int(np.ceil((last - first) * SIZES_PER_OCTAVE)), 1) + 1)
-    assert fits.surface is not None, "a surface's law comes from a surface"
-    mesh_T, mesh_N = np.meshgrid(compute_T, 2.0**octaves_N, indexing="ij")
-    reward_TN = fits.surface.predict(mesh_T.ravel(), mesh_N.ravel()).reshape(mesh_T.shape)
-    # A level takes part from its first evaluation on: before that its reward is the prior's guess.
-    first_C, size_C = np.array([[curve.first_compute, curve.group_size] for curve in fits.select()]).T
-    begun_TC = first_C <= np.maximum(compute_T, first_C.min())[:, None]
-    reward_TN[mesh_N > np.where(begun_TC, size_C, 0).max(axis=1)[:, None] * (1 + 1e-9)] = -np.inf
+    sizes_N, reward_TN = fits.reward_by_size(compute_T)
     path_T, lost = one_way(reward_TN)
     if lost > IMMATERIAL * (fits.bounds[1] - fits.bounds[0]):
         reason = "the best n goes up and down with compute: no sigmoid describes it"
         return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, findings.not_monotone()))
-    return replace(fits, laws={"group_size": AllocationLaw.fit(compute_T, 2.0 ** octaves_N[path_T], fits.compute)})
+    return replace(fits, laws={"group_size": AllocationLaw.fit(compute_T, sizes_N[path_T], fits.compute)})
 
 
 def one_way(reward_TN: Array) -> tuple[npt.NDArray[np.intp], float]:
