@@ -62,10 +62,19 @@ class PaperOptions:
         width: Any = vars(self)["bin_width"]
         if isinstance(width, bool) or not isinstance(width, float | int) or not 0 < width <= 1:
             raise FitError(f"bin_width = {width!r}; accepted: a share of the metric's range, 0 < width <= 1")
-        for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
+        check_batches(self)
+
+
+def check_batches(options: object) -> None:
+    """Check the batch sizes that the options of every method have.
+
+    Raises:
+        FitError: one that is neither None nor a whole number of 1 or more.
+    """
+    for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
+        value: Any = getattr(options, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
 
 
 def fit_paper(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.allocation import LawVariable
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.paper import with_step_laws
+from isocompute_sdk.fitting.paper import check_batches, with_step_laws
 from isocompute_sdk.fitting.surface import findings as surface_findings
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
@@ -37,10 +36,7 @@ class SurfaceOptions:
     """Fixed batch B for the laws in steps; None for the one with most configurations."""
 
     def __post_init__(self) -> None:
-        for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
-            value: Any = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
+        check_batches(self)
 
 
 def fit_joint(
