@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, read_text
+from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,7 +28,7 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: no header, a line with too few or too many cells, a file that ends inside a line.
     """
-    text = read_text(path)
+    text = read_text(path, on_truncated)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     plain = read_plain(text)
@@ -47,15 +47,21 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             broken = (lines.pop(), told)
     if broken is not None and on_truncated == "error":
         raise RecordError(f"{path}:{broken[0]}: the file ends inside this line ({broken[1]})", TRUNCATED_HINT)
-    for row, line in zip(rows, lines, strict=True):
-        if len(row) != len(header):
-            raise RecordError(
-                f"{path}:{line}: {len(row)} cells; accepted: {len(header)}, as in the header",
-                "Quote cells that contain the separator, and leave unknown cells empty.",
-            )
+    notes = [] if broken is None else [cut_off(path, broken[0])]
+    uneven = [line for row, line in zip(rows, lines, strict=True) if len(row) != len(header)]
+    if uneven and on_truncated == "error":
+        found = len(rows[lines.index(uneven[0])])
+        raise RecordError(
+            f"{path}:{uneven[0]}: {found} cells; accepted: {len(header)}, as in the header",
+            "Quote cells that contain the separator, and leave unknown cells empty.",
+        )
+    if uneven:
+        notes.append(damaged(path, uneven, f"not {len(header)} cells, as in the header"))
+        kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
+        rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
     columns = {name: list(column) for name, column in zip(header, cells, strict=True) if name}
-    return RawTable(columns, _locator(path, lines))
+    return RawTable(columns, _locator(path, lines), tuple(notes))
 
 
 def read_plain(text: str) -> dict[str, pl.Series] | None:

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, read_text
+from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
     import polars as pl
 
+Objects = tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]
 SAMPLE_LINES = 1000
 """Lines at the beginning and at the end of a file that say which columns it has."""
 
@@ -27,14 +29,14 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is not a JSON object; the last one is taken for cut off.
     """
-    text = read_text(path)
+    text = read_text(path, on_truncated)
     plain = read_plain(text)
     if plain is not None:
         columns = {name: plain[name] for name in plain.columns}
         return RawTable(columns, lambda index: f"{path}:{index + 1}")
-    rows, lines = _objects(path, text, on_truncated)
+    rows, lines, notes = _objects(path, text, on_truncated)
     names = dict.fromkeys(name for row in rows for name in row)
-    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines))
+    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), notes)
 
 
 def read_plain(text: str) -> pl.DataFrame | None:
@@ -70,42 +72,59 @@ def _cells(frame: pl.DataFrame) -> int:
     return sum(len(series) - series.null_count() for series in frame.iter_columns())
 
 
-def read_objects(path: Path, on_truncated: OnTruncated = "error") -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects of a JSONL file, and the line of each.
+def read_objects(path: Path, on_truncated: OnTruncated = "error") -> Objects:
+    """The objects of a JSONL file, the line of each, and notes on what was left out.
 
     Raises:
         RecordError: as `read_jsonl`.
     """
-    return _objects(path, read_text(path), on_truncated)
+    return _objects(path, read_text(path, on_truncated), on_truncated)
 
 
-def _objects(path: Path, text: str, on_truncated: OnTruncated) -> tuple[list[dict[str, Any]], list[int]]:
+def _objects(path: Path, text: str, on_truncated: OnTruncated) -> Objects:
     # Only "\n" ends a line: JSON strings may hold other line separators as they are.
     texts = [(i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip()]
     if not texts:
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
+    broken: list[int] = []
     for number, line in texts:
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number != texts[-1][0]:
-                raise RecordError(
-                    f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",
-                    "Correct or remove the line.",
-                ) from error
-            if on_truncated == "drop":
-                break
-            raise RecordError(f"{path}:{number}: the file ends inside this line", TRUNCATED_HINT) from error
-        if not isinstance(row, dict):
-            raise RecordError(
-                f"{path}:{number}: received {line.strip()[:60]!r}; accepted: one JSON object per line",
-                'Write every evaluation as its own line, e.g. {"n": 8, "step": 10, "avg@4": 0.5}.',
-            )
-        rows.append(cast(dict[str, Any], row))
-        lines.append(number)
-    return rows, lines
+            row = _object(path, number, line)
+        except RecordError as error:
+            if on_truncated == "error":
+                if number == texts[-1][0] and isinstance(error.__cause__, json.JSONDecodeError):
+                    told = f"{path}:{number}: the file ends inside this line"
+                    raise RecordError(told, TRUNCATED_HINT) from error
+                raise
+            broken.append(number)
+        else:
+            rows.append(row)
+            lines.append(number)
+    return rows, lines, _losses(path, broken, texts[-1][0])
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",
+            "Correct or remove the line.",
+        ) from error
+    if not isinstance(row, dict):
+        raise RecordError(
+            f"{path}:{number}: received {line.strip()[:60]!r}; accepted: one JSON object per line",
+            'Write every evaluation as its own line, e.g. {"n": 8, "step": 10, "avg@4": 0.5}.',
+        )
+    return cast(dict[str, Any], row)
+
+
+def _losses(path: Path, broken: Sequence[int], last: int) -> tuple[Note, ...]:
+    inside = [number for number in broken if number != last]
+    notes = [damaged(path, inside, "not JSON objects")] if inside else []
+    return (*notes, *([cut_off(path, last)] if last in broken else []))
 
 
 def _locator(path: Path, lines: Sequence[int]) -> Callable[[int], str]:
