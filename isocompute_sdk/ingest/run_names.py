@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _NUMBER = r"(\d+(?:\.\d+)?(?:e-?\d+)?)"
-_EDGE = r"(?:^|[^a-zA-Z0-9.])"
-_END = r"(?![a-zA-Z0-9.])"
+_EDGE = r"(?:^|[^a-zA-Z0-9])"
+_END = r"(?![a-zA-Z0-9]|\.\d)"
 FIELDS: dict[str, tuple[str, ...]] = {
     "group_size": (
         "n",
@@ -46,7 +46,8 @@ class NameHints:
 
 
 def read_name(name: str) -> NameHints:
-    """Numbers behind known words, in a run's name with its folders; a word that comes twice with two values is unclear."""
+    """Numbers behind known words, in a run's name with its folders; where two of a kind differ, it is unclear."""
+    name = re.sub(r"(?<![a-zA-Z0-9.])(?:[a-zA-Z_]+\d+){2,}(?![a-zA-Z0-9.])", _spaced, name)
     values: dict[str, float | int | str] = {}
     words: dict[str, str] = {}
     unclear: dict[str, tuple[str, ...]] = {}
@@ -67,3 +68,8 @@ def read_name(name: str) -> NameHints:
     if len(algorithms) == 1:
         values["algorithm"] = words["algorithm"] = algorithms[0]
     return NameHints(values, words, unclear)
+
+
+def _spaced(token: re.Match[str]) -> str:
+    """`n8bp32s0` as `n8-bp32-s0`."""
+    return re.sub(r"(?<=\d)(?=[a-zA-Z])", "-", token[0])

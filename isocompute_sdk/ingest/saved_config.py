@@ -66,7 +66,7 @@ def find_config(folder: Path, root: Path | None = None) -> SavedConfig | None:
             found = read_config(path)
             if found is not None:
                 return found
-        if here == top or here.parent == here or top not in here.parents:
+        if here in (top, here.parent) or top not in here.parents:
             return None
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
