@@ -72,4 +72,9 @@ def read_name(name: str) -> NameHints:
 
 def _spaced(token: re.Match[str]) -> str:
     """`n8bp32s0` as `n8-bp32-s0`."""
+    parts = re.findall(r"[a-zA-Z_]+", token[0])
+    known = {word for words in FIELDS.values() for word in words}
+    # The first part may end a longer name, as in `run-n8bp32`, and has to be known like the others.
+    if not all(part.strip("_").lower() in known for part in parts):
+        return token[0]
     return re.sub(r"(?<=\d)(?=[a-zA-Z])", "-", token[0])
