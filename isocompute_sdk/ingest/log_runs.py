@@ -55,9 +55,14 @@ class LogRequest:
 
 
 def find_all_logs(
-    paths: Sequence[str | os.PathLike[str]], format: str
+    paths: Sequence[str | os.PathLike[str]], format: str, *, mixed: bool = False
 ) -> tuple[FoundLogs, list[str | os.PathLike[str]]]:
     """Logs below `paths`, and those of the paths that hold none and are read as tables.
+
+    Args:
+        paths: files, folders or globs.
+        format: a member of `paths.FORMATS`.
+        mixed: let veRL's file logs and TensorBoard folders stand side by side.
 
     Raises:
         RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
@@ -74,7 +79,8 @@ def find_all_logs(
         if not found:
             rest.append(path)
             continue
-        _refuse_twice(path, found)
+        if not mixed:
+            _refuse_twice(path, found)
         others = tables_beside(path) if format == "auto" else []
         if others:
             notes.append(_not_read(path, others))

@@ -15,11 +15,11 @@ from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tags import (
     FILTERED_SAMPLES,
     KEPT_PERCENT_PER_SAMPLE,
-    STEP_UNIT_OF,
     STEP_UNITS,
     Meaning,
     StepUnit,
     meanings,
+    unit_of,
 )
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import PER_RUN
@@ -27,7 +27,7 @@ from isocompute_sdk.records.columns import PER_RUN
 if TYPE_CHECKING:
     import polars as pl
 
-Pieces = int | Mapping[float, int]
+Pieces = int | Mapping[float, int] | Mapping[int, int]
 """A number, or step -> number where it changed after that step: `{0: 8, 100: 16}`."""
 
 
@@ -138,7 +138,7 @@ def _by_start(value: Pieces) -> dict[float, int]:
 
 
 def _unit(log: RunLog, reading: Reading) -> StepUnit:
-    unit = reading.step_unit or (STEP_UNIT_OF[log.framework] if log.framework else None)
+    unit = reading.step_unit or unit_of(log.framework, log.format, log.step_name)
     if unit not in STEP_UNITS:
         received = "nothing says" if unit is None else f"received {unit!r} for"
         raise RecordError(

@@ -65,11 +65,16 @@ def find_logs(path: str | os.PathLike[str], format: str = "auto") -> list[LogSou
         path: where to look.
         format: one of `LOG_FORMATS`, or `auto` for all of them.
     """
-    target = Path(path)
-    roots = [target] if target.exists() else [Path(found) for found in sorted(glob.glob(str(path), recursive=True))]
+    roots = expand(path)
     found = [source for root in roots for source in _below(root, root if len(roots) == 1 else Path(), format)]
     # A glob that matches a folder and what lies in it finds the same runs twice.
     return sorted({source.paths: source for source in found}.values(), key=lambda source: source.name)
+
+
+def expand(path: str | os.PathLike[str]) -> list[Path]:
+    """A path itself, or what a glob matches."""
+    target = Path(path)
+    return [target] if target.exists() else [Path(found) for found in sorted(glob.glob(str(path), recursive=True))]
 
 
 def is_log(path: Path) -> bool:

@@ -6,7 +6,7 @@ resumes are treated alike everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -17,7 +17,7 @@ import numpy as np
 
 from isocompute_sdk.ingest.counting import Extent, limits, split_attempts
 from isocompute_sdk.ingest.event_file import EventFile, ScalarSeries
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, Framework, framework_of
+from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, Framework, framework_of, meanings
 from isocompute_sdk.ingest.tensorboard import one_per_step
 from isocompute_sdk.notes import Note
 
@@ -73,11 +73,18 @@ class RunLog:
         found = [(a.series[tag], end) for a, end in zip(self.attempts, ends, strict=True) if tag in a.series]
         return one_per_step([one.where(one.step_T <= end) for one, end in found])
 
+    @cached_property
+    def _update_tags(self) -> tuple[str, ...]:
+        """Tags that are logged with updates only; programs log counters of their own at evaluations too."""
+        known = meanings(self.tags, self.framework)
+        found = tuple(tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET)
+        return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
+
     def _extent(self, index: int) -> Extent:
         attempt = self.attempts[index]
         if not attempt.series:
             return Extent(0.0, 0.0)
-        updates = [s.step_T for tag, s in attempt.series.items() if not LOOKS_LIKE_EVALUATION.fullmatch(tag)]
+        updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
         every = [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
@@ -118,6 +125,20 @@ def attempts_from_rows(
         series = {tag: scalar_series(at, values) for tag, (at, values) in columns.items()}
         found.append(EventFile(path, series, float(len(found)), None, notes if end == len(steps) else ()))
     return tuple(found)
+
+
+def attempts_from_series(path: Path, series: Mapping[str, ScalarSeries]) -> tuple[EventFile, ...]:
+    """Columns of a table in the order of its rows: a new attempt begins wherever the step of a column goes down."""
+    parts: list[dict[str, ScalarSeries]] = []
+    for tag, one in series.items():
+        bounds = [*split_attempts(one.step_T.astype(np.float64)), len(one.step_T)]
+        for i, (begin, end) in enumerate(pairwise(bounds)):
+            if len(parts) <= i:
+                parts.append({})
+            rows = np.zeros(len(one.step_T), dtype=np.bool_)
+            rows[begin:end] = True
+            parts[i][tag] = one.where(rows)
+    return tuple(EventFile(path, part, float(i), None, ()) for i, part in enumerate(parts))
 
 
 def scalar_series(steps: Any, values: Any) -> ScalarSeries:

@@ -127,6 +127,16 @@ def framework_of(tags: Iterable[str]) -> Framework | None:
     return cast(Framework, found[0]) if len(found) == 1 else None
 
 
+def unit_of(framework: Framework | None, format: str, step_name: str) -> StepUnit | None:
+    """What the steps of a log count, where that is known.
+
+    W&B's own step counts calls of its `log`: one for each batch from OpenRLHF and veRL, any number from TRL.
+    """
+    if framework is None or (framework == "trl" and format in ("wandb", "table") and "global_step" not in step_name):
+        return None
+    return STEP_UNIT_OF[framework]
+
+
 def meanings(tags: Sequence[str], framework: Framework | None, samples: int | None = None) -> dict[str, Meaning]:
     """What is known about each tag, in the order of the framework's table; tags without a meaning are left out.
 
