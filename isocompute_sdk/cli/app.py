@@ -7,7 +7,9 @@ import typer
 from isocompute_sdk.cli import (
     allocate,
     backends,
+    doctor,
     fit,
+    ingest,
     launch,
     plan,
     published,
@@ -32,6 +34,8 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("ingest", ingest.ingest),
+    ("doctor", doctor.doctor),
     ("launch", launch.launch),
     ("sweep", sweep.sweep),
     ("run", run.run),
