@@ -6,10 +6,11 @@ import json
 from importlib import resources
 from pathlib import Path
 
-from isocompute_openrlhf.flags import MODULE, VERSION, sections
+from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
+from isocompute_openrlhf.records import KIND, read_folder
 from isocompute_sdk.backend import (
     BackendInfo,
     Launch,
@@ -22,9 +23,10 @@ from isocompute_sdk.backend import (
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch import render_resource
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
-PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py")
+PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
 """Programs that the script writes into the run folder, from the folder payload/."""
 
 
@@ -79,6 +81,8 @@ class OpenRLHFBackend:
                 "programs": {name: (payload / name).read_text(encoding="utf-8") for name in PROGRAMS},
                 "sections": sections(run, options, placement),
                 "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
+                "supervision": _supervision(run, options),
+                "submit": options.ray_job_address,
             },
         )
 
@@ -98,6 +102,35 @@ class OpenRLHFBackend:
         """
         return resume_launch(self, run, folder)
 
+    def read_records(self, folder: str | Path) -> RunSet:
+        """Everything that the runs at or below `folder` have measured; see records.py.
+
+        Raises:
+            RecordError: nothing was measured yet, or something cannot be read.
+        """
+        return read_folder(folder)[0]
+
+    def record_notes(self, folder: str | Path) -> tuple[Note, ...]:
+        """What the logs of these runs lack, and where they disagree.
+
+        Raises:
+            RecordError: as `read_records`.
+        """
+        return read_folder(folder)[1]
+
+
+def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
+    """Options of supervise.py."""
+    chosen = {
+        "save-every": checkpoint_interval(run, options),
+        "evaluate-every": run.evaluation.every_steps,
+        "last": run.update_steps,
+        "keep": options.keep_checkpoints,
+        "stop-after": options.stop_after_steps,
+        "submit": options.ray_job_address,
+    }
+    return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
+
 
 def _request(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> dict[str, object]:
     """What identifies the run: a later start in the same folder has to ask for the same.
@@ -106,7 +139,7 @@ def _request(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> di
     number of GPUs and the ZeRO stage are in, because a checkpoint can only be loaded with the same.
     """
     return {
-        "kind": "openrlhf-run",
+        "kind": KIND,
         "schema_version": 1,
         "run_id": run.run_id,
         "backend": "openrlhf",
@@ -122,6 +155,8 @@ def _request(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> di
         "data": run.data.model_dump(mode="json"),
         "validation_problems": run.evaluation.n_problems,
         "chat_template": options.chat_template,
+        "evaluation_sets": options.evaluation_files(),
+        "probe_problems": options.probe_problems,
         "nodes": placement.nodes,
         "gpus": placement.gpus,
         "zero_stage": options.zero_stage,

@@ -87,7 +87,7 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         data = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
         data |= {"prompt_key": None, "answer_key": None, "n_problems": None} | request.pop("data", {})
         defaults = {"framework_version": "0.11.2", "problems_per_batch": 4, "update_steps": 5, "seed": 0, "nodes": 1}
-        defaults |= {"validation_problems": None, "chat_template": True}
+        defaults |= {"validation_problems": None, "chat_template": True, "evaluation_sets": {}, "probe_problems": 0}
         (folder / "request.json").write_text(json.dumps(defaults | {"data": data} | request))
         claim_folder.claim(folder, tmp_path)
         prepare_rows.prepare(folder)
