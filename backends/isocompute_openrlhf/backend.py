@@ -8,9 +8,9 @@ from pathlib import Path
 
 from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.records import KIND, read_folder
+from isocompute_openrlhf.records import read_folder
+from isocompute_openrlhf.request import request_of
 from isocompute_sdk.backend import (
     BackendInfo,
     Launch,
@@ -77,7 +77,7 @@ class OpenRLHFBackend:
                 "module": MODULE,
                 "placement": placement,
                 "notes": notes,
-                "request": json.dumps(_request(run, options, placement), indent=1),
+                "request": json.dumps(request_of(run, options, placement), indent=1),
                 "programs": {name: (payload / name).read_text(encoding="utf-8") for name in PROGRAMS},
                 "sections": sections(run, options, placement),
                 "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
@@ -130,34 +130,3 @@ def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
         "submit": options.ray_job_address,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
-
-
-def _request(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> dict[str, object]:
-    """What identifies the run: a later start in the same folder has to ask for the same.
-
-    Options that only concern speed and memory are left out, so that a run can be resumed with others; the
-    number of GPUs and the ZeRO stage are in, because a checkpoint can only be loaded with the same.
-    """
-    return {
-        "kind": KIND,
-        "schema_version": 1,
-        "run_id": run.run_id,
-        "backend": "openrlhf",
-        "framework_version": VERSION,
-        "model": run.model,
-        "group_size": run.group_size,
-        "problems_per_batch": run.problems_per_batch,
-        "update_steps": run.update_steps,
-        "seed": run.seed,
-        "learning_rate": run.learning_rate,
-        "recipe": run.recipe.model_dump(mode="json"),
-        "evaluation": run.evaluation.model_dump(mode="json"),
-        "data": run.data.model_dump(mode="json"),
-        "validation_problems": run.evaluation.n_problems,
-        "chat_template": options.chat_template,
-        "evaluation_sets": options.evaluation_files(),
-        "probe_problems": options.probe_problems,
-        "nodes": placement.nodes,
-        "gpus": placement.gpus,
-        "zero_stage": options.zero_stage,
-    }

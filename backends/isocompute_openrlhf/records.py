@@ -7,7 +7,6 @@ included; the metric `rollouts_spent` also counts the steps that were lost when 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -19,16 +18,13 @@ from isocompute_openrlhf.attempts import Attempt, read_history
 from isocompute_openrlhf.evaluations import Agreement, evaluations
 from isocompute_openrlhf.flag_sets import written_for
 from isocompute_openrlhf.flags import VERSION
-from isocompute_openrlhf.payload.prepare_rows import ROW_FILES
 from isocompute_openrlhf.progress import Progress
+from isocompute_openrlhf.request import REQUEST, is_request, read_request
 from isocompute_openrlhf.samples import Samples, read_samples
-from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.specs import RunSpec
 
-REQUEST = "request.json"
-KIND = "openrlhf-run"
 TRAIN_SET = "train"
 """Evaluation set of what each update measured."""
 STEP_METRICS = {
@@ -48,18 +44,6 @@ STEP_METRICS = {
 }
 """OpenRLHF's names of what an update measures, and ours. Its entropy_loss is the mean entropy, with a plus sign."""
 CELLS = ("step", "rollouts", "tokens", "gpu_seconds", "eval_set", "metric", "value")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a run folder was asked to do, and what its rows hold."""
-
-    run: RunSpec
-    gpus: int
-    problems: dict[str, list[str]]
-    """Evaluation set -> ids of its problems; empty before the rows were written."""
-    n_problems: int | None
-    """Distinct training problems, D; None before they were counted."""
 
 
 @dataclass
@@ -134,15 +118,6 @@ def read_run(folder: Path) -> tuple[RunSet | None, tuple[Note, ...]]:
     return RunSet.from_columns({"run_id": [run.run_id] * len(values), **rows.columns}, **constants), notes
 
 
-def is_request(folder: Path) -> bool:
-    """Whether the request in a folder is one of this backend; a damaged one is taken for it."""
-    try:
-        raw = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True
-    return isinstance(raw, dict) and raw.get("kind") == KIND
-
-
 def old_flags(folder: Path) -> str:
     """What scripts in a folder without a run say about the release they were written for."""
     for script in sorted(folder.glob("*.sh")):
@@ -150,47 +125,6 @@ def old_flags(folder: Path) -> str:
         if version is not None and version != VERSION:
             return f"; {script.name} calls OpenRLHF with the flags of {version}, this release reads runs of {VERSION}"
     return ""
-
-
-def read_request(folder: Path) -> Request:
-    """The request that the launch script wrote.
-
-    Raises:
-        RecordError: it is damaged, or of another release.
-    """
-    path = folder / REQUEST
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        version = raw["framework_version"]
-        if version != VERSION:
-            raise RecordError(
-                f"{path}: the run is of OpenRLHF {version}; this release reads {VERSION}",
-                "Read its TensorBoard folder instead: `isocompute ingest`.",
-            )
-        names = {name for name in RunSpec.model_fields if name in raw}
-        run = RunSpec.model_validate({name: raw[name] for name in names})
-        record = folder / "run.json"
-        counted = json.loads(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
-        n_problems = run.data.n_problems if counted is None else int(counted["train"])
-        return Request(run, int(raw["gpus"]), _evaluated(folder), n_problems)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SpecError) as error:
-        if isinstance(error, RecordError):
-            raise
-        raise RecordError(
-            f"{path} is not a request that a launch script wrote: {type(error).__name__} {error}",
-            "Run launch.sh again in the same place; it writes the file anew.",
-        ) from error
-
-
-def _evaluated(folder: Path) -> dict[str, list[str]]:
-    """Evaluation set -> ids of its problems, from the rows that OpenRLHF evaluates on."""
-    path = folder / ROW_FILES["evaluation"]
-    found: dict[str, list[str]] = {}
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            label = json.loads(json.loads(line)["label"])
-            found.setdefault(label["split"], []).append(label["id"])
-    return found
 
 
 def _updates(attempt: Attempt, last: int, samples: Samples | None, batch: int) -> dict[int, dict[str, float]]:

@@ -13,8 +13,8 @@ import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.payload import claim_folder, prepare_rows
-from isocompute_sdk.specs import Data, Recipe, RunSpec
-from tests.backends.openrlhf.inputs import REWARD, problems, write_jsonl
+from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
 from tests.backends.openrlhf.real_parser import RealParser, cached_wheel
 
 
@@ -94,3 +94,27 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return run
+
+
+@pytest.fixture(scope="session")
+def small(make_run: Callable[..., RunSpec]) -> RunSpec:
+    return make_run(
+        run_id="tiny",
+        data=Data(train="train $(x).jsonl", validation="val'.jsonl", reward="my reward.py"),
+        group_size=2,
+        problems_per_batch=3,
+        update_steps=7,
+        evaluation=Evaluation(every_steps=3, samples=4, n_problems=2),
+        output_dir="out $(put) 'here'",
+        options={"save_every_steps": 2},
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path, real_parser: RealParser) -> Path:
+    return write_site(tmp_path / "site", real_parser)
+
+
+@pytest.fixture
+def work(tmp_path: Path, small: RunSpec) -> Path:
+    return write_inputs(tmp_path / "work", small)
