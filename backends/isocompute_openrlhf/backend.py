@@ -103,20 +103,12 @@ class OpenRLHFBackend:
         return resume_launch(self, run, folder)
 
     def read_records(self, folder: str | Path) -> RunSet:
-        """Everything that the runs at or below `folder` have measured; see records.py.
+        """Everything that the runs at or below `folder` have measured; notes say what their logs lack. See records.py.
 
         Raises:
             RecordError: nothing was measured yet, or something cannot be read.
         """
-        return read_folder(folder)[0]
-
-    def record_notes(self, folder: str | Path) -> tuple[Note, ...]:
-        """What the logs of these runs lack, and where they disagree.
-
-        Raises:
-            RecordError: as `read_records`.
-        """
-        return read_folder(folder)[1]
+        return read_folder(folder)
 
 
 def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:

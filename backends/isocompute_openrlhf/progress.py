@@ -51,9 +51,10 @@ class Progress:
             self._tokens.append(self._tokens[-1] + generated * length)
             self._gpu_seconds.append(self._gpu_seconds[-1] + self.gpus * values.get("timing/step_total", math.nan))
 
-    def at(self, step: int) -> dict[str, float | None]:
+    def at(self, attempt: Attempt, step: int) -> dict[str, float | None]:
         """The columns of a place on the curve; tokens and GPU time are None where a log is missing before it.
 
+        `rollouts_spent` counts everything generated until the attempt had made that step, lost steps included.
         GPU time is that of generation, passes, update and weight transfer; evaluations and checkpoints are not in it.
         """
         known = min(step, len(self._rollouts) - 1)
@@ -64,10 +65,10 @@ class Progress:
             "rollouts": float(round(rollouts)),
             "tokens": _or_none(round(self._tokens[step], 1)) if exact else None,
             "gpu_seconds": _or_none(self._gpu_seconds[step]) if exact else None,
+            "rollouts_spent": self._spent(attempt, step),
         }
 
-    def spent(self, attempt: Attempt, step: int) -> float:
-        """Rollouts generated until an attempt had made a step, those of steps that were lost included."""
+    def _spent(self, attempt: Attempt, step: int) -> float:
         before = 0.0
         logged = {one.number: one for one in self.history.attempts}
         for number in range(1, attempt.number):

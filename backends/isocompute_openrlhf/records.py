@@ -2,7 +2,7 @@
 
 Evaluations are described in evaluations.py. What each update measured stands in the evaluation set `train`. C on the
 curve (`rollouts`) counts what the surviving weights were trained on, groups that dynamic filtering threw away
-included; the metric `rollouts_spent` also counts the steps that were lost when the run was stopped and resumed.
+included; `rollouts_spent` also counts the steps that were lost when the run was stopped and resumed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STEP_METRICS = {
     "critic_loss": "value_loss",
 }
 """OpenRLHF's names of what an update measures, and ours. Its entropy_loss is the mean entropy, with a plus sign."""
-CELLS = ("step", "rollouts", "tokens", "gpu_seconds", "eval_set", "metric", "value")
+CELLS = ("step", "rollouts", "tokens", "gpu_seconds", "rollouts_spent", "eval_set", "metric", "value")
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Rows:
                 self.columns[name].append(cell)
 
 
-def read_folder(folder: str | Path) -> tuple[RunSet, tuple[Note, ...]]:
-    """Every run at or below a folder that has measured something, with the notes on all of them.
+def read_folder(folder: str | Path) -> RunSet:
+    """Every run at or below a folder that has measured something; its notes say what the logs lack.
 
     Raises:
         RecordError: there is no run, none has measured anything, or one cannot be read.
@@ -76,23 +76,17 @@ def read_folder(folder: str | Path) -> tuple[RunSet, tuple[Note, ...]]:
             f"{top} holds nothing that a run with OpenRLHF wrote, such as {REQUEST}" + old_flags(top),
             "Start the run with its launch.sh; logs of other runs are read with `isocompute ingest`.",
         )
-    runs: list[RunSet] = []
-    notes: list[Note] = []
-    for one in found:
-        measured, said = read_run(one)
-        notes += said
-        if measured is not None:
-            runs.append(measured)
+    runs = [measured for one in found if (measured := read_run(one)) is not None]
     if not runs:
         raise RecordError(
             f"{top}: {len(found)} runs, and none of them has measured anything yet",
             "Wait for the first update step; console.1.log in the run's folder says what happens.",
         )
-    return runs[0].concat(*runs[1:]), tuple(notes)
+    return runs[0].concat(*runs[1:])
 
 
-def read_run(folder: Path) -> tuple[RunSet | None, tuple[Note, ...]]:
-    """One run folder, and notes on what its logs lack; None where nothing was measured yet.
+def read_run(folder: Path) -> RunSet | None:
+    """One run folder; None where nothing was measured yet.
 
     Raises:
         RecordError: the folder is of another release, or a file in it cannot be read.
@@ -104,18 +98,19 @@ def read_run(folder: Path) -> tuple[RunSet | None, tuple[Note, ...]]:
     rows, agreement = Rows(), Agreement()
     for attempt, last in history.surviving():
         for step, metrics in _updates(attempt, last, samples, run.rollouts_per_batch).items():
-            rows.add(progress.at(step), TRAIN_SET, {**metrics, "rollouts_spent": progress.spent(attempt, step)})
+            rows.add(progress.at(attempt, step), TRAIN_SET, metrics)
         plan = run.evaluation
         found = evaluations(attempt, last, samples, request.problems, plan.every_steps, plan.samples, agreement)
         for step, sets in found.items():
             for name, metrics in sets.items():
-                rows.add(progress.at(step), name, metrics)
+                rows.add(progress.at(attempt, step), name, metrics)
     notes = (*history.notes, *progress.notes(), *agreement.notes(), *_sample_notes(samples), *_left_out(rows))
     values = rows.columns["value"]
     if not values:
-        return None, notes
+        return None
     constants: dict[str, Any] = {**run.context(), "n_problems": request.n_problems}
-    return RunSet.from_columns({"run_id": [run.run_id] * len(values), **rows.columns}, **constants), notes
+    runs = RunSet.from_columns({"run_id": [run.run_id] * len(values), **rows.columns}, **constants)
+    return RunSet(runs.to_polars(), notes)
 
 
 def old_flags(folder: Path) -> str:

@@ -36,12 +36,12 @@ def table(folder: Path, metric: str, eval_set: str = "train", column: str = "val
 
 
 def note(folder: Path, code: str) -> Note:
-    (found,) = [note for note in BACKEND.record_notes(folder) if note.code == code]
+    (found,) = [note for note in BACKEND.read_records(folder).notes if note.code == code]
     return found
 
 
 def codes(folder: Path) -> list[str]:
-    return [note.code for note in BACKEND.record_notes(folder)]
+    return [note.code for note in BACKEND.read_records(folder).notes]
 
 
 def evaluated(pass1: float, pass4: float) -> dict[str, float]:
@@ -55,7 +55,9 @@ def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(lo
     logged.events(updates(range(7, 13), policy_loss=2.0))
     assert table(logged.folder, "loss") == {s: 1.0 if s <= 6 else 2.0 for s in range(1, 13)}
     assert table(logged.folder, "loss", column="rollouts") == {s: BATCH * s for s in range(1, 13)}
-    assert table(logged.folder, "rollouts_spent") == {s: BATCH * (s if s <= 6 else s + 3) for s in range(1, 13)}
+    assert table(logged.folder, "train_reward", column="rollouts_spent") == {
+        s: BATCH * (s if s <= 6 else s + 3) for s in range(1, 13)
+    }
     assert table(logged.folder, "loss", column="gpu_seconds")[12] == 24.0
     assert table(logged.folder, "loss", column="tokens")[12] == 12 * BATCH * 10.0
     assert codes(logged.folder) == []
@@ -74,7 +76,7 @@ def test_an_attempt_that_logged_nothing_is_counted_by_its_samples(logged: Logged
     logged.samples(first, "train", {"tra0": [0.0] * 4})
     logged.begin()
     logged.events(updates([1, 2]))
-    assert table(logged.folder, "rollouts_spent") == {1: 4 + BATCH, 2: 4 + 2 * BATCH}
+    assert table(logged.folder, "train_reward", column="rollouts_spent") == {1: 4 + BATCH, 2: 4 + 2 * BATCH}
 
 
 def test_rollouts_that_dynamic_filtering_threw_away_are_counted(logged: LoggedRun) -> None:
@@ -103,7 +105,7 @@ def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun)
 
 def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged: LoggedRun) -> None:
     attempt = logged.begin()
-    logged.samples(attempt, "validation", dict.fromkeys(IDS, [1.0, 0.0, 0.0, 0.0]))
+    logged.samples(attempt, "validation", {name: [1.0, 0.0, 0.0, 0.0] for name in IDS})
     logged.events(updates([1, 2, 3]), {3: evaluated(0.5, 1.0)})
     assert table(logged.folder, "avg@4", "validation") == {3: 0.5}
     with pytest.raises(RecordError, match="worst@4"):
@@ -133,7 +135,7 @@ def test_an_evaluation_under_way_is_not_taken_for_a_whole_one(logged: LoggedRun)
 def test_an_evaluation_that_was_not_logged_any_more_is_recovered_from_its_samples(logged: LoggedRun) -> None:
     attempt = logged.begin()
     logged.events(updates([1, 2, 3]))
-    logged.samples(attempt, "validation", dict.fromkeys(IDS, [1.0, 0.0, 0.0, 0.0]))
+    logged.samples(attempt, "validation", {name: [1.0, 0.0, 0.0, 0.0] for name in IDS})
     assert table(logged.folder, "avg@4", "validation") == {3: 0.25}
     assert table(logged.folder, "avg@4", "validation", "rollouts") == {3: 3 * BATCH}
 
@@ -229,10 +231,9 @@ def test_a_run_that_has_begun_but_measured_nothing_is_said_to_wait(logged: Logge
 
 
 def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: Path) -> None:
+    evaluation = Evaluation(every_steps=2, samples=4)
     for n in (2, 4, 8):
-        run = small.replace(
-            run_id=f"n{n}", group_size=n, update_steps=16, evaluation=Evaluation(every_steps=2, samples=4)
-        )
+        run = small.replace(run_id=f"n{n}", group_size=n, update_steps=16, evaluation=evaluation)
         one = LoggedRun(tmp_path, run)
         attempt = one.begin()
         reward = {step: 0.2 + 0.5 * (1 - np.exp(-step * n / 40)) for step in range(2, 17, 2)}
@@ -241,7 +242,7 @@ def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: 
     runs = BACKEND.read_records(tmp_path)
     assert runs.run_ids == ("n2", "n4", "n8")
     assert set(runs.eval_sets) == {"train", "train_probe", "validation"}
-    fits = iso.fit(runs, metric="avg@4", draws=20)
+    fits = iso.fit(runs, metric="avg@4", draws=20, pool=("learning_rate",))
     assert 0.2 < fits.predict(96, 4).mean < 0.8
 
 
