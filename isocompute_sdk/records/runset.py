@@ -14,6 +14,7 @@ from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
     PER_RUN,
+    TRAIN_SETS,
     check_fields,
 )
 from isocompute_sdk.records.joining import join
@@ -186,7 +187,8 @@ class RunSet:
 
         Args:
             metric: a member of `metrics`.
-            eval_set: a member of `eval_sets`; may be None where the metric was measured on one only.
+            eval_set: a member of `eval_sets`; may be None where the metric was measured on one only, sets of training
+                problems apart.
 
         Raises:
             RecordError: the metric or the set is not there, or there are several sets to choose from.
@@ -196,6 +198,9 @@ class RunSet:
         check_fields([metric], self.metrics, "metric")
         part = self._frame.filter(pl.col("metric") == metric)
         sets = tuple(part["eval_set"].unique().sort())
+        held_out = [name for name in sets if name not in TRAIN_SETS]
+        if eval_set is None and len(held_out) == 1:
+            eval_set = held_out[0]
         if eval_set is None and len(sets) > 1:
             raise RecordError(
                 f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
