@@ -160,7 +160,7 @@ def _seconds_model(
     }
     parts = _parts(timings, length_S, len(batches))
     groups = _groups(timings, max(len(names) for names, _ in parts))
-    fitted = {name: (0.0, 0.0) for name in columns}
+    fitted = dict.fromkeys(columns, (0.0, 0.0))
     predicted_G, error_G, freedom = np.zeros(len(groups)), np.zeros(len(groups)), 0
     for names, seconds_S in parts:
         design_GP, value_G = _means(np.column_stack([columns[n] for n in names]), timings, groups, seconds_S)
