@@ -112,6 +112,7 @@ def timed_logs(
     for run, (n, bp) in enumerate(batches):
         batch = n * bp
         run_factor = math.exp(rng.normal(0.0, clock.run_noise) - clock.run_noise**2 / 2)
+        add(run, 0, "startup_seconds", clock.startup * run_factor, "validation")
         step = 0
         for step in logged:
             at = (step - 0.5) * batch
