@@ -60,8 +60,10 @@ def expenses(plan: Plan) -> list[tuple[str, str]]:
         (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
         for label, amounts in parts.items()
     ]
-    found += [(f"best per {o.per.replace('_', '-')}", _optimum(o)) for o in plan.optima]
-    return found
+    told = [_optimum(o) for o in plan.optima]
+    if told and len(set(told)) == 1:
+        return [*found, ("best per both", f"rollout and GPU-hour: {told[0]}")]
+    return found + [(f"best per {o.per.replace('_', '-')}", text) for o, text in zip(plan.optima, told, strict=True)]
 
 
 def _evaluation(plan: Plan) -> str:
