@@ -192,7 +192,8 @@ def launch_script(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
-        **options: `seed`, `prompt_key`, `answer_key`, `evaluation`, and options of the backend.
+        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
+            of the backend.
 
     Raises:
         PlanError: no model is known.
@@ -230,7 +231,7 @@ def run_spec(
     chosen = model if model is not None else plan.model
     if chosen is None:
         raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.")
-    evaluation = options.pop("evaluation", None)
+    evaluation = options.pop("evaluation", None) or plan.evaluation
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
         model=chosen,
