@@ -1,0 +1,269 @@
+"""Train one run with TRL's GRPOTrainer and keep a journal of it.
+
+    python3 train.py RUN_FOLDER MODEL         (after prepare_rows.py; or through `accelerate launch`)
+
+request.json holds the arguments of GRPOConfig. Written into RUN_FOLDER: metrics.jsonl (run_journal.py), samples/ with
+the reward of every validation response, checkpoints/ and, at the end, model/. Started again after any stop, training
+goes on from the last whole checkpoint. Exit status: 0 finished, 1 failed on the way, 2 input that cannot be used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import reward_calls
+from run_journal import Journal, read
+
+EVAL_SET = "validation"
+STEP_METRICS = {
+    "reward": "train_reward",
+    "entropy": "entropy",
+    "kl": "kl",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "completions/mean_length": "response_length",
+    "completions/clipped_ratio": "truncated_share",
+    "frac_reward_zero_std": "zero_variance_share",
+    "reward_error": "reward_error_share",
+    "sampling/importance_sampling_ratio/mean": "importance_weight_mean",
+}
+"""TRL's names of what an update measures, and those of the journal."""
+EVALUATION_METRICS = {
+    "eval_reward": "trl_eval_reward",
+    "eval_completions/mean_length": "response_length",
+    "eval_completions/clipped_ratio": "truncated_share",
+}
+
+
+class InputError(Exception):
+    """Something that was given cannot be used; the message says what and where."""
+
+
+def main(argv: list[str]) -> int:
+    """Train the run and the model named on the command line; returns the exit status."""
+    if len(argv) != 2:
+        sys.stderr.write("usage: train.py RUN_FOLDER MODEL\n")
+        return 2
+    folder, model = Path(argv[0]), argv[1]
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], reward_calls.attempt_of(folder))
+    records = read(journal.path)
+    if records and records[-1].get("status") == "finished":
+        sys.stderr.write("train: the run is finished\n")
+        return 0
+    reached = {"step": 0, "rollouts": 0, "tokens": 0}
+    chief = os.environ.get("RANK", "0") == "0"
+    try:
+        train(folder, model, request, journal, reached)
+    except InputError as error:
+        sys.stderr.write(f"train: {error}\n")
+        return 2
+    except Exception as error:
+        traceback.print_exc()
+        if chief:
+            journal.append("end", **reached, status="failed", message=f"{type(error).__name__}: {error}")
+        return 1
+    if chief:
+        journal.append("end", **reached, status="finished", message=f"{reached['step']} updates done")
+    return 0
+
+
+def train(
+    folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, int]
+) -> None:
+    """Build TRL's trainer and run it; `reached` follows step, rollouts and tokens.
+
+    Raises:
+        InputError: a prompt is longer than the recipe allows.
+    """
+    from transformers import AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    rows = {name: read_rows(folder / f"{name}_rows.jsonl") for name in ("train", "validation")}
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    check_lengths(tokenizer, [*rows["train"], *rows["validation"]], request["run"]["recipe"]["max_prompt_tokens"])
+    checkpoint = last_checkpoint(folder / "checkpoints")
+    settings = {
+        **request["trainer"],
+        "output_dir": str(folder / "checkpoints"),
+        "per_device_eval_batch_size": eval_batch(
+            len(rows["validation"]),
+            request["run"]["evaluation"]["samples"],
+            int(os.environ.get("WORLD_SIZE", "1")),
+            request["eval_samples_per_pass"],
+        ),
+        # The evaluation at the checkpoint's own step is in the journal already.
+        "eval_on_start": checkpoint is None,
+    }
+    trainer = GRPOTrainer(
+        model=model,
+        args=GRPOConfig(**settings),
+        reward_funcs=[reward_function(folder, journal.attempt)],
+        train_dataset=dataset(rows["train"]),
+        eval_dataset=dataset(rows["validation"]),
+        processing_class=tokenizer,
+        callbacks=[journal_callback(folder, request, journal, reached)],
+    )
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_model(str(folder / "model"))
+
+
+def reward_function(folder: Path, attempt: int) -> Any:
+    """The user's reward as TRL calls it; rewards of validation responses are also kept in samples/."""
+    scorer = reward_calls.Scorer(reward_calls.function_of(folder))
+    (folder / "samples").mkdir(exist_ok=True)
+
+    def reward(
+        completions: list[Any],
+        trainer_state: Any,
+        log_metric: Any,
+        problem: list[str],
+        split: list[str],
+        question: list[str],
+        answer: list[str],
+        **_: Any,
+    ) -> list[float]:
+        texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+        found = [
+            scorer(asked, text, json.loads(right), name)
+            for asked, text, right, name in zip(question, texts, answer, problem, strict=True)
+        ]
+        log_metric("reward_error", sum(error is not None for _, error in found) / len(found))
+        if split[0] == EVAL_SET:
+            lines = [
+                json.dumps({"problem": name, "score": score, "error": error}) + "\n"
+                for name, (score, error) in zip(problem, found, strict=True)
+            ]
+            path = sample_file(folder, trainer_state.global_step, attempt, str(os.getpid()))
+            with path.open("a", encoding="utf-8") as file:
+                file.write("".join(lines))
+        return [score for score, _ in found]
+
+    return reward
+
+
+def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> Any:
+    """A TrainerCallback that writes what TRL logs into the journal, and evaluates after the last step too."""
+    from transformers import TrainerCallback
+
+    batch = request["run"]["group_size"] * request["run"]["problems_per_batch"]
+    samples = request["run"]["evaluation"]["samples"]
+
+    class JournalCallback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            step = state.global_step
+            if state.is_world_process_zero:
+                last = journal.begin(step or None, request["context"])
+                reached.update(step=step, rollouts=step * batch, tokens=last.get("tokens", 0))
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            if state.global_step >= args.max_steps:
+                control.should_evaluate = True
+            return control
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if not state.is_world_process_zero or not logs:
+                return
+            if "eval_reward" in logs:
+                metrics = evaluation(folder, state.global_step, journal.attempt, samples)
+                metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
+                journal.append("evaluation", **reached, eval_set=EVAL_SET, samples=samples, metrics=metrics)
+            elif "reward" in logs:
+                tokens = reached["tokens"] + round((logs.get("completions/mean_length") or 0) * batch)
+                reached.update(step=state.global_step, rollouts=state.global_step * batch, tokens=tokens)
+                metrics = {ours: logs[theirs] for theirs, ours in STEP_METRICS.items() if theirs in logs}
+                journal.append("step", **reached, metrics=metrics, seconds={"step": logs.get("step_time")})
+
+    return JournalCallback()
+
+
+def evaluation(folder: Path, step: int, attempt: int, samples: int) -> dict[str, float]:
+    """avg@k, best@k and worst@k of one evaluation from its samples, k = samples per problem."""
+    scores: dict[str, list[float]] = {}
+    for path in sorted((folder / "samples").glob(sample_file(folder, step, attempt, "*").name)):
+        for row in read_rows(path):
+            scores.setdefault(row["problem"], []).append(row["score"])
+    # Padding of the last batch can repeat a problem: its first samples count.
+    groups = [group[:samples] for group in scores.values()]
+    if not groups or any(len(group) < samples for group in groups):
+        raise RuntimeError(f"samples/ holds less than {samples} rewards of some problems after update step {step}")
+    return {
+        f"avg@{samples}": sum(map(sum, groups)) / (samples * len(groups)),
+        f"best@{samples}": sum(map(max, groups)) / len(groups),
+        f"worst@{samples}": sum(map(min, groups)) / len(groups),
+    }
+
+
+def sample_file(folder: Path, step: int, attempt: int, process: str) -> Path:
+    """Where one process keeps the rewards of one evaluation."""
+    return folder / "samples" / f"{step}.{attempt}.{process}.jsonl"
+
+
+def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:
+    """Validation rollouts per process and pass: whole groups, and such that no problem is repeated to fill a batch.
+
+    Where that is impossible (the problems are no multiple of the processes) TRL's own average counts some problems
+    twice; what stands in the journal as avg@k does not.
+    """
+    sizes = range(samples, max(most, samples) + 1, samples)
+    exact = [size for size in sizes if problems * samples % (size * processes) == 0]
+    if not exact:
+        sys.stderr.write(
+            f"train: warning: {problems} validation problems are no multiple of {processes} processes: TRL repeats "
+            "some to fill its last batch, and trl_eval_reward counts them twice\n"
+        )
+    return max(exact or sizes)
+
+
+def check_lengths(tokenizer: Any, rows: list[dict[str, Any]], most: int) -> None:
+    """Refuse prompts that are longer than the recipe says: TRL would neither cut nor skip them."""
+    prompts = {row["problem"] + row["split"]: row["prompt"] for row in rows}
+    lengths: dict[str, int] = {}
+    for name, prompt in prompts.items():
+        if isinstance(prompt, str):
+            lengths[name] = len(tokenizer(prompt)["input_ids"])
+        else:
+            text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+            lengths[name] = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    long = [name for name, length in lengths.items() if length > most]
+    if long:
+        raise InputError(
+            f"{len(long)} prompts have more than recipe.max_prompt_tokens = {most} tokens, first {long[0]!r} with "
+            f"{lengths[long[0]]}. Remove them from the problem files, or raise the limit."
+        )
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint whose last file was written; None without one."""
+    whole: dict[int, str] = {}
+    for state in folder.glob("checkpoint-*/trainer_state.json"):
+        try:
+            whole[int(json.loads(state.read_text(encoding="utf-8"))["global_step"])] = str(state.parent)
+        except ValueError:  # cut off in the middle of writing
+            continue
+    return whole[max(whole)] if whole else None
+
+
+def dataset(rows: list[dict[str, Any]]) -> Any:
+    """Rows as TRL takes them."""
+    from datasets import Dataset
+
+    return Dataset.from_list(rows)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All objects of a JSONL file."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
