@@ -10,9 +10,16 @@ from isocompute_openrlhf.flags import MODULE, VERSION, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
-from isocompute_sdk.backend import BackendInfo, Launch, describe_options, raise_if_refused, run_folder
+from isocompute_sdk.backend import (
+    BackendInfo,
+    Launch,
+    describe_options,
+    raise_if_refused,
+    resume_launch,
+    run_folder,
+    write_launch,
+)
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.files import write_text
 from isocompute_sdk.launch import render_resource
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
@@ -81,8 +88,15 @@ class OpenRLHFBackend:
         Raises:
             BackendError: preflight refuses the run; nothing is written then.
         """
-        path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
-        return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)))
+        return write_launch(folder, self.script(run))
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Say how to go on: the script does so by itself, from the newest checkpoint.
+
+        Raises:
+            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        """
+        return resume_launch(self, run, folder)
 
 
 def _request(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> dict[str, object]:

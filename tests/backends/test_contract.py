@@ -12,9 +12,10 @@ import pytest
 
 from isocompute_sdk import registry
 from isocompute_sdk.backend import Backend, BackendInfo
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_sdk.store import write_spec
 
 HOSTILE = [
     "it's",
@@ -164,3 +165,34 @@ def test_a_batch_that_the_gpus_cannot_share_is_refused(backend: Backend) -> None
 def test_the_default_evaluation_is_carried_out_as_stated(backend: Backend) -> None:
     run = run_for(backend, evaluation=Evaluation(every_steps=7, samples=3))
     assert backend.script(run) != backend.script(run_for(backend))
+
+
+def test_resuming_gives_the_launch_that_was_prepared(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    write_spec(tmp_path, run)
+    prepared = backend.prepare(run, tmp_path)
+    text = prepared.files[0].read_text()
+    assert backend.resume(run, tmp_path) == prepared
+    assert prepared.files[0].read_text() == text
+
+
+def test_a_folder_of_nothing_or_of_another_run_cannot_be_resumed(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    with pytest.raises(BackendError, match=r"nothing to resume in .*launch\.sh"):
+        backend.resume(run, tmp_path)
+    write_spec(tmp_path, run)
+    script = backend.prepare(run, tmp_path).files[0]
+    before = script.read_text()
+    with pytest.raises(BackendError, match="another group_size"):
+        backend.resume(run.replace(group_size=8), tmp_path)
+    assert script.read_text() == before
+
+
+def test_a_run_that_has_measured_nothing_has_no_records(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    with pytest.raises(RecordError):
+        backend.read_records(tmp_path / "missing")
+    write_spec(tmp_path, run)
+    backend.prepare(run, tmp_path)
+    with pytest.raises(RecordError, match=r"measured|nothing"):
+        backend.read_records(tmp_path)
