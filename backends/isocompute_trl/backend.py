@@ -6,20 +6,29 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.backend import BackendInfo, Launch, describe_options, raise_if_refused, run_folder
+from isocompute_sdk.backend import (
+    BackendInfo,
+    Launch,
+    describe_options,
+    raise_if_refused,
+    resume_launch,
+    run_folder,
+    write_launch,
+)
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.files import write_text
 from isocompute_sdk.launch import render_resource
 from isocompute_sdk.launch.payload import program
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.store import read_journals
 from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
 
 SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
 """Programs of the SDK that the script writes into the run folder."""
-OWN = ("prepare_rows.py", "run_journal.py", "train.py")
+OWN = ("prepare_rows.py", "run_journal.py", "validation_samples.py", "train.py")
 """Programs of this backend that go beside them."""
 KIND = "trl-run"
 SCHEMA_VERSION = 1
@@ -82,8 +91,23 @@ class TRLBackend:
         Raises:
             BackendError: preflight refuses the run; nothing is written then.
         """
-        path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
-        return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)))
+        return write_launch(folder, self.script(run))
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Say how to go on: the script does so by itself, from the newest whole checkpoint.
+
+        Raises:
+            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        """
+        return resume_launch(self, run, folder)
+
+    def read_records(self, folder: str | Path) -> RunSet:
+        """Every metrics.jsonl in or below the folder; its avg@k, best@k and worst@k come from single samples.
+
+        Raises:
+            RecordError: nothing was measured yet, or a file cannot be read.
+        """
+        return read_journals(folder)
 
 
 def _documents(run: RunSpec, options: TRLOptions) -> dict[str, str]:
@@ -118,5 +142,5 @@ def _request(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "chat_template": options.chat_template,
         "eval_samples_per_pass": options.eval_samples_per_pass,
         "trainer": trainer_settings(run, options),
-        "context": {},
+        "context": run.context(),
     }

@@ -53,9 +53,7 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
         )
         notes.append(Note("batch-not-divisible", "refuse", message, {"divisor": count, "rest": rest}))
     if options.sampler == "vllm" and count % options.tensor_parallel:
-        message = (
-            f"option tensor_parallel is {options.tensor_parallel}, which does not divide the {count} GPUs. Use a divisor."
-        )
+        message = f"option tensor_parallel is {options.tensor_parallel}, which does not divide the {count} GPUs. Use a divisor."
         notes.append(Note("tensor-parallel-does-not-fit", "refuse", message))
     return notes
 

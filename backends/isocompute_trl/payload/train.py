@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import reward_calls
+import validation_samples
 from run_journal import Journal, read
 
 EVAL_SET = "validation"
@@ -74,9 +75,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def train(
-    folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, int]
-) -> None:
+def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> None:
     """Build TRL's trainer and run it; `reached` follows step, rollouts and tokens.
 
     Raises:
@@ -119,7 +118,6 @@ def train(
 def reward_function(folder: Path, attempt: int) -> Any:
     """The user's reward as TRL calls it; rewards of validation responses are also kept in samples/."""
     scorer = reward_calls.Scorer(reward_calls.function_of(folder))
-    (folder / "samples").mkdir(exist_ok=True)
 
     def reward(
         completions: list[Any],
@@ -138,13 +136,11 @@ def reward_function(folder: Path, attempt: int) -> Any:
         ]
         log_metric("reward_error", sum(error is not None for _, error in found) / len(found))
         if split[0] == EVAL_SET:
-            lines = [
-                json.dumps({"problem": name, "score": score, "error": error}) + "\n"
+            records = [
+                {"problem": name, "score": score, "error": error}
                 for name, (score, error) in zip(problem, found, strict=True)
             ]
-            path = sample_file(folder, trainer_state.global_step, attempt, str(os.getpid()))
-            with path.open("a", encoding="utf-8") as file:
-                file.write("".join(lines))
+            validation_samples.write(folder, trainer_state.global_step, attempt, records)
         return [score for score, _ in found]
 
     return reward
@@ -173,7 +169,8 @@ def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, re
             if not state.is_world_process_zero or not logs:
                 return
             if "eval_reward" in logs:
-                metrics = evaluation(folder, state.global_step, journal.attempt, samples)
+                scores = validation_samples.read(folder, state.global_step, journal.attempt)
+                metrics = validation_samples.metrics(scores, samples)
                 metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
                 journal.append("evaluation", **reached, eval_set=EVAL_SET, samples=samples, metrics=metrics)
             elif "reward" in logs:
@@ -183,28 +180,6 @@ def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, re
                 journal.append("step", **reached, metrics=metrics, seconds={"step": logs.get("step_time")})
 
     return JournalCallback()
-
-
-def evaluation(folder: Path, step: int, attempt: int, samples: int) -> dict[str, float]:
-    """avg@k, best@k and worst@k of one evaluation from its samples, k = samples per problem."""
-    scores: dict[str, list[float]] = {}
-    for path in sorted((folder / "samples").glob(sample_file(folder, step, attempt, "*").name)):
-        for row in read_rows(path):
-            scores.setdefault(row["problem"], []).append(row["score"])
-    # Padding of the last batch can repeat a problem: its first samples count.
-    groups = [group[:samples] for group in scores.values()]
-    if not groups or any(len(group) < samples for group in groups):
-        raise RuntimeError(f"samples/ holds less than {samples} rewards of some problems after update step {step}")
-    return {
-        f"avg@{samples}": sum(map(sum, groups)) / (samples * len(groups)),
-        f"best@{samples}": sum(map(max, groups)) / len(groups),
-        f"worst@{samples}": sum(map(min, groups)) / len(groups),
-    }
-
-
-def sample_file(folder: Path, step: int, attempt: int, process: str) -> Path:
-    """Where one process keeps the rewards of one evaluation."""
-    return folder / "samples" / f"{step}.{attempt}.{process}.jsonl"
 
 
 def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:

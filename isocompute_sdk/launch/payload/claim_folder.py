@@ -55,9 +55,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
         "validation": existing_file(data_folder, data["validation"], "validation data"),
         "reward": reward,
     }
-    inputs: dict[str, Any] = {
-        name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()
-    }
+    inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     inputs["reward"]["function"] = function
     check_same_run(run_folder, request, inputs)
     write_json(run_folder / "inputs.json", inputs)

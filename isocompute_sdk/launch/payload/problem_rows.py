@@ -101,8 +101,6 @@ def check_rows(folder: Path, outputs: dict[str, str]) -> None:
             raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
 
 
-
-
 def read_problems(path: Path, split: str, prompt_key: str | None, answer_key: str | None) -> list[Problem]:
     """All problems of a JSONL file, in file order.
 
