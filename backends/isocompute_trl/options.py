@@ -1,4 +1,4 @@
-"""What `RunSpec.options` may hold for this backend: sampler, sharding, memory and checkpoints, nothing of the recipe."""
+"""What `RunSpec.options` may hold for this backend: sampler, sharding, memory, checkpoints; nothing of the recipe."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
         )
         notes.append(Note("batch-not-divisible", "refuse", message, {"divisor": count, "rest": rest}))
     if options.sampler == "vllm" and count % options.tensor_parallel:
-        message = f"option tensor_parallel is {options.tensor_parallel}, which does not divide the {count} GPUs. Use a divisor."
+        message = f"option tensor_parallel = {options.tensor_parallel} does not divide the {count} GPUs. Use a divisor."
         notes.append(Note("tensor-parallel-does-not-fit", "refuse", message))
     return notes
 
@@ -192,8 +192,8 @@ def _evaluation(run: RunSpec) -> list[Note]:
     gpus, problems = max(run.hardware.gpu_counts), evaluation.n_problems
     if problems is not None and problems % gpus:
         message = (
-            f"{problems} validation problems on {gpus} GPUs: TRL repeats some to fill its last batch. avg@k, best@k and "
-            "worst@k are taken from each problem's own samples and stay exact; only trl_eval_reward counts them twice."
+            f"{problems} validation problems on {gpus} GPUs: TRL repeats some to fill its last batch. avg@k, best@k "
+            "and worst@k are taken from each problem's own samples and stay exact; trl_eval_reward counts them twice."
         )
         notes.append(Note("evaluation-padded", "info", message, {"n_problems": problems, "gpus": gpus}))
     return notes

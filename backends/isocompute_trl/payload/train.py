@@ -9,6 +9,7 @@ goes on from the last whole checkpoint. Exit status: 0 finished, 1 failed on the
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -81,11 +82,9 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
     Raises:
         InputError: a prompt is longer than the recipe allows.
     """
-    from transformers import AutoTokenizer
-    from trl import GRPOConfig, GRPOTrainer
-
+    transformers, trl = imported("transformers"), imported("trl")
     rows = {name: read_rows(folder / f"{name}_rows.jsonl") for name in ("train", "validation")}
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     check_lengths(tokenizer, [*rows["train"], *rows["validation"]], request["run"]["recipe"]["max_prompt_tokens"])
@@ -102,12 +101,12 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
         # The evaluation at the checkpoint's own step is in the journal already.
         "eval_on_start": checkpoint is None,
     }
-    trainer = GRPOTrainer(
+    trainer = trl.GRPOTrainer(
         model=model,
-        args=GRPOConfig(**settings),
+        args=trl.GRPOConfig(**settings),
         reward_funcs=[reward_function(folder, journal.attempt)],
-        train_dataset=dataset(rows["train"]),
-        eval_dataset=dataset(rows["validation"]),
+        train_dataset=imported("datasets").Dataset.from_list(rows["train"]),
+        eval_dataset=imported("datasets").Dataset.from_list(rows["validation"]),
         processing_class=tokenizer,
         callbacks=[journal_callback(folder, request, journal, reached)],
     )
@@ -148,12 +147,10 @@ def reward_function(folder: Path, attempt: int) -> Any:
 
 def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> Any:
     """A TrainerCallback that writes what TRL logs into the journal, and evaluates after the last step too."""
-    from transformers import TrainerCallback
-
     batch = request["run"]["group_size"] * request["run"]["problems_per_batch"]
     samples = request["run"]["evaluation"]["samples"]
 
-    class JournalCallback(TrainerCallback):
+    class JournalCallback(imported("transformers").TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             step = state.global_step
             if state.is_world_process_zero:
@@ -200,19 +197,21 @@ def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:
 
 def check_lengths(tokenizer: Any, rows: list[dict[str, Any]], most: int) -> None:
     """Refuse prompts that are longer than the recipe says: TRL would neither cut nor skip them."""
-    prompts = {row["problem"] + row["split"]: row["prompt"] for row in rows}
+    prompts = {(row["split"], row["problem"]): row["prompt"] for row in rows}
     lengths: dict[str, int] = {}
-    for name, prompt in prompts.items():
+    for (_, problem), prompt in prompts.items():
         if isinstance(prompt, str):
-            lengths[name] = len(tokenizer(prompt)["input_ids"])
+            length = len(tokenizer(prompt)["input_ids"])
         else:
             text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-            lengths[name] = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-    long = [name for name, length in lengths.items() if length > most]
-    if long:
+            length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if length > most:
+            lengths[problem] = length
+    if lengths:
+        first = next(iter(lengths))
         raise InputError(
-            f"{len(long)} prompts have more than recipe.max_prompt_tokens = {most} tokens, first {long[0]!r} with "
-            f"{lengths[long[0]]}. Remove them from the problem files, or raise the limit."
+            f"{len(lengths)} prompts have more than recipe.max_prompt_tokens = {most} tokens, first {first!r} with "
+            f"{lengths[first]}. Remove them from the problem files, or raise the limit."
         )
 
 
@@ -227,11 +226,9 @@ def last_checkpoint(folder: Path) -> str | None:
     return whole[max(whole)] if whole else None
 
 
-def dataset(rows: list[dict[str, Any]]) -> Any:
-    """Rows as TRL takes them."""
-    from datasets import Dataset
-
-    return Dataset.from_list(rows)
+def imported(name: str) -> Any:
+    """A module of the training environment, loaded on first use: importing it takes seconds."""
+    return importlib.import_module(name)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

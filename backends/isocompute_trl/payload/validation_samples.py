@@ -54,6 +54,6 @@ def metrics(scores: dict[str, list[float]], samples: int) -> dict[str, float]:
 
 
 def best(ascending: list[float], k: int) -> float:
-    """Expected largest of k values drawn without replacement: value i is the largest in C(i, k - 1) of C(N, k) draws."""
+    """Expected largest of k values drawn without replacement: value i is it in C(i, k - 1) of C(N, k) draws."""
     terms = (value * math.comb(i, k - 1) for i, value in enumerate(ascending))
     return math.fsum(terms) / math.comb(len(ascending), k)

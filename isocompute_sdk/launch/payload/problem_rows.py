@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 PROMPT_KEYS = ("prompt", "input", "question", "problem")
 ANSWER_KEYS = ("answer", "label", "solution", "target")

@@ -140,8 +140,8 @@ def check(folder: Path, problem: Callable[[dict[str, Any]], tuple[str, str, Any]
         RewardFileError: the function cannot be loaded, or fails on both.
     """
     function = function_of(folder)
-    for name in ("train_rows.jsonl", "validation_rows.jsonl"):
-        with (folder / name).open(encoding="utf-8") as lines:
+    for file in ("train_rows.jsonl", "validation_rows.jsonl"):
+        with (folder / file).open(encoding="utf-8") as lines:
             name, prompt, answer = problem(json.loads(next(lines)))
         errors: list[str] = []
         for response in (str(answer), ""):

@@ -147,5 +147,5 @@ def test_prompts_above_the_limit_are_refused() -> None:
         {"problem": "long", "split": "train", "prompt": "a b c"},
     ]
     train.check_lengths(tokenizer, rows, 3)
-    with pytest.raises(train.InputError, match="1 prompts have more than .* = 2 tokens, first 'longtrain' with 3"):
+    with pytest.raises(train.InputError, match=r"1 prompts have more than .* = 2 tokens, first 'long' with 3"):
         train.check_lengths(tokenizer, rows, 2)
