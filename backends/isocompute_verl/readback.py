@@ -157,8 +157,8 @@ def _dumped_rewards(path: Path, samples: int) -> NDArray[np.float64] | None:
     """Rewards of one dump, shape (problems, samples), NaN where a response is missing; None without a whole dump."""
     groups: dict[str, dict[str, tuple[int, float]]] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
+        # Only "\n" ends a line: responses may hold other line separators as they are.
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     except (FileNotFoundError, ValueError):  # never written, or cut off in the middle of a line
         return None
     for row in rows:
