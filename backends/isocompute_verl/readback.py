@@ -97,20 +97,18 @@ def merged_log(run: Path) -> dict[int, Logged]:
 
 
 def exact_metrics(path: Path, samples: int) -> dict[str, float]:
-    """avg@k, best@k and worst@k of one dump, k = `samples` and the powers of two from 2 below; {} where there is none.
+    """avg@k, best@k and worst@k of one dump, k = `samples` and the powers of two from 2 below.
 
-    Problems with fewer samples are left out of best@k and worst@k: veRL dumps no response where a rollout failed.
+    {} where there is no dump, or a problem lacks a response: the dump was cut off, or a rollout failed.
     """
     rewards_PN = _dumped_rewards(path, samples)
     if rewards_PN is None:
         return {}
-    found: dict[str, float] = {}
-    most = int((~np.isnan(rewards_PN)).sum(axis=1).max())
-    for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples}):
-        if k <= most:
-            for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k)):
-                found[f"{name}@{k}"] = metric(rewards_PN, k, insufficient="skip")
-    return found
+    return {
+        f"{name}@{k}": metric(rewards_PN, k)
+        for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
+        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
+    }
 
 
 def _rows(folder: Path) -> Iterator[dict[str, Any]]:
@@ -154,7 +152,7 @@ def _evaluation(folder: Path, step: int, logged: Logged, samples: int) -> dict[s
 
 
 def _dumped_rewards(path: Path, samples: int) -> NDArray[np.float64] | None:
-    """Rewards of one dump, shape (problems, samples), NaN where a response is missing; None without a whole dump."""
+    """Rewards of one dump, shape (problems, samples); None without a whole dump."""
     groups: dict[str, dict[str, tuple[int, float]]] = {}
     try:
         # Only "\n" ends a line: responses may hold other line separators as they are.
@@ -167,12 +165,9 @@ def _dumped_rewards(path: Path, samples: int) -> NDArray[np.float64] | None:
         reward = float(row["acc"] if row.get("acc") is not None else row["score"])
         known = groups.setdefault(problem, {})
         known[sample] = max(known.get(sample, (-1, 0.0)), (int(output), reward))
-    if not groups or any(len(group) > samples for group in groups.values()):
+    if not groups or any(len(group) != samples for group in groups.values()):
         return None
-    rewards_PN = np.full((len(groups), samples), np.nan)
-    for row_N, group in zip(rewards_PN, groups.values(), strict=True):
-        row_N[: len(group)] = [reward for _, reward in group.values()]
-    return rewards_PN
+    return np.array([[reward for _, reward in group.values()] for group in groups.values()])
 
 
 def _log_lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
