@@ -3,7 +3,7 @@
     python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
 
 Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, that the
-inputs exist, and, where RUN_FOLDER/run.json tells of an earlier start, that it was the same run with the same inputs.
+inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with the same inputs.
 Writes
 
 * inputs.json: absolute path and SHA-256 of each input, and the name of the reward function where one was given;
@@ -98,7 +98,7 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
     Raises:
         InputError: settings or inputs differ from those of the earlier start; the message names them.
     """
-    path = folder / "run.json"
+    path = folder / "started.json"
     if not path.exists():
         return
     earlier = json.loads(path.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
 * validation_rows.jsonl: the validation problems in file order.
-* run.json: the request with the digests of all inputs and outputs, written last. Where it exists, the rows are only
+* started.json: the request with the digests of all inputs and outputs, written last. Where it exists, the rows are only
   compared with it: a resumed run continues inside the same rows.
 
 Bad input ends with exit status 2 and one message that names the file, the line and what is accepted.
@@ -70,7 +70,7 @@ def prepare(folder: Path, row: Row) -> None:
     Raises:
         InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
     """
-    record = folder / "run.json"
+    record = folder / "started.json"
     if record.exists():
         check_rows(folder, json.loads(record.read_text(encoding="utf-8"))["outputs"])
         return

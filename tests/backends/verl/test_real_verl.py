@@ -20,7 +20,6 @@ from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl.backend import request
 from isocompute_verl.options import VeRLOptions
-from tests.backends.verl import real_verl
 from tests.backends.verl.composing import generated_runs, words
 
 pytestmark = pytest.mark.slow
@@ -38,7 +37,7 @@ def ask(tmp_path: Path) -> Ask:
         answer = tmp_path / "answer.json"
         text = json.dumps({**wanted, "answer": str(answer)})
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        program = [interpreter, str(real_verl.__file__)]
+        program = [interpreter, str(Path(__file__).with_name("real_verl.py"))]
         done = subprocess.run(program, input=text, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(answer.read_text())
