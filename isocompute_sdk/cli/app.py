@@ -6,6 +6,7 @@ import typer
 
 from isocompute_sdk.cli import (
     allocate,
+    audit,
     backends,
     fit,
     launch,
@@ -32,6 +33,7 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("audit", audit.audit),
     ("launch", launch.launch),
     ("sweep", sweep.sweep),
     ("run", run.run),
