@@ -14,7 +14,7 @@ import numpy as np
 from isocompute_sdk.auditing.result import RunAudit, Standing
 from isocompute_sdk.fitting.fits import Configuration, Fits
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.contrast import Estimate, Place, difference, draws_at, estimate
+from isocompute_sdk.fitting.surface.contrast import Estimate, Place, difference, draws_at, estimate, first_reach
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.surface import BASE_SPREAD, Surface
@@ -42,7 +42,6 @@ class Path:
     compute_G: Array
     best_G: tuple[Configuration, ...]
     reward_DG: Array
-    """Running maximum: who has reached a reward keeps the checkpoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +107,7 @@ class Field:
             allowed_GK = np.array([[key in known for key in keys] for known in map(self.known_at, compute_G)])
             best = np.argmax(np.where(allowed_GK, np.round(reward_DGK.mean(axis=0), 12), -np.inf), axis=1)
             reward_DG = np.take_along_axis(reward_DGK, best[None, :, None], axis=2)[:, :, 0]
-            self.paths[n_problems] = Path(
-                compute_G, tuple(keys[k] for k in best), np.maximum.accumulate(reward_DG, axis=1)
-            )
+            self.paths[n_problems] = Path(compute_G, tuple(keys[k] for k in best), reward_DG)
         return self.paths[n_problems]
 
 
@@ -176,17 +173,9 @@ def equal_cost(path: Path, target_D: Array, level: float) -> tuple[Array, bool]:
     Returns:
         Compute by draw, and whether that interval lies inside the path.
     """
-    reached_DG = path.reward_DG >= target_D[:, None]
-    some_D = reached_DG.any(axis=1)
-    first_D = np.where(some_D, reached_DG.argmax(axis=1), len(path.compute_G) - 1)
-    before_D = np.maximum(first_D - 1, 0)
-    rows = np.arange(len(target_D))
-    lower, upper = path.reward_DG[rows, before_D], path.reward_DG[rows, first_D]
-    share = np.divide(target_D - lower, upper - lower, out=np.ones(len(rows)), where=upper > lower)
-    log = np.log(path.compute_G)
-    found_D = np.exp(log[before_D] + np.clip(share, 0.0, 1.0) * (log[first_D] - log[before_D]))
+    log_D, before_D, never_D = first_reach(np.log(path.compute_G), path.reward_DG, target_D)
     tail = (1 - level) / 2
-    return found_D, bool(np.mean(first_D == 0) <= tail and np.mean(~some_D) <= tail)
+    return np.exp(log_D), bool(np.mean(before_D) <= tail and np.mean(never_D) <= tail)
 
 
 def _cost(equal_D: Array, level: float) -> Estimate:

@@ -59,4 +59,28 @@ def estimate(drawn_D: npt.ArrayLike, level: float = 0.8, beyond: float = 1.0) ->
     reach = min(float(np.log(max(beyond, 1.0))), LARGEST_SPREAD)
     off = (values - mean) * (BASE_SPREAD + SPREAD_ABOVE * reach)
     low, high = np.quantile(mean + off, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(mean, float(low), float(high))
+    # Of skewed draws the mean may lie outside their quantiles.
+    return Estimate(mean, min(float(low), mean), max(float(high), mean))
+
+
+def first_reach(log_G: Array, reward_DG: Array, target_D: Array) -> tuple[Array, Array, Array]:
+    """Where each draw first reaches its target along a path, interpolated between its points.
+
+    Args:
+        log_G: increasing positions, such as logarithms of compute.
+        reward_DG: rewards at them; they need not increase, since who has reached a reward keeps the checkpoint.
+        target_D: reward to reach.
+
+    Returns:
+        Positions by draw, and which draws reach it before the path begins, and which never.
+    """
+    kept_DG = np.maximum.accumulate(reward_DG, axis=1)
+    reached_DG = kept_DG >= target_D[:, None]
+    some_D = reached_DG.any(axis=1)
+    first_D = np.where(some_D, reached_DG.argmax(axis=1), len(log_G) - 1)
+    before_D = np.maximum(first_D - 1, 0)
+    rows = np.arange(len(target_D))
+    lower, upper = kept_DG[rows, before_D], kept_DG[rows, first_D]
+    share = np.divide(target_D - lower, upper - lower, out=np.ones(len(rows)), where=upper > lower)
+    found_D = log_G[before_D] + np.clip(share, 0.0, 1.0) * (log_G[first_D] - log_G[before_D])
+    return found_D, some_D & (first_D == 0), ~some_D
