@@ -93,7 +93,7 @@ def fit(
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(method, options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
-    _check_pool(pool)
+    check_pool(pool)
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
@@ -385,7 +385,12 @@ def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float,
             )
 
 
-def _check_pool(pool: Sequence[str]) -> None:
+def check_pool(pool: Sequence[str]) -> None:
+    """Refuse names that are no context field.
+
+    Raises:
+        FitError: naming them, with what is accepted.
+    """
     from isocompute_sdk.records import CONTEXT_FIELDS
 
     unknown = sorted(set(pool) - set(CONTEXT_FIELDS))

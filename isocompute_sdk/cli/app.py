@@ -6,6 +6,7 @@ import typer
 
 from isocompute_sdk.cli import (
     allocate,
+    audit,
     backends,
     doctor,
     fit,
@@ -37,6 +38,7 @@ for _name, _function in (
     ("allocate", allocate.allocate),
     ("ingest", ingest.ingest),
     ("doctor", doctor.doctor),
+    ("audit", audit.audit),
     ("launch", launch.launch),
     ("sweep", sweep.sweep),
     ("run", run.run),

@@ -228,4 +228,4 @@ def _build(file: _Loaded, options: Options) -> pl.DataFrame:
     except RecordError as error:
         if str(file.path) in error.message:
             raise
-        raise RecordError(f"{file.path}: {error.message}", error.hint) from error
+        raise RecordError(f"{file.path}: {error.message}", error.hint, error.column) from error
