@@ -16,6 +16,7 @@ from isocompute_sdk.cli import (
     schema,
     status,
     sweep,
+    watch,
 )
 
 app = typer.Typer(
@@ -36,6 +37,7 @@ for _name, _function in (
     ("sweep", sweep.sweep),
     ("run", run.run),
     ("status", status.status),
+    ("watch", watch.watch),
     ("published", published.published),
     ("backends", backends.backends),
     ("schema", schema.schema),

@@ -106,6 +106,20 @@ ADVICE: dict[str, Advice] = {
             Try("check that weights reach the sampler, and both sides' temperature and precision", GUESS),
         ),
     ),
+    "below-predicted-band": Advice(
+        "the planned run has fallen below what was predicted for it",
+        (
+            Try(
+                "compare its recipe, data and model with those of the runs behind the fit, then look at its vitals",
+                GUESS,
+            ),
+            Try("fit again with this run and plan the rest of the budget anew", GUESS),
+        ),
+    ),
+    "above-predicted-band": Advice(
+        "the planned run does better than what was predicted for it",
+        (Try("fit again with this run: the best n for the rest of the budget may be another", GUESS),),
+    ),
     "filtered-rollouts": Advice(
         "rollouts are sampled and not trained on",
         (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.health import dynamics, outcome, settings
 from isocompute_sdk.health.report import Finding, Health, together
 from isocompute_sdk.health.traces import RunTraces, gather
-from isocompute_sdk.notes import by_severity
+from isocompute_sdk.notes import Note, by_severity
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -32,7 +32,7 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
 
 def findings(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> dict[str, tuple[Finding, ...]]:
     """What the detectors see in each run, by run id; arguments as in `check_health`."""
-    return {run.run_id: _of(run) for run in gather(runs, metric, eval_set)}
+    return {run.run_id: detect(run) for run in gather(runs, metric, eval_set)}
 
 
 def check_health(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> Health:
@@ -46,10 +46,15 @@ def check_health(runs: RunSet, metric: str | None = None, eval_set: str | None =
         eval_set: set of held-out problems; None for `validation`, or the first that is not of training problems.
     """
     every = gather(runs, metric, eval_set)
-    found = {run.run_id: _of(run) for run in every}
-    sick = {run: tuple(by_severity(one.note(run) for one in some)) for run, some in found.items() if some}
-    return Health(together(every, found), sick, len(every))
+    found = {run.run_id: detect(run) for run in every}
+    return Health(together(every, found), notes_of(found), len(every))
 
 
-def _of(run: RunTraces) -> tuple[Finding, ...]:
-    return tuple(finding for detect in DETECTORS for finding in detect(run))
+def notes_of(found: Mapping[str, Sequence[Finding]]) -> dict[str, tuple[Note, ...]]:
+    """Notes of each run that has any, the gravest first."""
+    return {run: tuple(by_severity(one.note(run) for one in some)) for run, some in found.items() if some}
+
+
+def detect(run: RunTraces) -> tuple[Finding, ...]:
+    """What every detector sees in one run."""
+    return tuple(finding for look in DETECTORS for finding in look(run))
