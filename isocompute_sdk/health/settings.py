@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from isocompute_sdk.health.levels import first_lasting, start_of
+from isocompute_sdk.health.levels import first_lasting, known_at, start_of
 from isocompute_sdk.health.report import Finding, at, found_at
-from isocompute_sdk.health.traces import RunTraces
+from isocompute_sdk.health.traces import RunTraces, Trace
 from isocompute_sdk.notes import Severity
 
 MOST_GROUPS, NEARLY_ALL = 0.5, 0.9
 """Shares of groups without variance: worth knowing; costing money, since one rollout in ten or fewer then teaches."""
+SOLVED = 0.9
+"""Training reward from which groups without variance are the natural end of a run, as in the built-in task at n = 4."""
 
 
 def zero_variance(run: RunTraces) -> list[Finding]:
@@ -19,7 +22,7 @@ def zero_variance(run: RunTraces) -> list[Finding]:
     if trace is None:
         return []
     level_T = trace.level_T
-    nearly_all = first_lasting(level_T >= NEARLY_ALL)
+    nearly_all = first_lasting((level_T >= NEARLY_ALL) & ~_solved(run, trace))
     place = nearly_all if nearly_all is not None else first_lasting(level_T >= MOST_GROUPS)
     if place is None:
         return []
@@ -29,6 +32,14 @@ def zero_variance(run: RunTraces) -> list[Finding]:
     severity: Severity = "warning" if nearly_all is not None else "info"
     values = {"level": float(level_T[place]), "overall": float(trace.value_T.mean())}
     return [found_at("zero-variance-groups", severity, trace, place, seen, values)]
+
+
+def _solved(run: RunTraces, trace: Trace) -> NDArray[np.bool_]:
+    """Whether the training reward was near its top by then."""
+    reward = run.traces.get("train_reward")
+    if reward is None or np.any((reward.value_T < 0) | (reward.value_T > 1)):
+        return np.zeros(len(trace), dtype=bool)
+    return known_at(reward, reward.level_T, trace.rollouts_T) >= SOLVED
 
 
 def off_policy(run: RunTraces) -> list[Finding]:

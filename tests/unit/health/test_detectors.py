@@ -150,6 +150,13 @@ def test_low_entropy_is_no_collapse_where_the_failures_are_gone_too() -> None:
     assert warnings(runs(table({"entropy": entropy}))) == ["entropy-collapse"]
 
 
+def test_groups_without_variance_are_no_trouble_where_all_is_solved() -> None:
+    share = np.linspace(0.2, 0.99, 60)
+    for reward, severity in ((0.96, "info"), (0.05, "warning")):
+        logged = {"zero_variance_share": share, "train_reward": np.full(60, reward)}
+        assert only(runs(table(logged)), "zero-variance-groups").severity == severity
+
+
 def test_longer_responses_are_a_warning_only_where_the_reward_has_not_risen() -> None:
     length = 300 * np.geomspace(1, 4, UPDATES)
     risen = only(runs(table({"response_length": length}, evaluations(30))), "response-length-growth")
