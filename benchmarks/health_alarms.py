@@ -140,7 +140,7 @@ def healthy(count: int, rng: np.random.Generator) -> None:
 
 def sick(count: int, rng: np.random.Generator) -> None:
     """Detection by fault."""
-    print("\n| fault | runs | seen | median delay, updates |")
+    print("\n| fault | runs | seen | median delay |")
     print("|---|---|---|---|")
     for code, fault in FAULTS.items():
         hits: list[float] = []
@@ -157,21 +157,33 @@ def sick(count: int, rng: np.random.Generator) -> None:
                 for f in found
                 if f.code == code and f.severity == "warning"
             ][:1]
-        print(f"| {code} | {tried} | {len(hits) / tried:.0%} | {np.median(hits):.0f} |")
+        print(f"| {code} | {tried} | {len(hits) / tried:.0%} | {np.median(hits):.0f} updates |")
     falls(count, rng)
 
 
 def falls(count: int, rng: np.random.Generator) -> None:
-    """Detection of falling rewards, by how large the gain was against the noise."""
-    for name, rate in (("collapse of reward", "collapse_rate"), ("decay of reward", "decay_rate")):
-        hits: dict[str, list[bool]] = {"up to 10": [], "10 to 20": [], "over 20": []}
+    """Detection of falling rewards, by the gain in units of noise and by the evaluations that came after."""
+    for name, kept in (("collapse of reward to 5 %", 0.05), ("decay of reward to 50 %", 0.5)):
+        hits: dict[tuple[str, str], list[float]] = {}
         for one in draws(rng, FALLS_TRIED * count):
-            codes = {f.code for f in seen_in(one, [validation(one, rng, **{rate: 1.0})])}
-            size = "up to 10" if one.gain_in_noise < 10 else "10 to 20" if one.gain_in_noise < 20 else "over 20"
-            hits[size].append(bool(codes & {"collapsed-run", "decayed-run"}))
-        for size, seen in hits.items():
-            if seen:
-                print(f"| {name}, gain of {size} sd of one evaluation | {len(seen)} | {np.mean(seen):.0%} | |")
+            table = validation(one, rng)
+            begin = rng.uniform(0.35, 0.9)
+            at = table["step"].to_numpy() / one.run.update_steps
+            # A collapse takes 4 % of the run, a decay all that is left of it.
+            over = 0.04 if kept < 0.5 else 1.0 - begin
+            gain = one.reward(table["step"].to_numpy()) - one.truth.base_reward
+            lost = gain * (1.0 - kept) * np.clip((at - begin) / over, 0.0, 1.0)
+            found = seen_in(one, [table.with_columns(value=pl.col("value") - lost)])
+            noticed = [f.noticed_rollouts or 0.0 for f in found if f.code in ("collapsed-run", "decayed-run")]
+            later = at[at > begin]
+            size = "up to 10" if one.gain_in_noise < 10 else "over 10"
+            looks = "under 6" if len(later) < 6 else "6 to 19" if len(later) < 20 else "20 or more"
+            delay = float(np.sum(later <= noticed[0] / one.batch / one.run.update_steps)) if noticed else np.nan
+            hits.setdefault((size, looks), []).append(delay)
+        for (size, looks), delays in sorted(hits.items()):
+            share = np.mean(~np.isnan(delays))
+            delay = f"{np.nanmedian(delays):.0f} evaluations" if share > 0 else ""
+            print(f"| {name}, gain of {size} sd, {looks} evaluations after | {len(delays)} | {share:.0%} | {delay} |")
 
 
 def bands(count: int, rng: np.random.Generator) -> None:

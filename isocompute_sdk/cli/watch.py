@@ -18,10 +18,13 @@ from isocompute_sdk.errors import RecordError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
     from isocompute_sdk.notes import Severity
+    from isocompute_sdk.records import RunSet
 
 STATE_FILE = ".isocompute-watch.json"
 BLIND = 3
 """Readings that fail in a row, after one that did not, before that is an alert of its own."""
+BLIND_RUN = ""
+"""Stands for all runs in that alert."""
 
 Logs = Annotated[list[Path], typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
 
@@ -72,6 +75,8 @@ def watch(
         least="info" if info else "warning",
         json=json,
     )
+    # Where alerts cannot be remembered, better now than at the first one.
+    watcher.book.save()
     if once:
         watcher.look()
         watcher.close()
@@ -136,11 +141,17 @@ class _Watcher:
         Raises:
             RecordError: they cannot be read.
         """
-        from isocompute_sdk.health.alerts import notes_now
-        from isocompute_sdk.health.traces import gather
+        self._tell_of(self._runs_now())
+
+    def _runs_now(self) -> RunSet:
         from isocompute_sdk.records import RunSet
 
-        runs = RunSet.read(self.logs, on_truncated="drop", on_duplicate="last", **self.reading)
+        return RunSet.read(self.logs, on_truncated="drop", on_duplicate="last", **self.reading)
+
+    def _tell_of(self, runs: RunSet) -> None:
+        from isocompute_sdk.health.alerts import notes_now
+        from isocompute_sdk.health.traces import gather
+
         self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()})
         traces = gather(runs, self.reading["metric"], self.eval_set)
         self._runs = len(traces)
@@ -155,13 +166,17 @@ class _Watcher:
             seen = self._signature()
             if seen == self._seen and not self._undelivered:
                 return
-            self.look()
-            self._seen, self._read, self._failed = seen, True, 0
-        except RecordError as error:
-            self._complain(f"cannot read for now: {error.message}")
+            runs = self._runs_now()
+        except (RecordError, OSError) as error:
+            self._complain(f"cannot read for now: {error}")
             self._failed += 1
-            if self._read and self._failed == BLIND:
-                self._tell(_blind(error))
+            alert = _blind(str(error))
+            if self._read and self._failed >= BLIND and self.book.is_due(alert):
+                self._tell(alert)
+            return
+        self._tell_of(runs)
+        self._seen, self._read, self._failed = seen, True, 0
+        self.book.forget(BLIND_RUN)
 
     def close(self) -> None:
         """Say how it stands after a single look; exit code 1 where a command failed."""
@@ -214,9 +229,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _blind(error: RecordError) -> Alert:
+def _blind(error: str) -> Alert:
     from isocompute_sdk.health.alerts import Alert
     from isocompute_sdk.notes import Note
 
-    message = f"The logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error.message}"
-    return Alert(Note("logs-unreadable", "warning", message), "")
+    message = f"The logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error}"
+    return Alert(Note("logs-unreadable", "warning", message), BLIND_RUN)

@@ -96,7 +96,7 @@ class AlertBook:
             "delivered": delivered,
             "failures": entry["failures"] + (not delivered),
         }
-        self._save()
+        self.save()
 
     def forget_restarted(self, reached: Mapping[str, float]) -> None:
         """Forget alerts on runs that have less behind them than when it was given: they began again.
@@ -104,22 +104,33 @@ class AlertBook:
         Args:
             reached: compute of the last measurement by run.
         """
-        again = [
-            key
+        again = {
+            key[0]
             for key, entry in self._given.items()
             if key[0] in reached and entry["rollouts"] is not None and reached[key[0]] < entry["rollouts"]
-        ]
-        for key in again:
+        }
+        for run_id in again:
+            self.forget(run_id)
+
+    def forget(self, run_id: str) -> None:
+        """Forget what was told of a run."""
+        gone = [key for key in self._given if key[0] == run_id]
+        for key in gone:
             del self._given[key]
-        if again:
-            self._save()
+        if gone:
+            self.save()
 
     def is_due(self, alert: Alert) -> bool:
         """Whether the alert is new, or its command failed and may be tried again."""
         entry = self._given.get(_key(alert))
         return entry is None or (not entry["delivered"] and entry["failures"] < ATTEMPTS)
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         if self.path is not None:
             document = {"kind": "alerts", "schema_version": SCHEMA_VERSION, "given": list(self._given.values())}
             files.write_json(self.path, document)

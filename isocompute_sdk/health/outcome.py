@@ -19,7 +19,7 @@ from isocompute_sdk.health.traces import RunTraces, Trace
 
 SCALES = (2, 4, 8, 16, 32)
 """Evaluations in one mean: short ones see a collapse soon, long ones a slow decay through the noise."""
-CERTAIN = 2.0
+CERTAIN = 2.5
 """Standard errors that a fall must exceed, before the allowance for many looks. The surface's 4 is for one look at a
 finished run with the noise of a whole sweep; here the noise is already taken at its upper end (`smoothing.DOUBT`).
 Chosen on simulated runs, see docs/health.md."""

@@ -225,6 +225,9 @@ def test_what_cannot_work_is_refused(isocompute: Command, tmp_path: Path) -> Non
     result = isocompute("watch", tmp_path / "nowhere", "--once")
     assert result.returncode == 1
     assert "no such file or folder" in result.stderr
+    result = isocompute("watch", log, "--once", "--state", log / "state.json")
+    assert result.returncode == 1
+    assert "state" in result.stderr or "run.jsonl" in result.stderr
     plan = isocompute("plan", "--budget", "3M", "--output", tmp_path / "prior.json")
     assert plan.returncode == 0
     result = isocompute("watch", log, "--once", "--plan", tmp_path / "prior.json")
@@ -241,6 +244,12 @@ def test_logs_that_can_no_longer_be_read_are_an_alert(
     log.write_text("this is no JSON\nat all\n")
     until(lambda: len(lines(heard)) == 2)
     given = lines(heard)[1]
+    # Readable again, then not: that is another alert.
+    write(log, 41, sick_from=20)
+    time.sleep(0.5)
+    until(lambda: "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text())
+    log.write_text("this is no JSON\nat all\n")
+    until(lambda: len(lines(heard)) == 3)
     assert given["stdin"]["code"] == "logs-unreadable"
     assert "run.jsonl" in given["stdin"]["message"]
 
