@@ -117,7 +117,14 @@ def fit(
         context = _common_context(series)
         return replace(
             found,
-            notes=unique([*found.notes, *_confounded(series, pool), *_stood_in(name, standing_in)]),
+            notes=unique(
+                [
+                    *found.notes,
+                    *_confounded(series, pool),
+                    *_stood_in(name, standing_in),
+                    *_health(runs, series, name, eval_set, found.notes),
+                ]
+            ),
             eval_set=eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -330,6 +337,18 @@ def _series(
         series += more
         found |= {s.run_id: (int(wanted[1]), int(match[1])) for s in more}
     return series, found
+
+
+def _health(
+    runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None, notes: Sequence[Note]
+) -> list[Note]:
+    """What the health of the runs behind a fit has to say that the fit itself has not said."""
+    from isocompute_sdk.health import check_health
+
+    used = [one.run_id for one in series]
+    seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
+    said = {note.code for note in notes}
+    return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
 
 
 def _eval_set(runs: RunSet, metric: str) -> str | None:

@@ -20,6 +20,7 @@ from isocompute_sdk.cli import (
     schema,
     status,
     sweep,
+    watch,
 )
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ for _name, _function in (
     ("run", run.run),
     ("probe", probe.probe),
     ("status", status.status),
+    ("watch", watch.watch),
     ("published", published.published),
     ("backends", backends.backends),
     ("schema", schema.schema),

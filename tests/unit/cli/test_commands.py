@@ -49,6 +49,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "sweep",
         "run",
         "status",
+        "watch",
         "published",
         "backends",
         "schema",
