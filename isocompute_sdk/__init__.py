@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
+    from isocompute_sdk.auditing import Audit, audit
     from isocompute_sdk.campaign import Campaign
     from isocompute_sdk.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.errors import (
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
+    "isocompute_sdk.auditing": ("Audit", "audit"),
     "isocompute_sdk.campaign": ("Campaign",),
     "isocompute_sdk.difficulty": ("DifficultySplit", "split_by_difficulty"),
     "isocompute_sdk.errors": (
@@ -89,6 +91,7 @@ __all__ = [
     "Allocation",
     "AllocationLaw",
     "Alternative",
+    "Audit",
     "BackendError",
     "Budget",
     "Campaign",
@@ -114,6 +117,7 @@ __all__ = [
     "Study",
     "Sweep",
     "Throughput",
+    "audit",
     "avg_at_k",
     "best_at_k",
     "check_health",

@@ -93,7 +93,7 @@ def fit(
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(method, options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
-    _check_pool(pool)
+    check_pool(pool)
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
@@ -199,7 +199,8 @@ def launch_script(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
-        **options: `seed`, `prompt_key`, `answer_key`, `evaluation`, and options of the backend.
+        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
+            of the backend.
 
     Raises:
         PlanError: no model is known.
@@ -237,7 +238,7 @@ def run_spec(
     chosen = model if model is not None else plan.model
     if chosen is None:
         raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.")
-    evaluation = options.pop("evaluation", None)
+    evaluation = options.pop("evaluation", None) or plan.evaluation
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
         model=chosen,
@@ -403,7 +404,12 @@ def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float,
             )
 
 
-def _check_pool(pool: Sequence[str]) -> None:
+def check_pool(pool: Sequence[str]) -> None:
+    """Refuse names that are no context field.
+
+    Raises:
+        FitError: naming them, with what is accepted.
+    """
     from isocompute_sdk.records import CONTEXT_FIELDS
 
     unknown = sorted(set(pool) - set(CONTEXT_FIELDS))

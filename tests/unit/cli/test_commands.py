@@ -44,6 +44,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "plan",
         "fit",
         "allocate",
+        "audit",
         "launch",
         "sweep",
         "run",
