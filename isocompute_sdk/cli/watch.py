@@ -116,6 +116,16 @@ def _planned(path: Path) -> PlannedRun:
     return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Logs that are read together."""
+
+    paths: list[Path]
+    """What is read."""
+    files: list[Path]
+    """The files behind it, to see whether anything has changed."""
+
+
 @dataclass
 class _Watcher:
     """Looks at logs, and tells of what is new."""
@@ -144,15 +154,15 @@ class _Watcher:
         Raises:
             RecordError: there is nothing to read, or nothing that can be.
         """
-        folders = self._folders()
+        groups = self._groups()
         errors: list[RecordError] = []
-        for folder, files in folders.items():
+        for folder, group in groups.items():
             try:
-                self._look_at(folder, files)
+                self._look_at(folder, group)
             except RecordError as error:
                 errors.append(error)
                 self._blind(folder, error)
-        if len(errors) == len(folders):
+        if len(errors) == len(groups):
             raise errors[0]
 
     def look_again(self) -> None:
@@ -167,26 +177,38 @@ class _Watcher:
             if not self._failed.keys() - {ANYWHERE}:
                 self._blind(ANYWHERE, error)
 
-    def _folders(self) -> dict[str, list[Path]]:
-        """Files to read together: those of one folder, since runs of one name in two folders are two runs."""
-        from isocompute_sdk.ingest.paths import find_files
+    def _groups(self) -> dict[str, _Group]:
+        """What to read together, by folder: tables folder by folder, since runs of one name in two are two runs;
+        logs of frameworks, which name runs by their folders, as they were asked for."""
+        from isocompute_sdk.ingest.logs import find_logs
+        from isocompute_sdk.ingest.paths import find_files, holds_journals
 
-        found: dict[str, list[Path]] = {}
-        for file in dict.fromkeys(file for one in self.logs for file in find_files(one, "auto")):
-            found.setdefault(str(file.parent.absolute()), []).append(file)
+        found: dict[str, _Group] = {}
+        for path in self.logs:
+            sources = [] if holds_journals(path) else find_logs(path)
+            if sources:
+                parts = {part for source in sources for part in (*source.paths, *source.events)}
+                below = {file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))}
+                found[str(path.absolute())] = _Group([path], sorted(below))
+                continue
+            for file in find_files(path, "auto"):
+                group = found.setdefault(str(file.parent.absolute()), _Group([], []))
+                if file not in group.files:
+                    group.paths.append(file)
+                    group.files.append(file)
         return found
 
-    def _look_at(self, folder: str, files: list[Path]) -> None:
+    def _look_at(self, folder: str, group: _Group) -> None:
         from isocompute_sdk.health.alerts import notes_now
         from isocompute_sdk.health.traces import gather
         from isocompute_sdk.records import RunSet
 
-        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
         if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
             return
-        if all(_has_only_begun(file) for file in files):
+        if all(_has_only_begun(file) for file in group.files):
             return
-        runs = RunSet.read(files, on_truncated="drop", on_duplicate="last", **self.reading)
+        runs = RunSet.read(group.paths, on_truncated="drop", on_duplicate="last", **self.reading)
         self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
         self.book.forget(folder, ALL_RUNS)
         traces = gather(runs, self.reading["metric"], self.eval_set)

@@ -278,6 +278,23 @@ def test_runs_of_one_name_in_two_folders_are_two_runs_and_a_broken_log_hides_no_
     assert "c/log.jsonl" in result.stderr
 
 
+def test_a_log_of_another_framework_is_watched_by_its_own_names(isocompute: Command, tmp_path: Path) -> None:
+    log = tmp_path / "project" / "grpo.jsonl"
+    log.parent.mkdir()
+    look = ("watch", tmp_path / "project", "--once", "--json", "--set", f"group_size={N}", "--set", f"bp={BP}")
+    rows = [
+        {"step": step, "data": {"critic/score/mean": 0.4, "actor/kl_loss": 0.01 if step < 30 else 2.0}}
+        for step in range(1, 61)
+    ]
+    for count in (20, 60):
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        result = isocompute(*look)
+        assert result.returncode == 0, result.stderr
+        *alerts, _ = [json.loads(text) for text in result.stdout.splitlines()]
+        assert [a["code"] for a in alerts] == (["kl-drift"] if count == 60 else [])
+    assert 30 <= alerts[0]["step"] <= 35
+
+
 def reward(n: int, compute: np.ndarray) -> np.ndarray:
     return 0.4 + (0.1 + 0.03 * np.log2(n)) * (1 - np.exp(-compute / (4e3 * n)))
 
