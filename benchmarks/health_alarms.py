@@ -37,6 +37,7 @@ FEWEST_UPDATES = 40
 BEGIN = (0.3, 0.7)
 """Share of the run after which planted faults begin."""
 LEVELS = (0.8, 0.9, 0.95, 0.98, 0.99)
+FALLING = {"collapsed-run", "decayed-run", "overfitting-run"}
 BEYOND = 3.0
 FALLS_TRIED = 4
 """Falls depend on the size of the gain, large ones are few: so many times as many runs are tried."""
@@ -127,15 +128,20 @@ def healthy(count: int, rng: np.random.Generator) -> None:
     """False alarms, in total and by code."""
     warned, told, families = Counter[str](), Counter[str](), Counter[str]()
     any_warning = 0
+    correlated: dict[bool, list[bool]] = {True: [], False: []}
     for one in draws(rng, count):
         found = seen_in(one, [validation(one, rng), *as_rows(*vital_rows(one, rng))])
         codes = {f.code for f in found if f.severity != "info"}
         warned.update(codes)
         told.update({f.code for f in found if f.severity == "info"})
+        correlated[one.noise.correlation > 0].append(bool(codes & FALLING))
         any_warning += bool(codes)
         families[one.family] += bool(codes)
     print(f"\nhealthy simulated runs: {count}; with a warning: {any_warning} ({any_warning / count:.1%})")
     print(f"  by code: {dict(warned) or 'none'}; by family: {dict(+families) or 'none'}; info: {dict(told) or 'none'}")
+    for known, falling in correlated.items():
+        words = "correlated" if known else "independent"
+        print(f"  a falling reward seen with {words} evaluation noise: {sum(falling)} of {len(falling)}")
 
 
 def sick(count: int, rng: np.random.Generator) -> None:

@@ -42,7 +42,7 @@ def run_command(words: list[str], alert: Alert) -> str | None:
     body = json.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **told}, allow_nan=False) + "\n"
     variables = {
         PREFIX + name.upper(): _variable(told[name])
-        for name in ("code", "severity", "run_id", "step", "rollouts", "message")
+        for name in ("code", "severity", "run_id", "folder", "step", "rollouts", "message")
     }
     try:
         done = subprocess.run(

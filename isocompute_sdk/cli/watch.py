@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -18,13 +19,12 @@ from isocompute_sdk.errors import RecordError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
     from isocompute_sdk.notes import Severity
-    from isocompute_sdk.records import RunSet
 
 STATE_FILE = ".isocompute-watch.json"
 BLIND = 3
 """Readings that fail in a row, after one that did not, before that is an alert of its own."""
-BLIND_RUN = ""
-"""Stands for all runs in that alert."""
+ALL_RUNS = ANYWHERE = ""
+"""Stand for the run and the folder of an alert that is about all of them."""
 
 Logs = Annotated[list[Path], typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
 
@@ -116,6 +116,16 @@ def _planned(path: Path) -> PlannedRun:
     return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Logs that are read together."""
+
+    paths: list[Path]
+    """What is read."""
+    files: list[Path]
+    """The files behind it, to see whether anything has changed."""
+
+
 @dataclass
 class _Watcher:
     """Looks at logs, and tells of what is new."""
@@ -128,68 +138,114 @@ class _Watcher:
     planned: PlannedRun | None
     least: Severity
     json: bool
-    _seen: object = None
-    _read: bool = False
-    _failed: int = 0
-    _complaint: str = ""
-    _runs: int = 0
-    _undelivered: set[str] = field(default_factory=set[str])
+    _seen: dict[str, object] = field(default_factory=dict[str, object])
+    """Files with their sizes and times by folder, as they were at the last look that worked."""
+    _runs: dict[str, int] = field(default_factory=dict[str, int])
+    """Runs by folder that was read at least once."""
+    _failed: dict[str, int] = field(default_factory=dict[str, int])
+    """Readings in a row that failed, by folder."""
+    _planned_seen: bool = False
+    _complaints: set[str] = field(default_factory=set[str])
+    _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
     def look(self) -> None:
-        """Read all logs and tell of what is new.
+        """Read all logs and tell of what is new; a folder that cannot be read does not hide the others.
 
         Raises:
-            RecordError: they cannot be read.
+            RecordError: there is nothing to read, or nothing that can be.
         """
-        self._tell_of(self._runs_now())
-
-    def _runs_now(self) -> RunSet:
-        from isocompute_sdk.records import RunSet
-
-        return RunSet.read(self.logs, on_truncated="drop", on_duplicate="last", **self.reading)
-
-    def _tell_of(self, runs: RunSet) -> None:
-        from isocompute_sdk.health.alerts import notes_now
-        from isocompute_sdk.health.traces import gather
-
-        self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()})
-        traces = gather(runs, self.reading["metric"], self.eval_set)
-        self._runs = len(traces)
-        if self.planned is not None and not any(self.planned.is_it(run) for run in traces):
-            self._complain(f"no run has the plan's n = {self.planned.group_size}")
-        for alert in self.book.due(notes_now(traces, self.planned), self.least):
-            self._tell(alert)
+        groups = self._groups()
+        errors: list[RecordError] = []
+        for folder, group in groups.items():
+            try:
+                self._look_at(folder, group)
+            except RecordError as error:
+                errors.append(error)
+                self._blind(folder, error)
+        if len(errors) == len(groups):
+            raise errors[0]
 
     def look_again(self) -> None:
-        """As `look`, but only where something has changed, and going on where logs cannot be read for now."""
+        """As `look`, going on where nothing can be read for now."""
         try:
-            seen = self._signature()
-            if seen == self._seen and not self._undelivered:
-                return
-            runs = self._runs_now()
+            self.look()
+            self._failed.pop(ANYWHERE, None)
+            self.book.forget(ANYWHERE, ALL_RUNS)
+            self._miss_the_planned()
         except (RecordError, OSError) as error:
             self._complain(f"cannot read for now: {error}")
-            self._failed += 1
-            alert = _blind(str(error))
-            if self._read and self._failed >= BLIND and self.book.is_due(alert):
-                self._tell(alert)
+            if not self._failed.keys() - {ANYWHERE}:
+                self._blind(ANYWHERE, error)
+
+    def _groups(self) -> dict[str, _Group]:
+        """What to read together, by folder: tables folder by folder, since runs of one name in two are two runs;
+        logs of frameworks, which name runs by their folders, as they were asked for."""
+        from isocompute_sdk.ingest.logs import find_logs
+        from isocompute_sdk.ingest.paths import find_files, holds_journals
+
+        found: dict[str, _Group] = {}
+        for path in self.logs:
+            sources = [] if holds_journals(path) else find_logs(path)
+            if sources:
+                parts = {part for source in sources for part in (*source.paths, *source.events)}
+                below = {file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))}
+                found[str(path.absolute())] = _Group([path], sorted(below))
+                continue
+            for file in find_files(path, "auto"):
+                group = found.setdefault(str(file.parent.absolute()), _Group([], []))
+                if file not in group.files:
+                    group.paths.append(file)
+                    group.files.append(file)
+        return found
+
+    def _look_at(self, folder: str, group: _Group) -> None:
+        from isocompute_sdk.health.alerts import notes_now
+        from isocompute_sdk.health.traces import gather
+        from isocompute_sdk.records import RunSet
+
+        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
+        if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
             return
-        self._tell_of(runs)
-        self._seen, self._read, self._failed = seen, True, 0
-        self.book.forget(BLIND_RUN)
+        if all(_has_only_begun(file) for file in group.files):
+            return
+        runs = RunSet.read(group.paths, on_truncated="drop", on_duplicate="last", **self.reading)
+        self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
+        self.book.forget(folder, ALL_RUNS)
+        traces = gather(runs, self.reading["metric"], self.eval_set)
+        self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
+        for alert in self.book.due(notes_now(traces, self.planned), folder, self.least):
+            self._tell(alert)
+        self._seen[folder], self._runs[folder] = state, len(traces)
+        self._failed.pop(folder, None)
+
+    def _blind(self, folder: str, error: Exception) -> None:
+        """Complain, and after a few times in a row alert: nobody is looking at these runs."""
+        from isocompute_sdk.health.alerts import Alert
+        from isocompute_sdk.notes import Note
+
+        self._complain(f"cannot read for now: {error}")
+        self._failed[folder] = self._failed.get(folder, 0) + 1
+        known = bool(self._runs) if folder == ANYWHERE else folder in self._runs
+        if not known or self._failed[folder] < BLIND:
+            return
+        message = f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error}"
+        alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
+        if self.book.is_due(alert):
+            self._tell(alert)
 
     def close(self) -> None:
-        """Say how it stands after a single look; exit code 1 where a command failed."""
+        """Say how it stands after a single look; exit code 1 where a command or a reading failed."""
+        self._miss_the_planned()
         if self.json:
-            self._line({"kind": "watch", "runs": self._runs, "undelivered": len(self._undelivered)})
-        if self._undelivered:
+            counts = {"runs": sum(self._runs.values()), "unreadable": len(self._failed)}
+            self._line({"kind": "watch", **counts, "undelivered": len(self._undelivered)})
+        if self._undelivered or self._failed:
             raise SystemExit(1)
 
-    def _signature(self) -> object:
-        from isocompute_sdk.ingest.paths import find_files
-
-        found = [file for one in self.logs for file in find_files(one, "auto")]
-        return [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in found]
+    def _miss_the_planned(self) -> None:
+        if self.planned is not None and not self._planned_seen:
+            n, bp = self.planned.group_size, self.planned.problems_per_batch
+            self._complain(f"no run has the plan's n = {n} and B_p = {bp} so far")
 
     def _tell(self, alert: Alert) -> None:
         from isocompute_sdk.cli.alert_command import run_command
@@ -198,40 +254,36 @@ class _Watcher:
             if self.json:
                 self._line(alert.to_dict())
             else:
-                say(
-                    printable(
-                        f"{time.strftime('%H:%M:%S')} {alert.note.severity} {alert.note.code}: {alert.note.message}"
-                    )
-                )
+                note = alert.note
+                where = f" in {os.path.relpath(alert.folder)}" if alert.folder else ""
+                say(printable(f"{time.strftime('%H:%M:%S')} {note.severity} {note.code}{where}: {note.message}"))
             sys.stdout.flush()
         trouble = None if self.command is None else run_command(self.command, alert)
         self.book.record(alert, delivered=trouble is None)
-        name = f"{alert.run_id}\n{alert.note.code}\n{alert.note.severity}"
-        if trouble is None or not self.book.is_due(alert):
-            self._undelivered.discard(name)
+        key = (alert.folder, alert.run_id, alert.note.code, alert.note.severity)
+        self._undelivered.discard(key)
         if trouble is not None:
             self._complain(f"--on-alert: {trouble}")
             if self.book.is_due(alert):
-                self._undelivered.add(name)
+                self._undelivered.add(key)
 
     def _complain(self, text: str) -> None:
-        """Once, until something else is the matter."""
-        if text != self._complaint:
+        """Each thing once."""
+        if text not in self._complaints:
             print(printable(text), file=sys.stderr, flush=True)
-            self._complaint = text
+            self._complaints.add(text)
 
     def _line(self, payload: dict[str, Any]) -> None:
         say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, allow_nan=False))
 
 
+def _has_only_begun(file: Path) -> bool:
+    """Whether a file is the journal of a run that has not measured anything yet."""
+    from isocompute_sdk.ingest.journal import looks_like_journal, read_journal
+
+    return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]
+
+
 def printable(text: str) -> str:
     """Text on one line of a terminal: control characters of run names, line ends included, are shown as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _blind(error: str) -> Alert:
-    from isocompute_sdk.health.alerts import Alert
-    from isocompute_sdk.notes import Note
-
-    message = f"The logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error}"
-    return Alert(Note("logs-unreadable", "warning", message), BLIND_RUN)

@@ -15,6 +15,8 @@ from isocompute_sdk.health.verdict import detect, notes_of
 from isocompute_sdk.notes import Note, Severity
 
 SCHEMA_VERSION = 1
+Key = tuple[str, str, str, str]
+"""Folder, run, code and severity."""
 ATTEMPTS = 3
 """Times an alert is handed to a command that fails."""
 
@@ -38,6 +40,8 @@ class Alert:
 
     note: Note
     run_id: str
+    folder: str = ""
+    """Where the run's log is: runs of one name in several folders are several runs."""
 
     def to_dict(self) -> dict[str, Any]:
         """For programs: what a command gets on its standard input."""
@@ -47,6 +51,7 @@ class Alert:
             "code": self.note.code,
             "severity": self.note.severity,
             "run_id": self.run_id,
+            "folder": self.folder,
             "step": data.get("step"),
             "rollouts": data.get("rollouts"),
             "message": self.note.message,
@@ -60,25 +65,24 @@ class AlertBook:
 
     path: Path | None
     """None keeps nothing."""
-    _given: dict[tuple[str, str, str], dict[str, Any]] = field(
-        init=False, default_factory=dict[tuple[str, str, str], dict[str, Any]]
-    )
+    _given: dict[Key, dict[str, Any]] = field(init=False, default_factory=dict[Key, dict[str, Any]])
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.exists():
             raw = files.read_json(self.path, kind="alerts", schema_version=SCHEMA_VERSION)
             for entry in raw["given"]:
-                self._given[entry["run_id"], entry["code"], entry["severity"]] = entry
+                self._given[entry["folder"], entry["run_id"], entry["code"], entry["severity"]] = entry
 
-    def due(self, notes: Mapping[str, Iterable[Note]], least: Severity = "warning") -> list[Alert]:
+    def due(self, notes: Mapping[str, Iterable[Note]], folder: str, least: Severity = "warning") -> list[Alert]:
         """Alerts to give: new ones, and those whose command has failed fewer than `ATTEMPTS` times.
 
         Args:
             notes: notes by run.
+            folder: where the logs of these runs are.
             least: `warning`, or `info` for these as well.
         """
         wanted = ("refuse", "warning", "info") if least == "info" else ("refuse", "warning")
-        found = [Alert(note, run) for run, some in notes.items() for note in some if note.severity in wanted]
+        found = [Alert(note, run, folder) for run, some in notes.items() for note in some if note.severity in wanted]
         return [alert for alert in found if self.is_due(alert)]
 
     def is_new(self, alert: Alert) -> bool:
@@ -89,6 +93,7 @@ class AlertBook:
         """Remember an alert, at once: a kill right after must not give it twice."""
         entry = self._given.get(_key(alert), {"failures": 0})
         self._given[_key(alert)] = {
+            "folder": alert.folder,
             "run_id": alert.run_id,
             "code": alert.note.code,
             "severity": alert.note.severity,
@@ -98,23 +103,21 @@ class AlertBook:
         }
         self.save()
 
-    def forget_restarted(self, reached: Mapping[str, float]) -> None:
+    def forget_restarted(self, reached: Mapping[str, float], folder: str) -> None:
         """Forget alerts on runs that have less behind them than when it was given: they began again.
 
         Args:
             reached: compute of the last measurement by run.
+            folder: where the logs of these runs are.
         """
-        again = {
-            key[0]
-            for key, entry in self._given.items()
-            if key[0] in reached and entry["rollouts"] is not None and reached[key[0]] < entry["rollouts"]
-        }
-        for run_id in again:
-            self.forget(run_id)
+        for where, run_id, *_ in list(self._given):
+            told = [e["rollouts"] for k, e in self._given.items() if k[:2] == (where, run_id)]
+            if where == folder and any(c is not None and reached.get(run_id, c) < c for c in told):
+                self.forget(where, run_id)
 
-    def forget(self, run_id: str) -> None:
+    def forget(self, folder: str, run_id: str) -> None:
         """Forget what was told of a run."""
-        gone = [key for key in self._given if key[0] == run_id]
+        gone = [key for key in self._given if key[:2] == (folder, run_id)]
         for key in gone:
             del self._given[key]
         if gone:
@@ -145,5 +148,5 @@ def notes_now(runs: Iterable[RunTraces], planned: PlannedRun | None) -> dict[str
     return notes_of(found)
 
 
-def _key(alert: Alert) -> tuple[str, str, str]:
-    return alert.run_id, alert.note.code, alert.note.severity
+def _key(alert: Alert) -> Key:
+    return alert.folder, alert.run_id, alert.note.code, alert.note.severity

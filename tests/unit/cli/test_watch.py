@@ -145,6 +145,7 @@ def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
         "ISOCOMPUTE_ALERT_CODE": "kl-drift",
         "ISOCOMPUTE_ALERT_SEVERITY": "warning",
         "ISOCOMPUTE_ALERT_RUN_ID": "run",
+        "ISOCOMPUTE_ALERT_FOLDER": str(log.parent),
         "ISOCOMPUTE_ALERT_STEP": f"{told['step']:g}",
         "ISOCOMPUTE_ALERT_ROLLOUTS": f"{told['rollouts']:g}",
         "ISOCOMPUTE_ALERT_MESSAGE": told["message"],
@@ -159,7 +160,7 @@ def test_a_restart_tells_nothing_twice_and_a_run_that_began_again_is_told_again(
     write(log, 60, sick_from=30)
     first, second = isocompute(*look), isocompute(*look)
     assert first.returncode == second.returncode == 0, first.stderr + second.stderr
-    assert "warning kl-drift: Run run:" in first.stdout
+    assert "warning kl-drift in .: Run run:" in first.stdout
     assert second.stdout == ""
     write(log, 20)
     assert isocompute(*look).stdout == ""
@@ -173,7 +174,7 @@ def test_a_run_without_trouble_gives_no_alert(isocompute: Command, recorder: Pat
     write(log, 60)
     result = isocompute("watch", log, "--once", "--json", "--on-alert", command(recorder, heard))
     assert [json.loads(text) for text in result.stdout.splitlines()] == [
-        {"schema_version": 1, "kind": "watch", "runs": 1, "undelivered": 0}
+        {"schema_version": 1, "kind": "watch", "runs": 1, "unreadable": 0, "undelivered": 0}
     ]
     assert not heard.exists()
 
@@ -252,6 +253,46 @@ def test_logs_that_can_no_longer_be_read_are_an_alert(
     until(lambda: len(lines(heard)) == 3)
     assert given["stdin"]["code"] == "logs-unreadable"
     assert "run.jsonl" in given["stdin"]["message"]
+
+
+def test_runs_of_one_name_in_two_folders_are_two_runs_and_a_broken_log_hides_no_other(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    for name, sick_from in (("a", 20), ("b", 30), ("c", None)):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        write(tmp_path / "runs" / name / "log.jsonl", 60, sick_from=sick_from)
+    (tmp_path / "runs" / "c" / "log.jsonl").write_text("broken\nlog\n")
+    # A run of the built-in runner that has only begun is no broken log.
+    (tmp_path / "runs" / "d").mkdir()
+    begun = {"schema_version": 1, "kind": "run", "run_id": "d", "group_size": N, "problems_per_batch": BP}
+    (tmp_path / "runs" / "d" / "metrics.jsonl").write_text(json.dumps(begun) + "\n")
+    folders = [tmp_path / "runs" / name for name in "abcd"]
+    result = isocompute("watch", *folders, "--once", "--json")
+    *alerts, end = [json.loads(text) for text in result.stdout.splitlines()]
+    assert [(Path(a["folder"]).name, a["run_id"], a["code"]) for a in alerts] == [
+        ("a", "run", "kl-drift"),
+        ("b", "run", "kl-drift"),
+    ]
+    assert end["unreadable"] == 1
+    assert result.returncode == 1
+    assert "c/log.jsonl" in result.stderr
+
+
+def test_a_log_of_another_framework_is_watched_by_its_own_names(isocompute: Command, tmp_path: Path) -> None:
+    log = tmp_path / "project" / "grpo.jsonl"
+    log.parent.mkdir()
+    look = ("watch", tmp_path / "project", "--once", "--json", "--set", f"group_size={N}", "--set", f"bp={BP}")
+    rows = [
+        {"step": step, "data": {"critic/score/mean": 0.4, "actor/kl_loss": 0.01 if step < 30 else 2.0}}
+        for step in range(1, 61)
+    ]
+    for count in (20, 60):
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        result = isocompute(*look)
+        assert result.returncode == 0, result.stderr
+        *alerts, _ = [json.loads(text) for text in result.stdout.splitlines()]
+        assert [a["code"] for a in alerts] == (["kl-drift"] if count == 60 else [])
+    assert 30 <= alerts[0]["step"] <= 35
 
 
 def reward(n: int, compute: np.ndarray) -> np.ndarray:
