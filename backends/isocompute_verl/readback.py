@@ -1,9 +1,10 @@
 """What veRL logged and dumped, as a `RunSet`.
 
-A run folder holds logs/<attempt>.jsonl (`{"step", "data"}`, one file per start) and validation/<attempt>/<step>.jsonl
-(one validation response a line). Of several starts the later counts from the step that it went on from. avg@k, best@k
-and worst@k are computed from the dumped samples, exactly; veRL's own best@k and worst@k, which are bootstrapped with
-replacement, are left out. A dump that does not give veRL's own mean is incomplete: then only that mean is taken.
+A run folder holds logs/attempt-<number>.jsonl (`{"step", "data"}`, one file per start) and
+validation/<number>/<step>.jsonl (one validation response a line). Of several starts the later counts from the step that
+it went on from. avg@k, best@k and worst@k are computed from the dumped samples, exactly; veRL's own best@k and worst@k,
+which are bootstrapped with replacement, are left out. A dump that lacks responses, or does not give veRL's own mean, is
+incomplete: then only that mean is taken.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ STEP_METRICS = {
     "actor/entropy": "entropy",
     "actor/kl_loss": "kl",
     "actor/pg_loss": "loss",
-    "actor/grad_norm": "grad_norm",
+    "actor/grad_norm": "gradient_norm",
     "actor/lr": "learning_rate",
+    "actor/pg_clipfrac": "clipped_share",
+    "rollout_corr/kl": "sampler_kl",
     "rollout_corr/rollout_is_mean": "importance_weight_mean",
 }
 """veRL's names of what an update measures, and those of a `RunSet`."""
@@ -82,9 +85,9 @@ def merged_log(run: Path) -> dict[int, Logged]:
         RecordError: a whole line of a log is not `{"step", "data"}`.
     """
     steps: dict[int, Logged] = {}
-    for attempt in sorted(int(path.stem) for path in (run / "logs").glob("*.jsonl") if path.stem.isdigit()):
+    for attempt in sorted(int(path.stem.rpartition("-")[2]) for path in (run / "logs").glob("attempt-*.jsonl")):
         fresh: dict[int, dict[str, float]] = {}
-        for step, values in _log_lines(run / "logs" / f"{attempt}.jsonl"):
+        for step, values in _log_lines(run / "logs" / f"attempt-{attempt}.jsonl"):
             fresh.setdefault(step, {}).update(values)
         if not fresh:
             continue
