@@ -99,6 +99,12 @@ def main_block(source: str) -> list[ast.stmt]:
     return block.body
 
 
+def function(source: str, name: str) -> str:
+    """The text of one function at the top of a module, without the rest of it."""
+    (found,) = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return ast.unparse(found)
+
+
 def policy_loss_checks(source: str) -> Any:
     """The checks of `PolicyLoss.__init__` as a function: in the real program they run on the GPU only."""
     (loss,) = [n for n in ast.parse(source).body if isinstance(n, ast.ClassDef) and n.name == "PolicyLoss"]
