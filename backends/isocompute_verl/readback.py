@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import read_json
+from isocompute_sdk.ingest.tags import TRAIN_SET, meanings
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
@@ -30,20 +31,6 @@ from isocompute_verl.flags import EVAL_SET
 KIND = "verl-run"
 SCHEMA_VERSION = 1
 REQUEST = "request.json"
-STEP_METRICS = {
-    "critic/score/mean": "train_reward",
-    "response_length/mean": "response_length",
-    "response_length/clip_ratio": "truncated_share",
-    "actor/entropy": "entropy",
-    "actor/kl_loss": "kl",
-    "actor/pg_loss": "loss",
-    "actor/grad_norm": "gradient_norm",
-    "actor/lr": "learning_rate",
-    "actor/pg_clipfrac": "clipped_share",
-    "rollout_corr/kl": "sampler_kl",
-    "rollout_corr/rollout_is_mean": "importance_weight_mean",
-}
-"""veRL's names of what an update measures, and those of a `RunSet`."""
 STEP_SECONDS = "timing_s/step"
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
@@ -127,9 +114,9 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
         progress: dict[str, Any] = {**shared, "step": step, "rollouts": step * batch}
         progress["tokens"] = None if math.isnan(tokens) else round(tokens)
         progress["gpu_seconds"] = None if math.isnan(seconds) else seconds * gpus
-        for theirs, ours in STEP_METRICS.items():
-            if theirs in values:
-                yield {**progress, "eval_set": "train", "metric": ours, "value": values[theirs]}
+        for tag, meaning in meanings(tuple(values), "verl").items():
+            if meaning.eval_set == TRAIN_SET:
+                yield {**progress, "eval_set": TRAIN_SET, "metric": meaning.metric, "value": values[tag]}
         for metric, value in _evaluation(folder, step, logged, run.evaluation.samples).items():
             yield {**progress, "eval_set": EVAL_SET, "metric": metric, "value": value}
 
