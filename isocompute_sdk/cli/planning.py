@@ -192,7 +192,6 @@ class Planning:
             if path is not None:
                 say(f"wrote {path}")
 
-
     def _hardware(self) -> Hardware:
         from isocompute_sdk.specs import Hardware
 
