@@ -12,4 +12,4 @@ if (( $# != 1 )); then
   exit 2
 fi
 "${PYTHON:-python3}" -m venv "$1"
-"$1/bin/python" -m pip install torch==2.13.0 verl==0.9.1 "transformers<5.11" "TransferQueue>=0.1.10"
+"$1/bin/python" -m pip install torch==2.13.0 verl==0.9.1 "transformers<5.11"

@@ -215,6 +215,6 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
         "trainer.resume_mode": "auto",
         # veRL empties its log at every start, so each start has one of its own.
-        f"{environment}.VERL_FILE_LOGGER_PATH": below("logs/{attempt}.jsonl"),
+        f"{environment}.VERL_FILE_LOGGER_PATH": below("logs/attempt-{attempt}.jsonl"),
         **({f"{environment}.TENSORBOARD_DIR": below("tensorboard")} if options.tensorboard else {}),
     }

@@ -1,9 +1,10 @@
 """What veRL logged and dumped, as a `RunSet`.
 
-A run folder holds logs/<attempt>.jsonl (`{"step", "data"}`, one file per start) and validation/<attempt>/<step>.jsonl
-(one validation response a line). Of several starts the later counts from the step that it went on from. avg@k, best@k
-and worst@k are computed from the dumped samples, exactly; veRL's own best@k and worst@k, which are bootstrapped with
-replacement, are left out. A dump that does not give veRL's own mean is incomplete: then only that mean is taken.
+A run folder holds logs/attempt-<number>.jsonl (`{"step", "data"}`, one file per start) and
+validation/<number>/<step>.jsonl (one validation response a line). Of several starts the later counts from the step that
+it went on from. avg@k, best@k and worst@k are computed from the dumped samples, exactly; veRL's own best@k and worst@k,
+which are bootstrapped with replacement, are left out. A dump that lacks responses, or does not give veRL's own mean, is
+incomplete: then only that mean is taken.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import read_json
+from isocompute_sdk.ingest.tags import TRAIN_SET, meanings
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
@@ -29,18 +31,6 @@ from isocompute_verl.flags import EVAL_SET
 KIND = "verl-run"
 SCHEMA_VERSION = 1
 REQUEST = "request.json"
-STEP_METRICS = {
-    "critic/score/mean": "train_reward",
-    "response_length/mean": "response_length",
-    "response_length/clip_ratio": "truncated_share",
-    "actor/entropy": "entropy",
-    "actor/kl_loss": "kl",
-    "actor/pg_loss": "loss",
-    "actor/grad_norm": "grad_norm",
-    "actor/lr": "learning_rate",
-    "rollout_corr/rollout_is_mean": "importance_weight_mean",
-}
-"""veRL's names of what an update measures, and those of a `RunSet`."""
 STEP_SECONDS = "timing_s/step"
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
@@ -82,9 +72,9 @@ def merged_log(run: Path) -> dict[int, Logged]:
         RecordError: a whole line of a log is not `{"step", "data"}`.
     """
     steps: dict[int, Logged] = {}
-    for attempt in sorted(int(path.stem) for path in (run / "logs").glob("*.jsonl") if path.stem.isdigit()):
+    for attempt in sorted(int(path.stem.rpartition("-")[2]) for path in (run / "logs").glob("attempt-*.jsonl")):
         fresh: dict[int, dict[str, float]] = {}
-        for step, values in _log_lines(run / "logs" / f"{attempt}.jsonl"):
+        for step, values in _log_lines(run / "logs" / f"attempt-{attempt}.jsonl"):
             fresh.setdefault(step, {}).update(values)
         if not fresh:
             continue
@@ -124,9 +114,9 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
         progress: dict[str, Any] = {**shared, "step": step, "rollouts": step * batch}
         progress["tokens"] = None if math.isnan(tokens) else round(tokens)
         progress["gpu_seconds"] = None if math.isnan(seconds) else seconds * gpus
-        for theirs, ours in STEP_METRICS.items():
-            if theirs in values:
-                yield {**progress, "eval_set": "train", "metric": ours, "value": values[theirs]}
+        for tag, meaning in meanings(tuple(values), "verl").items():
+            if meaning.eval_set == TRAIN_SET:
+                yield {**progress, "eval_set": TRAIN_SET, "metric": meaning.metric, "value": values[tag]}
         for metric, value in _evaluation(folder, step, logged, run.evaluation.samples).items():
             yield {**progress, "eval_set": EVAL_SET, "metric": metric, "value": value}
 

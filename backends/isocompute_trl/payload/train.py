@@ -27,12 +27,13 @@ STEP_METRICS = {
     "entropy": "entropy",
     "kl": "kl",
     "loss": "loss",
-    "grad_norm": "grad_norm",
+    "grad_norm": "gradient_norm",
     "learning_rate": "learning_rate",
     "completions/mean_length": "response_length",
     "completions/clipped_ratio": "truncated_share",
     "frac_reward_zero_std": "zero_variance_share",
     "reward_error": "reward_error_share",
+    "clip_ratio/region_mean": "clipped_share",
     "sampling/importance_sampling_ratio/mean": "importance_weight_mean",
 }
 """TRL's names of what an update measures, and those of the journal."""

@@ -3,7 +3,7 @@
     python3 start_training.py RUN_FOLDER MODEL        (after prepare_rows.py)
 
 veRL empties its log file at every start and may write the evaluations of one step again, so every start gets the next
-free number: logs/<attempt>.jsonl and validation/<attempt>/.
+free number: logs/attempt-<number>.jsonl and validation/<number>/.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def quoted(text: str) -> str:
 def next_attempt(run: Path) -> int:
     """The first number of which nothing was written yet; its folder marks it as taken."""
     attempt = 1
-    while (run / "logs" / f"{attempt}.jsonl").exists() or (run / "validation" / str(attempt)).exists():
+    while (run / "logs" / f"attempt-{attempt}.jsonl").exists() or (run / "validation" / str(attempt)).exists():
         attempt += 1
     (run / "logs").mkdir(exist_ok=True)
     (run / "validation" / str(attempt)).mkdir(parents=True)

@@ -3,8 +3,8 @@
     python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
 
 Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, that the
-inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with the same inputs.
-Writes
+inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with the same
+inputs. Writes
 
 * inputs.json: absolute path and SHA-256 of each input, and the name of the reward function where one was given;
 * attempts.jsonl: one line per start.

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isocompute_sdk.ingest.tags import meanings
 from isocompute_sdk.launch import payload as shared
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
@@ -136,6 +137,12 @@ def test_a_failing_reward_scores_zero_is_counted_and_never_raises(
     assert logged == [("reward_error", 0.5)]
     assert samples.read(tmp_path, 5, 3) == {"a": [1.0, 0.0], "b": [1.0, 0.0]}
     assert capsys.readouterr().err.count("scores 0.0") == 1
+
+
+def test_the_journal_names_metrics_as_every_reader_of_trl_logs_does() -> None:
+    known = meanings(list(train.STEP_METRICS), "trl")
+    assert len(known) >= 8
+    assert {tag: train.STEP_METRICS[tag] for tag in known} == {tag: meaning.metric for tag, meaning in known.items()}
 
 
 def test_prompts_above_the_limit_are_refused() -> None:

@@ -7,6 +7,7 @@ evaluations, with metrics from veRL's own `process_validation_metrics`.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import sys
@@ -68,13 +69,17 @@ def log(request: dict[str, Any]) -> None:
 
 
 def dump(folder: str, step: int, uids: list[str], scores: list[float], samples: int) -> None:
-    """By veRL's own writer."""
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
+    """By veRL's own writer, taken out of its module, whose imports need vLLM and more."""
+    path = Path(str(verl.__file__)).parent / "trainer" / "ppo" / "v1" / "trainer_base.py"
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    (writer,) = [node for node in functions if node.name == "_write_generations"]
+    writer.decorator_list = []
+    namespace: dict[str, Any] = {"json": json, "os": os, "np": np}
+    exec(compile(ast.Module([writer], type_ignores=[]), str(path), "exec"), namespace)
     count = len(uids)
     keys = [f"{uid}_{i % samples}_0" for i, uid in enumerate(uids)]
     extra = {"reward": scores, "acc": scores, "uid": keys}
-    PPOTrainer._write_generations(["?"] * count, ["\u2028"] * count, ["1"] * count, scores, extra, folder, step)
+    namespace["_write_generations"](["?"] * count, ["\u2028"] * count, ["1"] * count, scores, extra, folder, step)
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ def test_paths_and_the_log_are_those_of_the_attempt(make_run: MakeRun, compose: 
     assert found.trainer.validation_data_dir == f"{folder}/validation/3"
     assert found.trainer.default_local_dir == f"{folder}/checkpoints"
     environment = found.ray_kwargs.ray_init.runtime_env.env_vars
-    assert f"{folder}/logs/3.jsonl" == environment.VERL_FILE_LOGGER_PATH
+    assert f"{folder}/logs/attempt-3.jsonl" == environment.VERL_FILE_LOGGER_PATH
     assert f"{folder}/tensorboard" == environment.TENSORBOARD_DIR
     assert "wandb" not in found.trainer.logger
 

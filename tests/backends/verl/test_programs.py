@@ -64,7 +64,10 @@ def test_the_script_starts_the_trainer_with_what_was_meant(
         assert done.returncode == 0, done.stderr
         found = compose(json.loads((tmp_path / "record").read_text())["words"])
         assert found.data.train_files == f"{folder}/train_rows.jsonl"
-        assert f"{folder}/logs/{attempt}.jsonl" == found.ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH
+        assert (
+            f"{folder}/logs/attempt-{attempt}.jsonl"
+            == found.ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH
+        )
         assert found.trainer.validation_data_dir == f"{folder}/validation/{attempt}"
     rows = [json.loads(line) for line in (folder / "train_rows.jsonl").read_text().splitlines()]
     assert len(rows) == 3 * 7

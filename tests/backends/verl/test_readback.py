@@ -31,7 +31,7 @@ class Trainer:
         for name in ("logs", f"validation/{attempt}"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "request.json").write_text(json.dumps(request(run, VeRLOptions.model_validate(run.options))))
-        self.log = folder / "logs" / f"{attempt}.jsonl"
+        self.log = folder / "logs" / f"attempt-{attempt}.jsonl"
         self.log.write_text("")
 
     def step(self, step: int, rewards_PN: np.ndarray | None = None, **values: float | None) -> None:
@@ -155,7 +155,7 @@ def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec
         file.write('{"step":2,"da')
     assert values(VeRLBackend().read_records(tmp_path), "train_reward", "train") == {1: 0.1}
     trainer.log.write_text('{"step":1}\n{"step":2,"data":{}}\n')
-    with pytest.raises(RecordError, match=r'logs/1\.jsonl:1: received .*accepted: {"step"'):
+    with pytest.raises(RecordError, match=r'logs/attempt-1\.jsonl:1: received .*accepted: {"step"'):
         VeRLBackend().read_records(tmp_path)
 
 

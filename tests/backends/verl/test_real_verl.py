@@ -83,8 +83,8 @@ def test_what_verls_own_loggers_write_is_read_back_exactly(
     for attempt, steps in ((1, (0, 10)), (2, (10, 20))):
         evaluations = [{"step": step, "rewards": rewards[step].tolist()} for step in steps]
         dumps = str(folder / "validation" / str(attempt))
-        ask(task="log", log=str(folder / "logs" / f"{attempt}.jsonl"), dumps=dumps, evaluations=evaluations)
-    logged = json.loads((folder / "logs" / "1.jsonl").read_text().splitlines()[0])["data"]
+        ask(task="log", log=str(folder / "logs" / f"attempt-{attempt}.jsonl"), dumps=dumps, evaluations=evaluations)
+    logged = json.loads((folder / "logs" / "attempt-1.jsonl").read_text().splitlines()[0])["data"]
     runs = VeRLBackend().read_records(folder)
     for step, exact in rewards.items():
         for name, expected in (("avg", exact.mean()), ("best", best_at_k(exact, 4)), ("worst", worst_at_k(exact, 4))):
