@@ -59,8 +59,8 @@ def find_config(folder: Path, root: Path | None = None) -> SavedConfig | None:
 
     Above the run's own folder only a file with a known dialect counts, as everywhere; None where there is none.
     """
-    here = folder.absolute() if folder.is_dir() else folder.absolute().parent
-    top = here if root is None else root.absolute()
+    here = folder if folder.is_dir() else folder.parent
+    top = here if root is None else root
     while True:
         for path in _candidates(here):
             found = read_config(path)
