@@ -11,6 +11,7 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.mapping import RunMap
 from isocompute_sdk.ingest.propose import mapping_of
 from isocompute_sdk.ingest.tags import TRAIN_SET
 from isocompute_sdk.notes import Note
@@ -114,7 +115,7 @@ def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
     return [_measured(key[0], str(path), RunSet(part, about), 1) for key, part in table.items()]
 
 
-def _of_log(name: str, one: CollectedLog, mapping: Any) -> RunFinding:
+def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     entry = mapping.runs[name]
     asked = [question for question in mapping.questions.values() if name in question.runs]
     open_fields = {question.field for question in asked}

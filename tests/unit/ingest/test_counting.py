@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,7 +66,7 @@ def test_what_is_spent_is_every_update_that_was_ever_made(plan: list[tuple[float
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
 def test_attempts_are_the_longest_parts_in_which_steps_do_not_go_down(steps: list[int]) -> None:
     bounds = [*split_attempts(np.array(steps, dtype=np.float64)), len(steps)]
-    parts = [steps[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [steps[a:b] for a, b in pairwise(bounds)]
     assert [step for part in parts for step in part] == steps
     assert all(part == sorted(part) for part in parts)
-    assert all(one[-1] > other[0] for one, other in zip(parts[:-1], parts[1:], strict=True))
+    assert all(one[-1] > other[0] for one, other in pairwise(parts))

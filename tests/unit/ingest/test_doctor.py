@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import RunFinding, diagnose
+from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
 
 
 @pytest.fixture
@@ -75,7 +75,9 @@ def test_findings_are_json(messy: Path) -> None:
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=200), st.sampled_from(["a.csv", "a.jsonl", "a.parquet", "trainer_state.json", "x.tfevents.1"]))
+@given(
+    st.binary(max_size=200), st.sampled_from(["a.csv", "a.jsonl", "a.parquet", "trainer_state.json", "x.tfevents.1"])
+)
 def test_no_file_stops_the_doctor(tmp_path: Path, content: bytes, name: str) -> None:
     folder = tmp_path / "any"
     folder.mkdir(exist_ok=True)

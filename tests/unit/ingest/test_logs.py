@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
 
 DATA = Path(__file__).parent / "data" / "trl"
 

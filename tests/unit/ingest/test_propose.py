@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
 
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import RunMap, propose, read_mapped
 from isocompute_sdk.ingest.run_names import read_name
 from isocompute_sdk.ingest.saved_config import read_config
+from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
 
 
 def answered(path: Path, answers: dict[str, object], confirmed: bool = True) -> None:
@@ -28,7 +28,10 @@ def answered(path: Path, answers: dict[str, object], confirmed: bool = True) -> 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("grpo_n16_bp32_lr1e-6", {"group_size": 16, "problems_per_batch": 32, "learning_rate": 1e-6, "algorithm": "grpo"}),
+        (
+            "grpo_n16_bp32_lr1e-6",
+            {"group_size": 16, "problems_per_batch": 32, "learning_rate": 1e-6, "algorithm": "grpo"},
+        ),
         ("7b-n8-b64-s1", {"group_size": 8, "batch": 64, "seed": 1}),
         ("guru-math-n8bp32s0", {"group_size": 8, "problems_per_batch": 32, "seed": 0}),
         ("qwen2.5-7b_n=64_bs512", {"group_size": 64, "batch": 512}),
@@ -75,7 +78,7 @@ def test_a_batch_size_is_a_question_that_is_asked_once(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"1 question is open; the first: Does 'b' in the names(.|\n)*problems, roll"):
         read_mapped(target)
     answered(target, {"batch": "samples"})
-    with pytest.raises(RecordError, match="answer 'samples'.*accepted: problems, rollouts"):
+    with pytest.raises(RecordError, match=r"answer 'samples'.*accepted: problems, rollouts"):
         read_mapped(target)
     target.write_text(target.read_text().replace("answer: samples", "answer: rollouts"))
     assert [info.problems_per_batch for info in read_mapped(target).runs()] == [4, 2, 8]
