@@ -44,6 +44,8 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "plan",
         "fit",
         "allocate",
+        "ingest",
+        "doctor",
         "launch",
         "sweep",
         "run",
