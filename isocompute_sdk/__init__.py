@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from isocompute_sdk import ingest as ingest
     from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
     from isocompute_sdk.campaign import Campaign
@@ -85,6 +86,8 @@ _HOMES = {
     ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = ("ingest",)
+"""Modules that are public themselves: `ingest.propose`, `ingest.diagnose` and the like."""
 
 __version__ = "0.1.0"
 __all__ = [
@@ -134,6 +137,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"isocompute_sdk.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'isocompute_sdk' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)
@@ -142,4 +147,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *_HOME_OF, *_MODULES})

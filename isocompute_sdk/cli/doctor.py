@@ -46,13 +46,13 @@ def doctor(
 
 def describe(finding: RunFinding, width: int) -> str:
     """One run on one line."""
+    start = f"{finding.name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:
-        return f"{finding.name:<{width}}  cannot be read as it is"
+        return f"{start} not readable yet"
     spent = finding.rollouts_spent
     more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
-    starts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
+    attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
-        f"{finding.name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5} "
-        f"C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{starts}, "
+        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}, "
         f"group {finding.context_group}"
     )

@@ -11,6 +11,7 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.mapping import RunMap
 from isocompute_sdk.ingest.propose import mapping_of
 from isocompute_sdk.ingest.tags import TRAIN_SET
 from isocompute_sdk.notes import Note
@@ -114,7 +115,7 @@ def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
     return [_measured(key[0], str(path), RunSet(part, about), 1) for key, part in table.items()]
 
 
-def _of_log(name: str, one: CollectedLog, mapping: Any) -> RunFinding:
+def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     entry = mapping.runs[name]
     asked = [question for question in mapping.questions.values() if name in question.runs]
     open_fields = {question.field for question in asked}
@@ -122,14 +123,13 @@ def _of_log(name: str, one: CollectedLog, mapping: Any) -> RunFinding:
     lacking = [f for f in ("group_size", "problems_per_batch") if getattr(entry, f) is None]
     if lacking or {"step_unit", "metrics"} & open_fields:
         told = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
-        asks = tuple(question.asks for question in asked)
-        notes = [note.message for note in one.log.notes]
+        open_ = "; ".join(_SHORT.get(question.field, question.field) for question in asked)
+        notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in one.log.notes]
         return replace(
             told,
             attempts=attempts,
-            metric=None,
-            problems=(*asks, *notes),
-            advice=(*("answer it in the proposed mapping" for _ in asks), *("copy the file again" for _ in notes)),
+            problems=(f"not known: {open_}", *(problem for problem, _ in notes)),
+            advice=("answer it in the proposed mapping", *(advice for _, advice in notes)),
         )
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
@@ -138,9 +138,10 @@ def _of_log(name: str, one: CollectedLog, mapping: Any) -> RunFinding:
         finding = _measured(name, source, RunSet(build(table.frame, Options()), table.notes), attempts)
     except IsoComputeError as error:
         return _unreadable(Path(source), error, name, attempts)
-    guesses = [f"{key} = {text}" for key, text in entry.evidence.items() if text.startswith("likely")]
-    shown = tuple(f"taken from a hint: {guess}" for guess in guesses if guess.split()[0] in _CONFIGURATION)
-    asks = tuple(question.asks for question in asked)
+    likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
+    hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
+    shown = [f"only likely: {', '.join(hints)}"] if hints else []
+    asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
     return replace(
         finding,
         problems=(*finding.problems, *shown, *asks),
@@ -148,7 +149,15 @@ def _of_log(name: str, one: CollectedLog, mapping: Any) -> RunFinding:
     )
 
 
-_CONFIGURATION = ("group_size", "problems_per_batch", "batch")
+_SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
+_SHORT = {
+    "group_size": "n",
+    "problems_per_batch": "B_p",
+    "batch": "whether the batch in the name counts problems or rollouts",
+    "step_unit": "what its steps count",
+    "metrics": "which value is the evaluation",
+    "eval_samples": "samples per problem in the evaluation",
+}
 
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding:
@@ -219,7 +228,6 @@ _ADVICE = {
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "give eval_samples in the mapping",
-    "attempts-stitched": "nothing; see rollouts_spent for what was paid",
 }
 
 

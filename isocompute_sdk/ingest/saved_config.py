@@ -6,14 +6,13 @@ means is certain only where its framework is known, which the keys themselves te
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.config_text import document, flags, flat
 from isocompute_sdk.ingest.raw import read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
 
@@ -59,8 +58,8 @@ def find_config(folder: Path, root: Path | None = None) -> SavedConfig | None:
 
     Above the run's own folder only a file with a known dialect counts, as everywhere; None where there is none.
     """
-    here = folder.absolute() if folder.is_dir() else folder.absolute().parent
-    top = here if root is None else root.absolute()
+    here = folder if folder.is_dir() else folder.parent
+    top = here if root is None else root
     while True:
         for path in _candidates(here):
             found = read_config(path)
@@ -86,68 +85,16 @@ def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None where it is no configuration of a known framework."""
     try:
         text = read_text(path)
-        raw = _flags(text) if path.suffix == ".sh" else _document(path, text)
+        raw = flags(text) if path.suffix == ".sh" else document(path, text)
     except (RecordError, ValueError):
         return None
-    flat = dict(_flat(raw))
+    keys = dict(flat(raw))
     for dialect, (mark, translate) in _DIALECTS.items():
-        if mark in flat:
-            fields, batch = translate(_Keys(path, flat))
+        if mark in keys:
+            fields, batch = translate(_Keys(path, keys))
             known = {name: said for name, said in fields.items() if name in PER_RUN and _fits(name, said.value)}
             return SavedConfig(path, dialect, known, batch)
     return None
-
-
-def _document(path: Path, text: str) -> object:
-    if path.suffix == ".json":
-        return json.loads(text)
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise ValueError(str(error)) from error
-
-
-def _flags(text: str) -> dict[str, Any]:
-    """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
-    import shlex
-
-    words = shlex.split(text.replace("\\\n", " "), comments=True)
-    found: dict[str, Any] = {}
-    for i, word in enumerate(words):
-        match = re.fullmatch(r"(?:--|\+\+?)?([A-Za-z_][\w.]*)=(.*)", word, re.DOTALL)
-        if match:
-            found[match[1]] = _scalar(match[2])
-        elif re.fullmatch(r"--[A-Za-z_][\w.]*", word):
-            value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            found[word[2:]] = _scalar(value) if isinstance(value, str) else value
-    return found
-
-
-def _scalar(text: str) -> str | int | float | bool:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _flat(raw: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested mappings with dotted keys; `{"value": x}`, as W&B writes every entry, is x."""
-    if isinstance(raw, Mapping):
-        mapping = cast(Mapping[object, object], raw)
-        if prefix and "value" in mapping and set(mapping) <= {"value", "desc"}:
-            yield from _flat(mapping["value"], prefix)
-            return
-        for key, value in mapping.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, raw
 
 
 class _Keys:

@@ -1,0 +1,75 @@
+"""`isocompute ingest` and `isocompute doctor` as a newcomer and as a program meet them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.records import RunSet
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Two veRL runs that only their names tell apart, one with a broken tail, and a file that is no table."""
+    folder = tmp_path / "logs"
+    for n in (4, 16):
+        run = folder / f"grpo_n{n}_bp32"
+        run.mkdir(parents=True)
+        lines = [
+            json.dumps({"step": step, "data": {"critic/score/mean": 0.5, "val-core/gsm/acc/mean@4": 0.5 + step / 1000}})
+            for step in range(0, 60, 10)
+        ]
+        (run / "log.jsonl").write_text("\n".join([*lines, '{"step": 60, "da']))
+    (folder / "broken.parquet").write_bytes(b"PAR1")
+    return folder
+
+
+def test_a_folder_of_odd_names_becomes_a_table_with_one_confirmation(
+    isocompute: Command, logs: Path, tmp_path: Path
+) -> None:
+    target, table = tmp_path / "map.yaml", tmp_path / "runs.parquet"
+    said = isocompute("ingest", logs, "--propose", target)
+    assert said.returncode == 0, said.stderr
+    assert f"wrote {target}: 2 runs" in said.stdout
+    refused = isocompute("ingest", "--map", target, "--output", table)
+    assert refused.returncode == 1
+    assert "is not confirmed" in refused.stderr
+    target.write_text(target.read_text().replace("confirmed: false", "confirmed: true"))
+    done = isocompute("ingest", "--map", target, "--output", table, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema_version"] == 1
+    assert {note["code"] for note in document["notes"]} == {"log-cut-off", "file-unreadable"}
+    assert sorted(run["group_size"] for run in document["runs"]) == [4, 16]
+    runs = RunSet.read(table)
+    assert runs.series("avg@4", "gsm")[0].rollouts_T[-1] in (50 * 128, 50 * 512)
+
+
+def test_what_all_runs_share_can_be_set_on_the_command_line(isocompute: Command, logs: Path, tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    done = isocompute("ingest", logs, "--set", "n=8", "--set", "bp=32", "-o", table)
+    assert done.returncode == 0, done.stderr
+    assert {info.group_size for info in RunSet.read(table).runs()} == {8}
+
+
+def test_the_doctor_prints_a_line_per_run_and_per_broken_file(isocompute: Command, logs: Path) -> None:
+    said = isocompute("doctor", logs)
+    assert said.returncode == 0, said.stderr
+    assert "n = 16    B_p = 32    C = 25,600  6 x avg@4, group 1" in said.stdout
+    assert "broken.parquet" in said.stdout
+    assert f"next: isocompute ingest {logs} --propose map.yaml" in said.stdout
+    document = json.loads(isocompute("doctor", logs, "--json").stdout)
+    assert (document["schema_version"], len(document["runs"])) == (1, 3)
+
+
+def test_contradicting_options_are_refused(isocompute: Command, logs: Path, tmp_path: Path) -> None:
+    for arguments in ((), (logs, "--map", tmp_path / "m"), (logs, "-o", tmp_path / "runs.txt")):
+        refused = isocompute("ingest", *arguments)
+        assert refused.returncode == 1
+        assert "accepted" in refused.stderr

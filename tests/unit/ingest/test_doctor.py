@@ -1,0 +1,88 @@
+"""The doctor on a messy folder: one finding per run, and no file that stops it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import RunFinding, diagnose
+from tests.unit.ingest.log_files import OPENRLHF, write_events, write_hydra, write_verl
+
+
+@pytest.fixture
+def messy(tmp_path: Path) -> Path:
+    write_events(tmp_path / "n16_bp32", range(1, 58), OPENRLHF)
+    write_events(tmp_path / "n16_bp32", range(41, 101), OPENRLHF, began=1000)
+    write_events(tmp_path / "n8_bp32", range(201, 231), OPENRLHF)
+    write_events(tmp_path / "n8_b64", range(1, 31), OPENRLHF)
+    write_hydra(tmp_path / "verl")
+    write_verl(tmp_path / "verl" / "log.jsonl", range(31), tail='\n{"step": 31, "da')
+    (tmp_path / "good.csv").write_text("run_id,n,bp,step,avg@4\n" + "".join(f"g,8,32,{i},0.5\n" for i in range(6)))
+    (tmp_path / "cut.csv").write_text("run_id,n,bp,step,avg@4\nc,8,32,1,0.5\nc,8,32,2,0.5\nc,8,3")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
+    (tmp_path / "text.csv").write_text("this,is\nno,table\n")
+    (tmp_path / "binary.jsonl").write_bytes(bytes(range(256)))
+    return tmp_path
+
+
+def by_name(folder: Path) -> dict[str, RunFinding]:
+    return {Path(finding.name).name: finding for finding in diagnose(folder).runs}
+
+
+def test_every_run_is_a_line_with_its_numbers(messy: Path) -> None:
+    found = by_name(messy)
+    run = found["n16_bp32"]
+    assert (run.group_size, run.problems_per_batch, run.metric, run.evaluations) == ("16", "32", "avg@4", 10)
+    assert (run.rollouts, run.rollouts_spent, run.attempts) == (100 * 512, 117 * 512, 2)
+    assert found["log"].context_group not in (None, run.context_group)
+    assert found["g"].rollouts == 5 * 256
+
+
+def test_what_looks_wrong_comes_with_what_to_do(messy: Path) -> None:
+    found = by_name(messy)
+    assert "begins after step 200" in found["n8_bp32"].problems[0]
+    assert "earlier part" in found["n8_bp32"].advice[0]
+    assert "ends inside this line" in found["log"].problems[0]
+    assert not found["n8_b64"].readable
+    assert "batch in the name" in found["n8_b64"].problems[0]
+    assert any("cut.csv:4: the file ends inside this line" in problem for problem in found["c"].problems)
+    assert not found["g"].problems
+    assert all(len(one.problems) == len(one.advice) for one in found.values())
+
+
+def test_files_that_cannot_be_read_are_lines_too(messy: Path) -> None:
+    found = by_name(messy)
+    for name in ("broken.parquet", "text.csv", "binary.jsonl"):
+        assert not found[name].readable
+        assert str(messy / name) in found[name].problems[0]
+        assert found[name].advice[0]
+
+
+def test_it_says_what_to_do_next(messy: Path) -> None:
+    assert diagnose(messy).next == f"isocompute ingest {messy} --propose map.yaml"
+    assert diagnose(messy / "good.csv").next == f"isocompute ingest {messy / 'good.csv'} --output runs.parquet"
+    with pytest.raises(RecordError, match="nothing to read"):
+        diagnose(messy / "nowhere")
+
+
+def test_findings_are_json(messy: Path) -> None:
+    json.dumps([finding.to_dict() for finding in diagnose(messy).runs], allow_nan=False)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.binary(max_size=200), st.sampled_from(["a.csv", "a.jsonl", "a.parquet", "trainer_state.json", "x.tfevents.1"])
+)
+def test_no_file_stops_the_doctor(tmp_path: Path, content: bytes, name: str) -> None:
+    folder = tmp_path / "any"
+    folder.mkdir(exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    (folder / name).write_bytes(content)
+    (finding,) = diagnose(folder).runs
+    assert finding.problems

@@ -1,0 +1,232 @@
+"""Logs of OpenRLHF, veRL and TRL through `RunSet.read`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
+
+DATA = Path(__file__).parent / "data" / "trl"
+
+
+def codes(runs: RunSet) -> set[str]:
+    return {note.code for note in runs.notes}
+
+
+def test_openrlhf_events_get_our_names_and_exact_best_at_k(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    assert runs.run_ids == ("a",)
+    assert runs.metrics == ("avg@4", "best@4", "entropy", "learning_rate", "train_reward")
+    (series,) = runs.series("avg@4", "math")
+    assert series.step_T.tolist() == [10, 20, 30]
+    assert series.rollouts_T.tolist() == [2560, 5120, 7680]
+    assert series.value_T == pytest.approx([0.501, 0.502, 0.503], abs=1e-7)
+
+
+def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    with pytest.raises(RecordError, match=r"nothing says the group_size of run 'a'(.|\n)*--propose"):
+        RunSet.read(tmp_path)
+    with pytest.raises(RecordError, match=r"run 'b' of runs= is in no log; the logs have: a"):
+        RunSet.read(tmp_path, runs={"b": {"n": 8, "bp": 32}})
+
+
+def test_after_a_resume_both_the_curve_and_what_was_paid_are_kept(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 58), OPENRLHF)
+    write_events(tmp_path / "a", range(41, 101), OPENRLHF, began=1000)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    (info,) = runs.runs()
+    assert info.rollouts == 100 * 256
+    assert info.rollouts_spent == (57 + 60) * 256
+    table = runs.filter(metric="avg@4").to_polars()
+    assert table["step"].to_list() == list(range(10, 101, 10))
+    before = table.filter(table["step"] <= 40)
+    assert before["rollouts_spent"].to_list() == before["rollouts"].to_list()
+
+
+def test_measurements_of_weights_that_were_given_up_do_not_count(tmp_path: Path) -> None:
+    """The first attempt evaluated at step 50, the second went on from 41 and never got that far."""
+    write_events(tmp_path / "a", range(1, 58), OPENRLHF)
+    write_events(tmp_path / "a", range(42, 46), OPENRLHF, began=1000)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    assert runs.series("avg@4")[0].step_T.tolist() == [10, 20, 30, 40]
+    assert max(runs.series("entropy")[0].step_T) == 45
+
+
+def test_a_log_that_begins_late_does_not_begin_with_the_base_model(tmp_path: Path) -> None:
+    write_events(tmp_path / "late", range(201, 231), OPENRLHF)
+    write_events(tmp_path / "whole", range(1, 31), OPENRLHF)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    (note,) = [note for note in runs.notes if note.code == "log-starts-late"]
+    assert (note.data["run_id"], note.data["step"]) == ("late", 200)
+    assert min(runs.filter(run_id="late").to_polars()["rollouts"]) == 201 * 256
+
+
+def test_samples_that_a_filter_threw_away_were_generated(tmp_path: Path) -> None:
+    # 100 n times the share of groups that were kept: half of them here.
+    tags = {**OPENRLHF, "train/dynamic_filtering_pass_rate": lambda step: 400.0 if step > 10 else 800.0}
+    write_events(tmp_path / "a", range(1, 21), tags)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [10 * 256, 10 * 256 + 10 * 512]
+    lines = [verl_line(step, **{"actor/filter_groups/evicted_samples": 64.0}) for step in range(1, 21)]
+    (tmp_path / "verl.jsonl").write_text("\n".join(lines))
+    filtered = RunSet.read(tmp_path / "verl.jsonl", n=8, bp=32)
+    assert filtered.series("avg@4")[0].rollouts_T.tolist() == [10 * 320, 20 * 320]
+
+
+def test_n_that_changed_in_mid_run_goes_on_counting_and_makes_a_run_of_its_own(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    runs = RunSet.read(tmp_path, bp=32, runs={"a": {"group_size": {0: 8, 15: 16}}})
+    assert [(info.run_id, info.group_size) for info in runs.runs()] == [("a", 8), ("a/from-step-15", 16)]
+    first, second = runs.series("avg@4")
+    assert first.rollouts_T.tolist() == [10 * 256]
+    assert second.rollouts_T.tolist() == [15 * 256 + 5 * 512, 15 * 256 + 15 * 512]
+    assert "configuration-changed" in codes(runs)
+
+
+def test_verls_bootstrap_is_never_called_best_at_k(tmp_path: Path) -> None:
+    write_verl(tmp_path / "exp.jsonl", range(31))
+    runs = RunSet.read(tmp_path, n=4, bp=32)
+    assert runs.metrics == ("avg@4", "best@4:bootstrap", "entropy", "train_reward", "worst@4:bootstrap")
+    assert runs.series("avg@4")[0].value_T.tolist() == [0.5, 0.51, 0.52, 0.53]
+    assert runs.series("avg@4")[0].step_T.tolist() == [0, 10, 20, 30]
+    assert "bootstrapped-metric" in codes(runs)
+
+
+def test_a_saved_configuration_says_what_a_log_does_not(tmp_path: Path) -> None:
+    for name, n in (("small", 4), ("large", 16)):
+        write_hydra(tmp_path / name, n=n, problems=128, mini=32)
+        write_verl(tmp_path / name / "log.jsonl", range(11))
+    runs = RunSet.read(tmp_path)
+    assert sorted(info.group_size for info in runs.runs()) == [4, 16]
+    info = runs.runs()[0]
+    assert (info.problems_per_batch, info.seed, info.context["updates_per_batch"]) == (128, 1, 4)
+    assert (info.context["model"], info.context["kl_coef"]) == ("Qwen/Qwen2.5-7B", 0.001)
+    # What the caller says counts more.
+    assert RunSet.read(tmp_path, n=64).runs()[0].group_size == 64
+
+
+def test_verl_attempts_are_stitched_and_a_broken_tail_is_all_that_is_lost(tmp_path: Path) -> None:
+    write_verl(tmp_path / "exp" / "attempt-1.jsonl", range(36), tail='\n{"step": 36, "da')
+    write_verl(tmp_path / "exp" / "attempt-2.jsonl", range(31, 61))
+    runs = RunSet.read(tmp_path, n=4, bp=32)
+    (info,) = runs.runs()
+    assert info.run_id == "exp"
+    assert (info.rollouts, info.rollouts_spent) == (60 * 128, 65 * 128)
+    assert runs.series("entropy")[0].step_T.tolist() == list(range(61))
+    assert {"log-cut-off", "attempts-stitched"} <= codes(runs)
+
+
+def test_a_log_that_was_appended_to_has_its_attempts_told_apart(tmp_path: Path) -> None:
+    write_verl(tmp_path / "exp.jsonl", [*range(26), *range(21, 41)])
+    (info,) = RunSet.read(tmp_path, n=4, bp=32).runs()
+    assert (info.rollouts, info.rollouts_spent) == (40 * 128, 45 * 128)
+
+
+def test_values_that_are_not_finite_are_left_out_with_a_note(tmp_path: Path) -> None:
+    tags = {**OPENRLHF, "train/entropy_loss": lambda step: float("nan") if step > 25 else 0.5}
+    write_events(tmp_path / "a", range(1, 31), tags)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    assert max(runs.series("entropy")[0].step_T) == 25
+    (note,) = [note for note in runs.notes if note.code == "values-not-finite"]
+    assert (note.data["metric"], note.data["step"], note.data["values"]) == ("entropy", 26, 5)
+
+
+def test_the_state_of_a_real_trl_run_is_read_exactly(tmp_path: Path) -> None:
+    """Written by TRL 1.16: 12 steps of n = 4, B_p = 4, killed after step 6 and resumed from checkpoint 4."""
+    state = json.loads((DATA / "trainer_state.json").read_text())
+    # At step 4 it evaluated twice, before the kill and after the resume: the later value counts.
+    told = list({row["step"]: row["eval_reward"] for row in state["log_history"] if "eval_reward" in row}.items())
+    runs = RunSet.read(DATA)
+    (series,) = runs.series("avg@4")
+    assert list(zip(series.step_T, series.value_T, strict=True)) == told
+    assert series.rollouts_T.tolist() == [step * 16 for step, _ in told]
+    assert (series.group_size, series.problems_per_batch) == (4, 4)
+    entropy = [row["entropy"] for row in state["log_history"] if "entropy" in row]
+    assert runs.series("entropy")[0].value_T.tolist() == entropy
+
+
+def test_events_beside_a_state_tell_of_the_attempts_it_forgot(tmp_path: Path) -> None:
+    for name in ("trainer_state.json", "args.json"):
+        (tmp_path / name).write_bytes((DATA / name).read_bytes())
+    tags = {"train/reward": lambda step: 0.5, "train/frac_reward_zero_std": lambda step: 0.5}
+    write_events(tmp_path / "runs" / "Nov21_08-52-48_host", range(1, 7), tags)
+    write_events(tmp_path / "runs" / "Nov21_08-54-02_host", range(5, 13), tags, began=1000)
+    (info,) = RunSet.read(tmp_path).runs()
+    assert (info.rollouts, info.rollouts_spent) == (12 * 16, 14 * 16)
+
+
+def test_without_a_number_of_samples_a_mean_keeps_an_open_name(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_bytes((DATA / "trainer_state.json").read_bytes())
+    runs = RunSet.read(tmp_path, n=4, bp=4)
+    assert "avg@?" in runs.metrics
+    assert {"evaluation-samples-unknown", "updates-per-batch-assumed"} <= codes(runs)
+    assert "avg@4" in RunSet.read(tmp_path, n=4, bp=4, eval_samples=4).metrics
+
+
+def test_optimiser_steps_are_counted_in_rollout_batches(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_bytes((DATA / "trainer_state.json").read_bytes())
+    runs = RunSet.read(tmp_path, n=4, bp=4, updates_per_batch=2, eval_samples=4)
+    assert runs.series("avg@4")[0].step_T.tolist() == [0, 2, 4, 6]
+    assert runs.series("avg@4")[0].rollouts_T.tolist() == [0, 32, 64, 96]
+
+
+def test_events_of_runs_without_a_name_stay_apart(tmp_path: Path) -> None:
+    for moment in ("Nov21_08-52-48_host", "Nov22_08-52-48_host"):
+        write_events(tmp_path / "runs" / moment, range(1, 31), OPENRLHF)
+    assert len(RunSet.read(tmp_path, n=8, bp=32).run_ids) == 2
+
+
+def test_one_run_in_two_kinds_of_logs_needs_a_choice(tmp_path: Path) -> None:
+    write_events(tmp_path / "tb", range(1, 31), OPENRLHF)
+    write_verl(tmp_path / "exp.jsonl", range(31))
+    with pytest.raises(RecordError, match=r"mixes formats: tensorboard, verl"):
+        RunSet.read(tmp_path, n=8, bp=32)
+    assert RunSet.read(tmp_path, "verl", n=8, bp=32).run_ids == ("exp",)
+
+
+def test_what_lies_beside_logs_is_named(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    (tmp_path / "runs.csv").write_text("n,C,avg@4\n8,1,0.5\n")
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    assert runs.run_ids == ("a",)
+    (note,) = [note for note in runs.notes if note.code == "files-not-read"]
+    assert note.data["files"] == [str(tmp_path / "runs.csv")]
+
+
+def test_an_unknown_log_asks_for_the_evaluation_and_what_its_steps_count(tmp_path: Path) -> None:
+    tags = {"my/loss": lambda step: 0.5, "my/accuracy": lambda step: 0.25}
+    write_events(tmp_path / "a", range(0, 31), tags)
+    with pytest.raises(RecordError, match=r"nothing says what its 'step' counts; accepted: rollout_batches, optim"):
+        RunSet.read(tmp_path, n=8, bp=32, rename={"my/accuracy": "avg@4"})
+    with pytest.raises(RecordError, match=r"logs nothing known; it has: my/accuracy, my/loss"):
+        RunSet.read(tmp_path, n=8, bp=32, step_unit="rollout_batches")
+    read = {"n": 8, "bp": 32, "rename": {"my/accuracy": "avg@4"}}
+    assert RunSet.read(tmp_path, step_unit="rollout_batches", **read).runs()[0].rollouts == 30 * 256
+    assert RunSet.read(tmp_path, step_unit="rollouts", **read).runs()[0].rollouts == 30
+    assert RunSet.read(tmp_path, step_unit="epochs", n_problems=320, **read).runs()[0].rollouts == 30 * 320 * 8
+
+
+def test_counted_rollouts_survive_saving_and_reading_again(tmp_path: Path) -> None:
+    write_events(tmp_path / "a", range(1, 31), {**OPENRLHF, "train/dynamic_filtering_pass_rate": lambda step: 400.0})
+    runs = RunSet.read(tmp_path / "a", n=8, bp=32)
+    runs.to_polars().write_parquet(tmp_path / "runs.parquet")
+    again = RunSet.read(tmp_path / "runs.parquet")
+    assert again == runs
+    assert RunSet.from_dict(json.loads(json.dumps(runs.to_dict()))).notes == runs.notes
+
+
+def test_tags_of_known_frameworks_get_our_names_in_a_wandb_chart(tmp_path: Path) -> None:
+    tags = ("val-core/gsm/acc/mean@4", "val-core/gsm/acc/best@4/mean")
+    header = ["Step", *(f"run - 1 - {tag}{bound}" for tag in tags for bound in ("", "__MIN", "__MAX"))]
+    lines = [",".join(f'"{cell}"' for cell in row) for row in (header, ["10"] + ["0.5"] * 3 + ["0.75"] * 3)]
+    (tmp_path / "chart.csv").write_text("\n".join(lines) + "\n")
+    runs = RunSet.read(tmp_path / "chart.csv", runs={"run - 1": {"n": 8, "bp": 32}})
+    assert runs.metrics == ("avg@4", "best@4:bootstrap")
+    assert runs.eval_sets == ("gsm",)

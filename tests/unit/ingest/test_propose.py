@@ -1,0 +1,247 @@
+"""Mappings for runs with odd names: what is certain, what is likely, what is asked, and that nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.ingest import RunMap, propose, read_mapped
+from isocompute_sdk.ingest.run_names import read_name
+from isocompute_sdk.ingest.saved_config import read_config
+from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
+
+
+def answered(path: Path, answers: dict[str, object], confirmed: bool = True) -> None:
+    """What a person does to a proposed mapping: an answer behind every question about these fields."""
+    text = path.read_text()
+    for field, answer in answers.items():
+        text, count = re.subn(rf"(field: {field}\n(?:.*\n)*?    answer: )null", rf"\g<1>{answer}", text)
+        assert count
+    path.write_text(text.replace("confirmed: false", "confirmed: true") if confirmed else text)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "grpo_n16_bp32_lr1e-6",
+            {"group_size": 16, "problems_per_batch": 32, "learning_rate": 1e-6, "algorithm": "grpo"},
+        ),
+        ("7b-n8-b64-s1", {"group_size": 8, "batch": 64, "seed": 1}),
+        ("guru-math-n8bp32s0", {"group_size": 8, "problems_per_batch": 32, "seed": 0}),
+        ("qwen2.5-7b_n=64_bs512", {"group_size": 64, "batch": 512}),
+        ("N128.B32", {"group_size": 128, "batch": 32}),
+        ("lively-sun-3", {}),
+        ("qwen2_7b_x8", {}),
+    ],
+)
+def test_names_say_what_stands_behind_known_words(name: str, says: dict[str, object]) -> None:
+    assert dict(read_name(name).values) == says
+
+
+@given(st.text(max_size=40))
+def test_any_name_is_read_without_a_guess_below_one(name: str) -> None:
+    values = read_name(name).values
+    assert all(values[field] >= 1 for field in ("group_size", "problems_per_batch", "batch") if field in values)  # pyright: ignore[reportOperatorIssue]
+
+
+def test_two_numbers_for_one_thing_are_no_number() -> None:
+    hints = read_name("n8/n16_b32")
+    assert "group_size" not in hints.values
+    assert hints.unclear["group_size"] == ("n8", "n16")
+
+
+def test_saved_configurations_are_certain_and_need_no_confirmation(tmp_path: Path) -> None:
+    write_hydra(tmp_path / "exp", n=16)
+    write_verl(tmp_path / "exp" / "log.jsonl", range(31))
+    mapping = propose(tmp_path)
+    (entry,) = mapping.runs.values()
+    assert (entry.group_size, entry.problems_per_batch, entry.context["kl_coef"]) == (16, 32, 0.001)
+    assert entry.evidence["group_size"].startswith("certain: ")
+    assert entry.evidence["group_size"].endswith("actor_rollout_ref.rollout.n = 16")
+    assert mapping.confirmed
+    assert not mapping.questions
+    assert read_mapped(tmp_path / "map.yaml", mapping.replace(searched=(".",))).runs()[0].group_size == 16
+
+
+def test_a_batch_size_is_a_question_that_is_asked_once(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    for n in (8, 16, 32):
+        write_events(logs / f"7b-n{n}-b64-s1", range(1, 31), OPENRLHF)
+    target = tmp_path / "map.yaml"
+    propose(logs, relative_to=tmp_path).save(target)
+    with pytest.raises(RecordError, match=r"1 question is open; the first: Does 'b' in the names(.|\n)*problems, roll"):
+        read_mapped(target)
+    answered(target, {"batch": "samples"})
+    with pytest.raises(RecordError, match=r"answer 'samples'.*accepted: problems, rollouts"):
+        read_mapped(target)
+    target.write_text(target.read_text().replace("answer: samples", "answer: rollouts"))
+    assert [info.problems_per_batch for info in read_mapped(target).runs()] == [4, 2, 8]
+    target.write_text(target.read_text().replace("answer: rollouts", "answer: problems"))
+    assert {info.problems_per_batch for info in read_mapped(target).runs()} == {64}
+
+
+def test_a_batch_that_is_no_multiple_of_n_cannot_count_rollouts(tmp_path: Path) -> None:
+    write_events(tmp_path / "n48_b64", range(1, 31), OPENRLHF)
+    mapping = propose(tmp_path)
+    assert not mapping.questions
+    assert mapping.runs["n48_b64"].problems_per_batch == 64
+
+
+def test_samples_in_a_logged_batch_settle_it(tmp_path: Path) -> None:
+    write_events(tmp_path / "n8_b64", range(1, 31), {**OPENRLHF, "train/rollout/num_samples": lambda step: 64.0})
+    entry = propose(tmp_path).runs["n8_b64"]
+    assert entry.problems_per_batch == 8
+    assert entry.evidence["problems_per_batch"].startswith("certain")
+
+
+def test_what_names_say_is_read_only_when_confirmed(tmp_path: Path) -> None:
+    write_events(tmp_path / "grpo_n16_bp32_lr1e-6", range(1, 31), OPENRLHF)
+    target = tmp_path / "map.yaml"
+    propose(tmp_path, relative_to=tmp_path).save(target)
+    with pytest.raises(RecordError, match="is not confirmed"):
+        read_mapped(target)
+    answered(target, {})
+    (info,) = read_mapped(target).runs()
+    assert (info.group_size, info.problems_per_batch, info.context["learning_rate"]) == (16, 32, 1e-6)
+
+
+def test_a_file_and_a_name_that_disagree_are_a_question(tmp_path: Path) -> None:
+    write_hydra(tmp_path / "n8", n=16)
+    write_verl(tmp_path / "n8" / "log.jsonl", range(31))
+    mapping = propose(tmp_path)
+    (question,) = mapping.questions.values()
+    assert (question.field, set(question.candidates)) == ("group_size", {"8", "16"})
+    chosen = mapping.replace(questions={"q": question.replace(answer=16)}, confirmed=True)
+    assert chosen.readings()["n8/log"].group_size == 16
+
+
+def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: Path) -> None:
+    tags = {"my/loss": lambda step: 0.5, "eval/score": every(10, 0.5), "eval/hard_score": every(10, 0.25)}
+    write_events(tmp_path / "logs" / "lively-sun", range(31), tags)
+    target = tmp_path / "map.yaml"
+    mapping = propose(tmp_path / "logs", relative_to=tmp_path)
+    mapping.save(target)
+    asked = {question.field: set(question.candidates) for question in mapping.questions.values()}
+    assert set(asked) == {"group_size", "problems_per_batch", "step_unit", "metrics", "eval_samples"}
+    assert asked["metrics"] == {"eval/score", "eval/hard_score"}
+    assert "rollouts" in asked["step_unit"]
+    answers = {"group_size": 8, "problems_per_batch": 32, "step_unit": "rollout_batches", "eval_samples": 4}
+    answered(target, {**answers, "metrics": "eval/score"})
+    runs = read_mapped(target)
+    assert runs.metrics == ("avg@4",)
+    assert runs.runs()[0].rollouts == 30 * 256
+
+
+def test_an_entry_that_is_filled_in_answers_its_question(tmp_path: Path) -> None:
+    write_events(tmp_path / "sun", range(1, 31), OPENRLHF)
+    mapping = propose(tmp_path)
+    assert len(mapping.open_questions()) == 2
+    entry = mapping.runs["sun"].replace(group_size={0: 8, 20: 16}, problems_per_batch=32)
+    filled = mapping.replace(runs={"sun": entry}, confirmed=True, searched=(str(tmp_path),))
+    filled.save(tmp_path / "maps" / "map.yaml")
+    runs = read_mapped(tmp_path / "maps" / "map.yaml", filled)
+    assert [info.group_size for info in runs.runs()] == [8, 16]
+    again = RunMap.load(tmp_path / "maps" / "map.yaml")
+    assert again == filled
+    skipped = mapping.replace(runs={"sun": mapping.runs["sun"].replace(skip=True)})
+    assert not skipped.open_questions()
+
+
+def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path) -> None:
+    names = ["lively-sun-3", "n8 - bp32", "n16 - bp32"]
+    header = ["Step", *(f"{run} - eval/acc{bound}" for run in names for bound in ("", "__MIN", "__MAX"))]
+    rows = [[str(step), *["" if step == 20 else "0.5"] * 9] for step in range(0, 50, 10)]
+    text = "\n".join(",".join(f'"{cell}"' for cell in row) for row in [header, *rows]) + "\n"
+    (tmp_path / "chart.csv").write_text(text)
+    target = tmp_path / "map.yaml"
+    propose(tmp_path / "chart.csv", relative_to=tmp_path).save(target)
+    answers = {"group_size": 4, "problems_per_batch": 16, "step_unit": "rollout_batches", "metrics": "eval/acc"}
+    answered(target, {**answers, "eval_samples": 4})
+    runs = read_mapped(target)
+    assert {(info.run_id, info.group_size, info.problems_per_batch) for info in runs.runs()} == {
+        ("lively-sun-3", 4, 16),
+        ("n8 - bp32", 8, 32),
+        ("n16 - bp32", 16, 32),
+    }
+    assert runs.series("avg@4")[0].step_T.tolist() == [0, 10, 30, 40]
+
+
+def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_path: Path) -> None:
+    for i in range(30):
+        write_verl(tmp_path / f"exp{i}_n{2 ** (i % 5 + 1)}_bp{16 * (i % 2 + 1)}_s{i}" / "log.jsonl", range(0, 21, 5))
+    (tmp_path / "more.csv").write_text("run_id,n,bp,step,avg@4\nmine,8,32,10,0.5\n")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    target = tmp_path / "map.yaml"
+    propose(tmp_path, relative_to=tmp_path).save(target)
+    answered(target, {})
+    runs = read_mapped(target)
+    assert len(runs.run_ids) == 31
+    assert [note.data["file"] for note in runs.notes if note.code == "file-unreadable"] == [
+        str(tmp_path / "broken.parquet")
+    ]
+
+
+def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
+    for name in ("n8_bp32", "n16_bp32"):
+        write_events(tmp_path / name, range(1, 31), OPENRLHF)
+    mapping = propose(tmp_path).replace(confirmed=True, searched=(".",))
+    fewer = mapping.replace(runs={"n8_bp32": mapping.runs["n8_bp32"]})
+    runs = read_mapped(tmp_path / "map.yaml", fewer)
+    assert [note.data["runs"] for note in runs.notes if note.code == "run-not-in-mapping"] == [["n16_bp32"]]
+    with pytest.raises(RecordError, match=r"run 'n4_bp32' is not there; found: "):
+        read_mapped(tmp_path / "map.yaml", mapping.replace(runs={"n4_bp32": mapping.runs["n8_bp32"]}))
+
+
+def test_a_slip_in_the_file_is_refused_by_line(tmp_path: Path) -> None:
+    write_events(tmp_path / "n8_bp32", range(1, 31), OPENRLHF)
+    target = tmp_path / "map.yaml"
+    propose(tmp_path, relative_to=tmp_path).save(target)
+    target.write_text(target.read_text().replace("problems_per_batch: 32", "problem_per_batch: 32"))
+    with pytest.raises(SpecError, match=r"map.yaml:\d+: runs.n8_bp32.problem_per_batch"):
+        RunMap.load(target)
+
+
+SAVED = {
+    "launch.sh": (
+        "python3 -m openrlhf.cli.train_ppo_ray \\\n  --rollout.n_samples_per_prompt 8 --rollout.batch_size 64 "
+        '\\\n  --train.batch_size 256 --actor.adam.lr 1e-06 --algo.kl.init_coef=0 --data.input_key "a b"\n',
+        {"group_size": 8, "problems_per_batch": 64, "updates_per_batch": 2, "learning_rate": 1e-6, "kl_coef": 0},
+    ),
+    "args.json": (
+        '{"n_samples_per_prompt": 8, "rollout_batch_size": 64, "train_batch_size": 512, "pretrain": "qwen"}',
+        {"group_size": 8, "problems_per_batch": 64, "updates_per_batch": 1, "model": "qwen"},
+    ),
+    "config.yaml": (
+        "wandb_version: 1\nnum_generations: {value: 4}\ngeneration_batch_size: {value: 64}\nbeta: {value: 0.0}\n",
+        {"group_size": 4, "problems_per_batch": 16, "kl_coef": 0.0},
+    ),
+    "params.json": ('{"lr": 1e-6, "n": 8}', None),
+    "config.json": ("{broken", None),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_configurations_are_read_in_the_words_of_their_framework(tmp_path: Path, name: str) -> None:
+    text, expected = SAVED[name]
+    (tmp_path / name).write_text(text)
+    found = read_config(tmp_path / name)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert {field: found.fields[field].value for field in expected} == expected
+
+
+def test_devices_that_are_not_said_leave_the_batch_of_trl_open(tmp_path: Path) -> None:
+    (tmp_path / "args.json").write_text('{"num_generations": 4, "per_device_train_batch_size": 16}')
+    found = read_config(tmp_path / "args.json")
+    assert found is not None
+    assert "problems_per_batch" not in found.fields
+    assert found.batch is not None
+    assert found.batch.value == 16
