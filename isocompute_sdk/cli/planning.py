@@ -13,11 +13,14 @@ import typer
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.display import print_plan
 from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planner import Against, BudgetFor, Marginal, Plan, Planner
+    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 
+_ASK = "Other questions than how to spend a budget"
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
 
 
@@ -26,8 +29,21 @@ class Planning:
     """Budget, constraints and output of a plan, as typed on the command line."""
 
     budget: Annotated[
-        str, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
-    ]
+        str | None, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
+    ] = None
+    for_reward: Annotated[
+        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
+    ] = None
+    reward_unit: Annotated[
+        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
+    ] = "rollouts"
+    marginal: Annotated[
+        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
+    ] = False
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
+    ] = None
     model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
         bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
@@ -52,7 +68,12 @@ class Planning:
     max_rollouts_per_batch: Annotated[
         str | None, typer.Option(help="Largest batch B_max, e.g. 16k.", rich_help_panel=_HARDWARE)
     ] = None
-    gpus: Annotated[int, typer.Option(help="GPUs; batches are a multiple.", min=1, rich_help_panel=_HARDWARE)] = 1
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            help="GPUs; batches are a multiple. Several, as in 8,16,32, to choose from.", rich_help_panel=_HARDWARE
+        ),
+    ] = None
     recipe: Annotated[
         str | None, typer.Option(help="Preset easy, hard or mixture, or a YAML file.", rich_help_panel=_HARDWARE)
     ] = None
@@ -66,41 +87,126 @@ class Planning:
         None
     )
     usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price.", rich_help_panel=_UNITS)] = None
+    gpu_exponent: Annotated[
+        float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
+    ] = None
+    throughput: Annotated[
+        Path | None, typer.Option(help="Speed as `isocompute probe` wrote it (YAML).", rich_help_panel=_UNITS)
+    ] = None
+    evaluation: Annotated[
+        str | None,
+        typer.Option(help="Evaluation to pay for: problems x samples, e.g. 300x4.", rich_help_panel=_UNITS),
+    ] = None
+    evaluation_share: Annotated[
+        float, typer.Option(help="Largest share of training that evaluations cost.", rich_help_panel=_UNITS)
+    ] = 0.05
+    spent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spent",
+            help="Spent of the budget already: pilot=20, labelling=3, probes=1, lost=4; repeatable.",
+            rich_help_panel=_UNITS,
+        ),
+    ] = None
     deadline_hours: Annotated[float | None, typer.Option(help="Wall-clock limit.", rich_help_panel=_UNITS)] = None
     output: opt.Save = None
     plot: opt.Plot = None
     json: opt.Json = False
 
-    def allocate(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Plan:
-        """Plan the budget from fits."""
-        from isocompute_sdk.planner import Planner
-        from isocompute_sdk.specs import Budget, Hardware, Throughput
+    def answer(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> None:
+        """Plan the budget from fits, or answer the other question that was asked, and print it."""
+        planner = self.planner(fits, allow_other_model=allow_other_model)
+        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
+        if sum(asked) > 1:
+            raise SpecError("received several of --for-reward, --marginal, --compare; accepted: one question at a time")
+        if (self.budget is None) == (self.for_reward is None):
+            raise SpecError(
+                "accepted: either --budget, or --for-reward without it",
+                "For example --budget 3M, or --for-reward 0.65.",
+            )
+        if self.for_reward is not None:
+            unit: Any = self.reward_unit
+            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self.choices()), found.plan)
+        elif self.marginal:
+            self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
+        elif self.compare is not None:
+            self.say_answer(found := planner.compare(self.compare, self.amount(), **self._spending()), found.plan)
+        else:
+            self.show(planner.allocate(self.amount(), **self.choices()))
 
-        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
-        rates = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+    def amount(self) -> Budget:
+        """The budget with its deadline and what is spent of it already."""
+        from isocompute_sdk.specs import Budget
+
+        assert self.budget is not None, "checked before"
         budget = Budget.parse(self.budget)
         if self.deadline_hours is not None:
             budget = budget.replace(deadline_hours=self.deadline_hours)
-        planner = Planner(
+        return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
+
+    def planner(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Planner:
+        """What plans, with hardware, recipe and throughput as typed."""
+        from isocompute_sdk.planner import Planner
+
+        hardware = self._hardware()
+        return Planner(
             fits,
-            Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, "gpus": self.gpus}),
+            hardware,
             _recipe(self.recipe),
-            Throughput.model_validate({**rates, "gpus": self.gpus}) if rates else None,
+            self._throughput(hardware),
+            evaluation=_evaluation(self.evaluation),
             model=self.model,
             allow_other_model=self.allow_other_model if allow_other_model is None else allow_other_model,
         )
-        choices: dict[str, Any] = {"mode": self.mode, "spend": self.spend}
-        return planner.allocate(
-            budget,
-            problems_per_batch=self.problems_per_batch,
-            update_steps=self.update_steps,
-            rollouts_per_batch=self.rollouts_per_batch,
-            beyond_grid=opt.scalar(self.beyond_grid),  # pyright: ignore[reportArgumentType]  # checked by allocate
-            n_problems=self.n_problems,
-            min_update_steps=self.min_update_steps,
-            powers_of_two=not self.any_group_size,
-            **choices,
-        )
+
+    def choices(self) -> dict[str, Any]:
+        """Arguments of `Planner.allocate` besides the budget."""
+        found: dict[str, Any] = {
+            "mode": self.mode,
+            "problems_per_batch": self.problems_per_batch,
+            "update_steps": self.update_steps,
+            "rollouts_per_batch": self.rollouts_per_batch,
+            "beyond_grid": opt.scalar(self.beyond_grid),
+            "n_problems": self.n_problems,
+            "min_update_steps": self.min_update_steps,
+            "powers_of_two": not self.any_group_size,
+            "evaluation_share": self.evaluation_share,
+        }
+        return found if self.for_reward is not None else {**found, "spend": self.spend}
+
+    def _spending(self) -> dict[str, Any]:
+        """The same for questions about a whole budget."""
+        return {name: value for name, value in self.choices().items() if name != "spend"}
+
+    def say_answer(self, found: Against | BudgetFor | Marginal, plan: Plan | None) -> None:
+        """Print an answer that is no plan; its plan is saved where asked."""
+        if self.output is not None and plan is not None:
+            plan.save(self.output)
+        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
+        if self.json:
+            emit_json(found.to_dict())
+            return
+        for line in found.summary().splitlines():
+            say(line)
+        for path in [self.output if plan is not None else None, *pictures]:
+            if path is not None:
+                say(f"wrote {path}")
+
+    def _hardware(self) -> Hardware:
+        from isocompute_sdk.specs import Hardware
+
+        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
+        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
+
+    def _throughput(self, hardware: Hardware) -> Throughput | None:
+        """From a file, from single options, or from a file with some of them changed."""
+        from isocompute_sdk.specs import Throughput, load_spec
+
+        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
+        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
+        if self.throughput is not None:
+            return load_spec(self.throughput, Throughput).replace(**given)
+        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
 
     def show(self, plan: Plan) -> None:
         """Print the plan, save it and draw it where asked."""
@@ -126,7 +232,7 @@ def with_planning(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(
             f.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if f.name == "budget" else f.default,
+            default=f.default,
             annotation=hints[f.name],
         )
         for f in fields(Planning)
@@ -141,6 +247,15 @@ def with_planning(command: Callable[..., None]) -> Callable[..., None]:
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     flat.__doc__, flat.__name__ = command.__doc__, command.__name__
     return flat
+
+
+def _evaluation(text: str | None) -> Evaluation | None:
+    from isocompute_sdk.specs import Evaluation
+
+    if text is None:
+        return None
+    problems, _, samples = text.partition("x")
+    return Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
 
 
 def _recipe(text: str | None) -> Any:

@@ -92,6 +92,14 @@ def wasted_before(attempts: Sequence[Extent], counter: Counter) -> Array:
     return wasted
 
 
+def attempt_at(step_T: Array, attempts: Sequence[Extent]) -> NDArray[np.intp]:
+    """The attempt that made each step of the final path: the last one that began before it."""
+    found = np.zeros(len(step_T), dtype=np.intp)
+    for i, attempt in enumerate(attempts):
+        found[step_T > attempt.start] = i
+    return found
+
+
 def split_attempts(step_T: Array) -> NDArray[np.intp]:
     """Where in a log that was appended to a new attempt begins: wherever the step goes down. The first entry is 0."""
     return np.concatenate([[0], np.flatnonzero(np.diff(step_T) < 0) + 1]).astype(np.intp)

@@ -32,8 +32,8 @@ class RawTable:
 def cut_off(path: Path, line: int) -> Note:
     """Says that a file ends inside a line, which was left out."""
     message = (
-        f"{path}:{line}: the file ends inside this line, as when a run is writing or was killed; it is left out and the "
-        f"{line - 1:,} lines before it are kept."
+        f"{path}:{line}: the file ends inside this line, as when a run is writing or was killed; it is left out and "
+        f"the {line - 1:,} lines before it are kept."
     )
     return Note("log-cut-off", "info", message, {"file": str(path), "line": line})
 

@@ -6,9 +6,10 @@ resumes are treated alike everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from isocompute_sdk.ingest.counting import Extent, limits, split_attempts
 from isocompute_sdk.ingest.event_file import EventFile, ScalarSeries
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, Framework, framework_of
+from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, Framework, framework_of, meanings
 from isocompute_sdk.ingest.tensorboard import one_per_step
 from isocompute_sdk.notes import Note
 
@@ -39,6 +40,8 @@ class RunLog:
     """Fields that the file gives beside the measurements, such as a column `group_size`."""
     step_name: str = "step"
     """What the log calls its step."""
+    other_extents: tuple[Extent, ...] = ()
+    """Attempts as another log of the same run tells them, where this one keeps only what counts."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -53,6 +56,10 @@ class RunLog:
     @cached_property
     def extents(self) -> tuple[Extent, ...]:
         """From where to where each attempt went. Where it went on from is seen from its first logged update."""
+        return self.other_extents or self._own_extents
+
+    @cached_property
+    def _own_extents(self) -> tuple[Extent, ...]:
         return tuple(self._extent(i) for i in range(len(self.attempts)))
 
     @property
@@ -62,29 +69,22 @@ class RunLog:
 
     def series(self, tag: str) -> ScalarSeries:
         """One value per step: the last attempt's where several measured it, none of weights that were given up."""
-        return self._stitched(tag)[0]
+        ends = limits(self._own_extents)
+        found = [(a.series[tag], end) for a, end in zip(self.attempts, ends, strict=True) if tag in a.series]
+        return one_per_step([one.where(one.step_T <= end) for one, end in found])
 
-    def attempt_of(self, tag: str) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Index of the attempt behind every value of `series`."""
-        return self._stitched(tag)[1]
-
-    def _stitched(self, tag: str) -> tuple[ScalarSeries, np.ndarray[Any, np.dtype[np.intp]]]:
-        ends = limits(self.extents)
-        parts: list[ScalarSeries] = []
-        numbers: list[ScalarSeries] = []
-        for i, attempt in enumerate(self.attempts):
-            if tag in attempt.series:
-                one = attempt.series[tag]
-                part = one.where(one.step_T <= ends[i])
-                parts.append(part)
-                numbers.append(ScalarSeries(part.step_T, part.wall_time_T, np.full(len(part.step_T), float(i))))
-        return one_per_step(parts), one_per_step(numbers).value_T.astype(np.intp)
+    @cached_property
+    def _update_tags(self) -> tuple[str, ...]:
+        """Tags that are logged with updates only; programs log counters of their own at evaluations too."""
+        known = meanings(self.tags, self.framework)
+        found = tuple(tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET)
+        return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
 
     def _extent(self, index: int) -> Extent:
         attempt = self.attempts[index]
         if not attempt.series:
             return Extent(0.0, 0.0)
-        updates = [s.step_T for tag, s in attempt.series.items() if not LOOKS_LIKE_EVALUATION.fullmatch(tag)]
+        updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
         every = [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
@@ -115,7 +115,7 @@ def attempts_from_rows(
     """
     bounds = [*split_attempts(np.array(steps, dtype=np.float64)), len(steps)]
     found: list[EventFile] = []
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in pairwise(bounds):
         columns: dict[str, tuple[list[float], list[float]]] = {}
         for step, row in zip(steps[begin:end], rows[begin:end], strict=True):
             for tag, value in row.items():
@@ -127,6 +127,20 @@ def attempts_from_rows(
     return tuple(found)
 
 
+def attempts_from_series(path: Path, series: Mapping[str, ScalarSeries]) -> tuple[EventFile, ...]:
+    """Columns of a table in the order of its rows: a new attempt begins wherever the step of a column goes down."""
+    parts: list[dict[str, ScalarSeries]] = []
+    for tag, one in series.items():
+        bounds = [*split_attempts(one.step_T.astype(np.float64)), len(one.step_T)]
+        for i, (begin, end) in enumerate(pairwise(bounds)):
+            if len(parts) <= i:
+                parts.append({})
+            rows = np.zeros(len(one.step_T), dtype=np.bool_)
+            rows[begin:end] = True
+            parts[i][tag] = one.where(rows)
+    return tuple(EventFile(path, part, float(i), None, ()) for i, part in enumerate(parts))
+
+
 def scalar_series(steps: Any, values: Any) -> ScalarSeries:
     """Values without a clock; steps may be fractional."""
     step_T = np.asarray(steps, dtype=np.float64)
@@ -136,5 +150,7 @@ def scalar_series(steps: Any, values: Any) -> ScalarSeries:
 def numeric(row: dict[str, Any]) -> dict[str, float]:
     """The numbers of one logged record; null, which writers use for not-a-number, and texts are left out."""
     return {
-        key: float(value) for key, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)
+        key: float(value)
+        for key, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
     }

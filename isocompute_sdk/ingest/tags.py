@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 Framework = Literal["openrlhf", "verl", "trl"]
 StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts", "epochs"]
 STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts", "epochs")
-"""What a logged step may count. Only the first is M; `rollouts` are single samples, which some programs call episodes."""
+"""What a logged step may count. Only the first is M; `rollouts` are single samples, "episodes" of some programs."""
 TRAIN_SET = "train"
 """Name of the evaluation set that measurements of update steps get."""
 UNKNOWN_K = "?"
@@ -124,7 +124,17 @@ def framework_of(tags: Iterable[str]) -> Framework | None:
     """The framework that writes such tags; None where none or several do."""
     every = list(tags)
     found = [name for name, pattern in SIGNATURES.items() if any(re.fullmatch(pattern, tag) for tag in every)]
-    return found[0] if len(found) == 1 else None
+    return cast(Framework, found[0]) if len(found) == 1 else None
+
+
+def unit_of(framework: Framework | None, format: str, step_name: str) -> StepUnit | None:
+    """What the steps of a log count, where that is known.
+
+    W&B's own step counts calls of its `log`: one for each batch from OpenRLHF and veRL, any number from TRL.
+    """
+    if framework is None or (framework == "trl" and format in ("wandb", "table") and "global_step" not in step_name):
+        return None
+    return STEP_UNIT_OF[framework]
 
 
 def meanings(tags: Sequence[str], framework: Framework | None, samples: int | None = None) -> dict[str, Meaning]:

@@ -45,9 +45,7 @@ def read_verl(paths: list[Path], name: str) -> RunLog:
         RecordError: a line that is no record of the logger, with its number.
     """
     attempts = [
-        attempt
-        for path in sorted(paths, key=lambda path: (run_of(path)[1], path.name))
-        for attempt in _attempts(path)
+        attempt for path in sorted(paths, key=lambda path: (run_of(path)[1], path.name)) for attempt in _attempts(path)
     ]
     notes = tuple(note for attempt in attempts for note in attempt.notes)
     return RunLog(name, paths[0], "verl", tuple(attempts), notes)

@@ -56,7 +56,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("eval_set", "text", "name of the set the metric was measured on"),
     Column("value", "number", "the measured value", ("reward",)),
     Column("tokens", "number", "tokens sampled so far", minimum=0),
-    Column("rollouts_spent", "number", "rollouts paid for so far, those of attempts that were given up included", minimum=0),
+    Column(
+        "rollouts_spent", "number", "rollouts paid for so far, those of attempts that were given up included", minimum=0
+    ),
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
     _context("model", "text", "base model"),
     _context("train_data", "text", "training problems"),

@@ -41,8 +41,8 @@ def build(table: object, options: Options, source: Source | None = None) -> pl.D
 def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Complete rollouts from step * n * B_p and step from rollouts; refuse rows where they disagree.
 
-    Rows with `rollouts_spent` were counted by a reader of logs, filtered rollouts and changes of n or B_p included: there
-    the product says less than the count.
+    Rows with `rollouts_spent` were counted by a reader of logs, filtered rollouts and changes of n or B_p included:
+    there the product says less than the count.
     """
     import polars as pl
 

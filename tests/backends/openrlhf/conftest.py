@@ -15,12 +15,13 @@ from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.payload import claim_folder, prepare_rows
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
-from tests.backends.openrlhf.real_parser import RealParser, cached_wheel
+from tests.backends.openrlhf.real_parser import VERSION, RealParser
+from tests.backends.wheels import ANY_LINUX, cached_wheel
 
 
 @pytest.fixture(scope="session")
 def real_parser() -> RealParser:
-    return RealParser(cached_wheel())
+    return RealParser(cached_wheel("openrlhf", VERSION, *ANY_LINUX))
 
 
 @pytest.fixture(scope="session")
