@@ -5,6 +5,7 @@ Those on the recipe are in recipe_notes.py, those on GPUs and batches in placeme
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from isocompute_openrlhf.flags import checkpoint_interval
@@ -25,8 +26,10 @@ def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Pla
     placement = None
     if options is not None:
         placement, placed = place(run, options)
-        notes += (*placed, *_checkpoints(run, options), *_early_stop(run, options), *_evaluation_sets(options))
-    notes += (*recipe_notes(run), *_evaluation(run), *_data(run), *_paths(run), *_seed(run, placement))
+        notes += (*placed, *_checkpoints(run, options), *_early_stop(run, options))
+    files, misnamed = _problem_files(run, options)
+    notes += (*misnamed, *recipe_notes(run), *_evaluation(run), *_formats(files), *_amounts(run))
+    notes += (*_paths(run, files), *_seed(run, placement))
     return unique((*run.recipe.notes(), *notes, *_order(run), *_multi_node(placement))), options, placement
 
 
@@ -87,22 +90,29 @@ def _early_stop(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
     return [Note("stops-early", "info", message, {**data, "ends_after": end})]
 
 
-def _evaluation_sets(options: OpenRLHFOptions) -> list[Note]:
+def _problem_files(run: RunSpec, options: OpenRLHFOptions | None) -> tuple[dict[str, str], list[Note]]:
+    """Every file of problems by what it is called in the spec, and what is wrong with the names of evaluation sets."""
+    files = {"data.train": run.data.train, "data.validation": run.data.validation}
     try:
-        options.evaluation_files()
+        further = {} if options is None else options.evaluation_files()
     except SpecError as error:
-        return [Note("invalid-option", "refuse", str(error).replace("\n  ", " "))]
-    return []
+        return files, [Note("invalid-option", "refuse", str(error).replace("\n  ", " "))]
+    return files | {f"evaluation set {name}": file for name, file in further.items()}, []
 
 
-def _data(run: RunSpec) -> list[Note]:
+def _formats(files: Mapping[str, str]) -> list[Note]:
     notes: list[Note] = []
-    for field in ("train", "validation"):
-        name: str = getattr(run.data, field)
+    for field, name in files.items():
         suffix = PurePosixPath(name).suffix.lower()
         if suffix in {".parquet", ".csv", ".tsv", ".arrow", ".feather"}:
-            message = f"data.{field} = {name!r}: accepted: JSON lines, one problem per line. Convert it first."
-            notes.append(Note("data-format", "refuse", message, {"field": f"data.{field}"}))
+            message = f"{field} = {name!r}: accepted: JSON lines, one problem per line. Convert it first."
+            notes.append(Note("data-format", "refuse", message, {"field": field}))
+    return notes
+
+
+def _amounts(run: RunSpec) -> list[Note]:
+    """The number of training problems against the batch and the length of the run."""
+    notes: list[Note] = []
     known = run.data.n_problems
     rows = run.problems_per_batch * run.update_steps
     if known is not None and known < run.problems_per_batch:
@@ -124,14 +134,13 @@ def _data(run: RunSpec) -> list[Note]:
     return [*notes, Note("long-prompts-cut", "info", message)]
 
 
-def _paths(run: RunSpec) -> list[Note]:
+def _paths(run: RunSpec, files: Mapping[str, str]) -> list[Note]:
     """Values that would be misread on their way; every other character reaches its place as it is."""
     notes: list[Note] = []
     named = {
         "model": run.model,
         "output_dir": run.output_dir,
-        "data.train": run.data.train,
-        "data.validation": run.data.validation,
+        **files,
         "data.reward": run.data.reward,
     }
     for field, value in named.items():

@@ -32,8 +32,11 @@ class Progress:
     _tokens: list[float] = field(init=False, default_factory=lambda: [0.0])
     _gpu_seconds: list[float] = field(init=False, default_factory=lambda: [0.0])
     _missing: list[int] = field(init=False, default_factory=list[int])
+    _made: dict[int, list[float]] = field(init=False, default_factory=dict[int, list[float]])
+    _before: dict[int, float] = field(init=False, default_factory=dict[int, float])
 
     def __post_init__(self) -> None:
+        self._add_up()
         curve = {
             step: values
             for attempt, last in self.history.surviving()
@@ -69,13 +72,10 @@ class Progress:
         }
 
     def _spent(self, attempt: Attempt, step: int) -> float:
-        before = 0.0
-        logged = {one.number: one for one in self.history.attempts}
-        for number in range(1, attempt.number):
-            sampled = self.samples.count("train", number) if self.samples is not None else 0
-            made = self._made(logged[number], max(logged[number].logged.train, default=0)) if number in logged else 0.0
-            before += max(float(sampled), made)
-        return before + self._made(attempt, step)
+        made = self._made[attempt.number]
+        beyond = step - attempt.from_step - (len(made) - 1)
+        own = made[-1] + beyond * self.rollouts_per_batch if beyond > 0 else made[step - attempt.from_step]
+        return self._before[attempt.number] + own
 
     def notes(self) -> tuple[Note, ...]:
         """What is missing from the log."""
@@ -93,9 +93,21 @@ class Progress:
         message = f"{len(self._missing)} update steps, the first {self._missing[0]}, are not in the log. {counted}"
         return (Note("log-gaps", "info", message, data),)
 
-    def _made(self, attempt: Attempt, step: int) -> float:
-        steps = range(attempt.from_step + 1, step + 1)
-        return sum(self._generated(attempt.logged.train.get(one, {})) for one in steps)
+    def _add_up(self) -> None:
+        """What every attempt generated after each of its steps, and what all before it did."""
+        logged = {one.number: one for one in self.history.attempts}
+        before = 0.0
+        for number in range(1, max(logged, default=0) + 1):
+            self._before[number] = before
+            made = [0.0]
+            if number in logged:
+                train, begun = logged[number].logged.train, logged[number].from_step
+                for step in range(begun + 1, max(train, default=begun) + 1):
+                    made.append(made[-1] + self._generated(train.get(step, {})))
+            self._made[number] = made
+            # An attempt that died early may have sampled more than it logged.
+            sampled = self.samples.count("train", number) if self.samples is not None else 0
+            before += max(float(sampled), made[-1])
 
     def _generated(self, values: Mapping[str, float]) -> float:
         """Rollouts generated for one update, groups that dynamic filtering replaced included.

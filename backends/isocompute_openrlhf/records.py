@@ -110,7 +110,9 @@ def read_run(folder: Path) -> RunSet | None:
         return None
     constants: dict[str, Any] = {**run.context(), "n_problems": request.n_problems}
     runs = RunSet.from_columns({"run_id": [run.run_id] * len(values), **rows.columns}, **constants)
-    return RunSet(runs.to_polars(), notes)
+    # One folder may hold many runs: a note says of which of them it speaks.
+    named = (Note(n.code, n.severity, f"{run.run_id}: {n.message}", {"run": run.run_id, **n.data}) for n in notes)
+    return RunSet(runs.to_polars(), named)
 
 
 def old_flags(folder: Path) -> str:

@@ -6,8 +6,6 @@ a log was read without renaming.
 
 from __future__ import annotations
 
-TRAIN_SETS = ("train", "train_probe")
-"""Evaluation sets of training problems: what each update measured, and the fixed probe."""
 NAMES: dict[str, tuple[str, ...]] = {
     "train_reward": ("train_reward", "critic/score/mean", "train/reward"),
     "entropy": ("entropy", "actor/entropy", "train/entropy_loss"),

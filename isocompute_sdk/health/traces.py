@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocompute_sdk.health.quantities import NAMES, PROBE, QUANTITY_OF, REWARD, TRAIN_SETS
+from isocompute_sdk.health.quantities import NAMES, PROBE, QUANTITY_OF, REWARD
 from isocompute_sdk.health.smoothing import Array, medians, noise_of
-from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 
 if TYPE_CHECKING:
     import polars as pl

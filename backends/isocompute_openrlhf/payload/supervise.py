@@ -221,6 +221,7 @@ def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Na
     while True:
         status = training.status()
         if status is not None:
+            checkpoints.prune()
             return 0 if stopped else status
         complete = checkpoints.complete()
         if complete and complete[-1] != pruned and may_prune(training.progress, complete):

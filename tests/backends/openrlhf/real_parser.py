@@ -40,7 +40,16 @@ class RealParser:
             }
         block = main_block(self.source["cli/train_ppo_ray.py"])
         assert ast.unparse(block[-1]) == "train(args)"
-        self.program = compile(ast.Module(block[:-1], type_ignores=[]), "train_ppo_ray.py", "exec")
+        (parsing,) = [i for i, statement in enumerate(block) if ast.unparse(statement) == "args = parser.parse_args()"]
+        # The flags are declared once; parsing them and the checks behind it run for every command line.
+        self.declared: dict[str, Any] = {
+            "argparse": argparse,
+            "datetime": _datetime(),
+            "os": os,
+            "__name__": "__main__",
+        }
+        exec(compile(ast.Module(block[:parsing], type_ignores=[]), "train_ppo_ray.py", "exec"), self.declared)
+        self.program = compile(ast.Module(block[parsing:-1], type_ignores=[]), "train_ppo_ray.py", "exec")
         self.policy_loss_checks = policy_loss_checks(self.source["models/loss.py"])
         config = types.ModuleType("openrlhf.utils.config")
         exec(self.source["utils/config.py"], config.__dict__)
@@ -55,7 +64,7 @@ class RealParser:
             AssertionError: a check after parsing fails.
         """
         printed = io.StringIO()
-        namespace: dict[str, Any] = {"argparse": argparse, "datetime": _datetime(), "os": os, "__name__": "__main__"}
+        namespace = dict(self.declared)
         with (
             mock.patch.object(sys, "argv", ["train_ppo_ray.py", *arguments]),
             mock.patch.dict(sys.modules, self.modules),

@@ -29,6 +29,20 @@ def test_another_openrlhf_is_refused(prepare: Prepare, monkeypatch: pytest.Monke
         prepare()
 
 
+@pytest.mark.parametrize(
+    ("version", "flags"),
+    [
+        ("0.9.3", "flat flags"),
+        ("0.10.1.post2", "flat flags"),
+        ("0.10.2", "earlier dotted flags"),
+        ("0.11.1", "earlier dotted flags"),
+        ("0.12.0", "not known here"),
+    ],
+)
+def test_the_flags_of_the_installed_release_are_named(version: str, flags: str) -> None:
+    assert flags in claim_folder.flags_of(version)
+
+
 @pytest.mark.parametrize("name", ["a,b", "a@b", "a*", "a[1]", "x::y"])
 def test_a_folder_that_openrlhf_would_misread_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(claim_folder.InputError, match="OpenRLHF would split"):

@@ -57,6 +57,16 @@ def test_the_same_script_goes_on_after_a_kill(small: RunSpec, site: Path, work: 
     assert by_attempt == {1: 5 * 6, 2: 3 * 6}
 
 
+def test_a_run_that_was_stopped_early_goes_on_with_a_later_stop(small: RunSpec, site: Path, work: Path) -> None:
+    stopped = start(small.replace(options={**small.options, "stop_after_steps": 3}), site, work, STEP_SECONDS="2")
+    assert stopped.returncode == 0
+    assert "stopping after the checkpoint of update step 4" in stopped.stderr
+    assert not list(work.glob("out*/tiny/model"))
+    finished = start(small, site, work)
+    assert finished.returncode == 0, finished.stderr
+    assert (summary(work)["started"], summary(work)["steps"]) == (4, 7)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

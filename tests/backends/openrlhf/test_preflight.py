@@ -224,6 +224,12 @@ def test_gpus_are_placed_on_nodes(
         ({"options": {"zero_stage": 5}}, "invalid-option", "zero_stage"),
         ({"options": {"nodes": 0}}, "invalid-option", "accepted: whole numbers >= 1"),
         ({"options": {"save_hf": "yes"}}, "invalid-option", "accepted: true or false"),
+        ({"options": {"stop_after_steps": 100}}, "option-without-effect", "ends after 100 update steps"),
+        ({"options": {"eval_sets": "hard"}}, "invalid-option", "accepted: name=file.jsonl"),
+        ({"options": {"eval_sets": "validation=a.jsonl"}}, "invalid-option", "is not taken"),
+        ({"options": {"eval_sets": "a b=a.jsonl"}}, "invalid-option", "letters, digits"),
+        ({"options": {"eval_sets": "hard=hard.parquet"}}, "data-format", "evaluation set hard"),
+        ({"options": {"eval_sets": "hard=~/hard.jsonl"}}, "home-not-expanded", "evaluation set hard"),
     ],
 )
 def test_placements_and_options_that_cannot_work_are_refused(
@@ -298,6 +304,7 @@ def test_a_null_character_that_slipped_past_validation_is_refused(make_run: Make
         ({"data": Data(train="t", validation="v", reward="r", n_problems=8)}, "batch-repeats-problems", "warning"),
         ({"data": Data(train="t", validation="v", reward="r", n_problems=1600)}, "epochs-are-mixed", "info"),
         ({"hardware": Hardware(gpus=16)}, "several-nodes", "info"),
+        ({"options": {"stop_after_steps": 41}}, "stops-early", "info"),
         ({"group_size": 256}, "slow-packing", "info"),
         ({"recipe": {"algorithm": "ppo", "normalize_advantage": False}}, "advantages-still-centred", "info"),
         ({}, "problem-order-unseeded", "info"),
@@ -315,6 +322,18 @@ def test_the_order_note_states_the_exact_rows_and_steps(make_run: MakeRun) -> No
     message = codes(make_run(problems_per_batch=48, update_steps=77))["problem-order-unseeded"].message
     assert "(3696)" in message
     assert "77 update steps" in message
+
+
+def test_a_run_written_for_the_longest_length_is_a_prefix_when_it_is_stopped_early(make_run: MakeRun) -> None:
+    long, stopped = make_run(), make_run(options={"stop_after_steps": 41})
+    assert flags_of(long) == flags_of(stopped)
+    assert codes(stopped)["stops-early"].data == {"stop_after_steps": 41, "update_steps": 100, "ends_after": 50}
+
+
+def test_the_checkpoint_note_counts_what_is_kept(make_run: MakeRun) -> None:
+    note = codes(make_run())["checkpoints"]
+    assert note.data == {"every_steps": 10, "newest": 2, "log_spaced": 4}  # 10, 20, 40, 80
+    assert "room for up to 8" in note.message  # four, the newest two, the best, and the one being written
 
 
 def test_the_run_folder_is_named_once(make_run: MakeRun) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_openrlhf.payload import prepare_rows
-from tests.backends.openrlhf.inputs import problems, read
+from tests.backends.openrlhf.inputs import problems, read, write_jsonl
 
 Prepare = Callable[..., Path]
 
@@ -57,6 +57,45 @@ def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> N
     labels = [json.loads(row["label"]) for row in read(folder / "evaluation_rows.jsonl")]
     assert [label["id"] for label in labels] == ["v0", "v1", "v2"]
     assert {label["split"] for label in labels} == {"validation"}
+
+
+def labels(folder: Path, split: str) -> list[str]:
+    found = [json.loads(row["label"]) for row in read(folder / "evaluation_rows.jsonl") if row["datasource"] == split]
+    assert {label["split"] for label in found} <= {split}
+    return [label["id"] for label in found]
+
+
+def test_the_training_probe_is_the_same_for_every_seed_and_batch(prepare: Prepare) -> None:
+    first = labels(prepare(problems(40), probe_problems=8, seed=1), "train_probe")
+    assert len(set(first)) == 8
+    assert first == sorted(first, key=lambda name: int(name[1:]))
+
+
+def test_the_probe_is_a_subset_that_grows_with_its_size() -> None:
+    train = [prepare_rows.Problem(f"p{i}", f"prompt {i}", i) for i in range(60)]
+    chosen = [{p.id for p in prepare_rows.probe_subset(train, size, {})} for size in (0, 10, 30, 100)]
+    assert [len(ids) for ids in chosen] == [0, 10, 30, 60]
+    assert chosen[1] < chosen[2]
+
+
+def test_a_training_problem_that_is_also_validated_on_stays_out_of_the_probe(prepare: Prepare) -> None:
+    shared = [{"id": "x", "prompt": [{"role": "user", "content": "what is p1?"}], "answer": 1}]
+    folder = prepare(problems(3), shared, probe_problems=3)
+    assert labels(folder, "train_probe") == ["p0", "p2"]
+    assert json.loads((folder / "run.json").read_text())["problems"] == {"train": 3, "validation": 1, "train_probe": 2}
+
+
+def test_further_evaluation_sets_follow_the_validation_problems(prepare: Prepare, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "hard.jsonl", problems(4, "h"))
+    folder = prepare(evaluation_sets={"hard": "hard.jsonl"}, validation_problems=2)
+    assert labels(folder, "hard") == ["h0", "h1", "h2", "h3"]
+    assert labels(folder, "validation") == ["v0", "v1"]
+
+
+def test_evaluation_sets_that_share_a_prompt_are_refused(prepare: Prepare, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "hard.jsonl", [*problems(1, "h"), *problems(1, "v")])
+    with pytest.raises(prepare_rows.InputError, match="validation and hard share the prompt of problem 'v0'"):
+        prepare(evaluation_sets={"hard": "hard.jsonl"})
 
 
 @pytest.mark.parametrize("prompt_key", prepare_rows.PROMPT_KEYS)

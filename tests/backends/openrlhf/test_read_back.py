@@ -113,6 +113,7 @@ def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged
     found = note(logged.folder, "records-disagree-with-log")
     assert found.severity == "warning"
     assert found.data == {
+        "run": "tiny",
         "values": 1,
         "compared": 2,
         "step": 3,
@@ -129,7 +130,7 @@ def test_an_evaluation_under_way_is_not_taken_for_a_whole_one(logged: LoggedRun)
     logged.events(updates(range(1, 7)), {3: evaluated(1.0, 1.0), 6: evaluated(0.5, 1.0)})
     assert table(logged.folder, "worst@4", "validation") == {3: 1.0}
     assert table(logged.folder, "avg@4", "validation") == {3: 1.0, 6: 0.5}
-    assert note(logged.folder, "records-incomplete").data == {"evaluations": 1}
+    assert note(logged.folder, "records-incomplete").data == {"run": "tiny", "evaluations": 1}
 
 
 def test_an_evaluation_that_was_not_logged_any_more_is_recovered_from_its_samples(logged: LoggedRun) -> None:
@@ -155,15 +156,15 @@ def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedR
         file.write('{"id": "tra1", "spl\n')
     logged.samples(attempt, "train", {"tra2": [1.0]})
     logged.events(updates([1]))
-    assert note(logged.folder, "reward-errors").data == {"failed": 1, "samples": 2}
-    assert note(logged.folder, "log-damaged").data == {"lines": 1}
+    assert note(logged.folder, "reward-errors").data == {"run": "tiny", "failed": 1, "samples": 2}
+    assert note(logged.folder, "log-damaged").data == {"run": "tiny", "lines": 1}
 
 
 def test_values_that_are_no_numbers_are_left_out_with_a_note(logged: LoggedRun) -> None:
     logged.begin()
     logged.events({**updates([1], kl=float("nan"), policy_loss=float("inf")), **updates([2], kl=0.5)})
     assert table(logged.folder, "kl") == {2: 0.5}
-    assert note(logged.folder, "log-values-not-finite").data == {"values": 2}
+    assert note(logged.folder, "log-values-not-finite").data == {"run": "tiny", "values": 2}
 
 
 def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_base_model(logged: LoggedRun) -> None:
@@ -171,7 +172,7 @@ def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_base_model(logged:
     logged.events(updates([5, 6]))
     assert table(logged.folder, "train_reward", column="rollouts") == {5: 5 * BATCH, 6: 6 * BATCH}
     assert table(logged.folder, "train_reward", column="gpu_seconds") == {5: None, 6: None}
-    assert note(logged.folder, "log-starts-late").data == {"steps": 4, "first": 1}
+    assert note(logged.folder, "log-starts-late").data == {"run": "tiny", "steps": 4, "first": 1}
 
 
 def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) -> None:
@@ -179,7 +180,7 @@ def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) ->
     logged.events(updates([1, 2, 5]))
     assert table(logged.folder, "train_reward", column="rollouts") == {1: BATCH, 2: 2 * BATCH, 5: 5 * BATCH}
     assert table(logged.folder, "train_reward", column="gpu_seconds") == {1: 2.0, 2: 4.0, 5: None}
-    assert note(logged.folder, "log-gaps").data == {"steps": 2, "first": 3}
+    assert note(logged.folder, "log-gaps").data == {"run": "tiny", "steps": 2, "first": 3}
 
 
 def test_the_console_fills_what_never_reached_the_disk(logged: LoggedRun) -> None:

@@ -46,6 +46,15 @@ def test_a_metric_that_is_not_there_is_refused_with_the_nearest_match(runs: RunS
         runs.series("avg@8")
 
 
+def test_sets_of_training_problems_are_not_chosen_unasked():
+    sets = ["train_probe", "validation", "train"]
+    runs = RunSet.from_columns({"n": [8] * 3, "C": [1] * 3, "eval_set": sets, "avg@4": [0.1, 0.2, 0.3]})
+    assert runs.series("avg@4")[0].value_T.tolist() == [0.2]
+    assert runs.series("avg@4", "train_probe")[0].value_T.tolist() == [0.1]
+    with pytest.raises(RecordError, match="several evaluation sets: train, train_probe"):
+        runs.filter(eval_set=["train", "train_probe"]).series("avg@4")
+
+
 def test_several_eval_sets_need_a_choice():
     columns = {"n": [8, 8], "C": [1, 1], "eval_set": ["aime", "math"], "avg@4": [0.1, 0.2], "best@4": [0.3, None]}
     runs = RunSet.from_columns(columns)
