@@ -11,6 +11,7 @@ from isocompute_sdk import files
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planner.verdict import Verdict, verdict_of
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
 SCHEMA_VERSION = 2
@@ -81,6 +82,8 @@ class Plan:
     """How far the fits carry, their backtest first; None for a law without runs of one's own."""
     fits: Fits | None = field(default=None, repr=False, compare=False)
     """What the plan was made from, without the table of runs."""
+    saved_verdict: Verdict | None = field(default=None, repr=False, compare=False)
+    """The verdict of a plan that was read from a file; None in older ones."""
 
     @property
     def rollouts_per_batch(self) -> int:
@@ -101,6 +104,11 @@ class Plan:
     def epochs(self) -> float | None:
         """Passes over the training problems, M B_p / D; None without `n_problems`."""
         return None if self.n_problems is None else self.update_steps * self.problems_per_batch / self.n_problems
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the plan amounts to: a clear n, a tie, or a question instead of an answer."""
+        return self.saved_verdict if self.saved_verdict is not None else verdict_of(self)
 
     @property
     def unused_share(self) -> float:
@@ -143,6 +151,7 @@ class Plan:
         return {
             "kind": "plan",
             "schema_version": SCHEMA_VERSION,
+            "verdict": vars(self.verdict),
             "group_size": self.group_size,
             "problems_per_batch": self.problems_per_batch,
             "update_steps": self.update_steps,
@@ -201,6 +210,7 @@ class Plan:
             other_metrics=raw["other_metrics"],
             passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
             fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
+            saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
         )
 
 
