@@ -15,6 +15,7 @@ from isocompute_sdk.cli import (
     quickstart,
     run,
     schema,
+    scorecard,
     status,
     sweep,
 )
@@ -38,6 +39,7 @@ for _name, _function in (
     ("sweep", sweep.sweep),
     ("run", run.run),
     ("status", status.status),
+    ("scorecard", scorecard.scorecard),
     ("published", published.published),
     ("backends", backends.backends),
     ("schema", schema.schema),

@@ -46,6 +46,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "allocate",
         "audit",
         "launch",
+        "scorecard",
         "sweep",
         "run",
         "status",
