@@ -78,7 +78,8 @@ class Score:
         """Inverse of `to_dict`."""
         values: dict[str, Any] = {name: raw[name] for name in cls.__dataclass_fields__}
         chosen = raw["checkpoint"]
-        return cls(**{**values, "checkpoint": None if chosen is None else ChosenCheckpoint(**chosen)})
+        values["checkpoint"] = None if chosen is None else ChosenCheckpoint(**chosen)
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,21 @@ class Scorecard:
         end = "" if high - low < 0.3 else ", and so few say little"
         return f"{told}: nothing against {NOMINAL:.0%} (true coverage {low:.0%} to {high:.0%}){end}"
 
+    def _side(self, mean: float, error: float) -> str:
+        """Whether predictions are too low or too high, where that is sure (Student's t)."""
+        from scipy.stats import t
+
+        if np.isnan(error) or abs(mean) <= float(t.ppf((1 + CONFIDENCE) / 2, len(self.scores) - 1)) * error:
+            return ""
+        return f"; predictions are too {'low' if mean > 0 else 'high'} here"
+
     def summary(self) -> str:
         """The scorecard as text."""
         lines = [self.verdict]
         if self.bias is not None:
             mean, error = self.bias
             spread = "" if np.isnan(error) else f", standard error {error:.3f}"
-            lines.append(f"mean of measured less predicted: {mean:+.3f}{spread}")
+            lines.append(f"mean of measured less predicted: {mean:+.3f}{spread}{self._side(mean, error)}")
         for i, score in enumerate(self.scores):
             held = sum(one.covered for one in self.scores[: i + 1])
             lines.append(f"{describe(score)}; so far {held} of {i + 1}")

@@ -109,6 +109,9 @@ def test_narrow_intervals_are_called_narrow_only_where_that_is_sure() -> None:
     assert "so few say little" in few.verdict
     assert few.bias is not None
     assert few.bias[0] == pytest.approx((0.10 + 0.01 + 0.01) / 3)
+    high = Scorecard((SCORE, replace(SCORE, measured=0.62), replace(SCORE, measured=0.615)))
+    assert "predictions are too low here" in high.summary()
+    assert "predictions are too" not in few.summary()
     assert "wider than they need be" in Scorecard((SCORE,) * 40).verdict
     assert Scorecard(()).verdict == "no prediction has an outcome yet"
 
