@@ -5,5 +5,6 @@ from isocompute_sdk.planner.inverse import BudgetFor
 from isocompute_sdk.planner.marginal import Marginal
 from isocompute_sdk.planner.plan import Alternative, Plan
 from isocompute_sdk.planner.planner import Planner
+from isocompute_sdk.planner.verdict import Verdict
 
-__all__ = ["Against", "Alternative", "BudgetFor", "Marginal", "Plan", "Planner"]
+__all__ = ["Against", "Alternative", "BudgetFor", "Marginal", "Plan", "Planner", "Verdict"]

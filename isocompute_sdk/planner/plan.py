@@ -12,6 +12,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planner.optima import Optimum
+from isocompute_sdk.planner.verdict import Verdict, verdict_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 
 SCHEMA_VERSION = 2
@@ -91,6 +92,8 @@ class Plan:
     """Best per rollout and best per GPU-hour, at what this plan spends."""
     fits: Fits | None = field(default=None, repr=False, compare=False)
     """What the plan was made from, without the table of runs."""
+    saved_verdict: Verdict | None = field(default=None, repr=False, compare=False)
+    """The verdict of a plan that was read from a file; None in older ones."""
 
     @property
     def rollouts_per_batch(self) -> int:
@@ -111,6 +114,11 @@ class Plan:
     def epochs(self) -> float | None:
         """Passes over the training problems, M B_p / D; None without `n_problems`."""
         return None if self.n_problems is None else self.update_steps * self.problems_per_batch / self.n_problems
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the plan amounts to: a clear n, a tie, or a question instead of an answer."""
+        return self.saved_verdict if self.saved_verdict is not None else verdict_of(self)
 
     @property
     def unused_share(self) -> float:
@@ -173,6 +181,7 @@ class Plan:
         return {
             "kind": "plan",
             "schema_version": SCHEMA_VERSION,
+            "verdict": vars(self.verdict),
             "group_size": self.group_size,
             "problems_per_batch": self.problems_per_batch,
             "update_steps": self.update_steps,
@@ -244,6 +253,7 @@ class Plan:
             breakdown=raw.get("breakdown", {}),
             optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
             fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
+            saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
         )
 
 

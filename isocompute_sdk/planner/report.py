@@ -43,7 +43,8 @@ def rows(plan: Plan) -> list[tuple[str, str]]:
     found += [(f"best n for {metric}", str(n)) for metric, n in plan.other_metrics.items()]
     told = () if plan.passport is None else plan.passport.lines()
     found += [("passport" if i == 0 else "", line) for i, line in enumerate(told)]
-    return found
+    # What the plan amounts to comes first.
+    return [("verdict", f"{plan.verdict.kind}: {plan.verdict.sentence}"), *found]
 
 
 def expenses(plan: Plan) -> list[tuple[str, str]]:

@@ -48,6 +48,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "doctor",
         "audit",
         "launch",
+        "scorecard",
         "sweep",
         "run",
         "status",

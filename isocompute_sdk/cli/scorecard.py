@@ -1,0 +1,51 @@
+"""`isocompute scorecard`: predictions beside outcomes, over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.errors import SpecError
+
+
+def scorecard(
+    folder: Annotated[Path, typer.Argument(help="Folder with plans and campaigns; everything below counts.")] = Path(),
+    add: Annotated[Path | None, typer.Option("--add", help="Saved plan that has been carried out.")] = None,
+    runs: Annotated[
+        list[Path] | None, typer.Option("--runs", help="What was measured: file, folder or glob; repeatable.")
+    ] = None,
+    eval_set: opt.EvalSet = None,
+    set_: opt.Constants = None,
+    json: opt.Json = False,
+) -> None:
+    """Show how predictions compare with what was measured.
+
+    Campaigns and quickstarts keep their comparison by themselves. A plan that you carried out in your own way is
+    scored with --add and --runs; the score is kept beside the plan.
+
+    Examples:
+        isocompute scorecard studies/
+
+        isocompute scorecard studies/ --add studies/plan.json --runs runs/plan
+    """
+    from isocompute_sdk.scorecard import keep_score, read_scorecard
+
+    if (add is None) != (not runs):
+        raise SpecError("accepted: --add and --runs together", "For example --add plan.json --runs runs/plan.")
+    if add is not None and runs:
+        from isocompute_sdk.planner import Plan
+
+        table = opt.read_runs(runs, Plan.load(add).metric, set_)
+        for path in keep_score(add, table, eval_set):
+            if not json:
+                say(f"wrote {path}")
+    found = read_scorecard(folder)
+    if json:
+        emit_json(found.to_dict())
+        return
+    for line in found.summary().splitlines():
+        say(line)

@@ -1,0 +1,108 @@
+"""A question where no answer is due: ties, n that hardly matters, pilots that cannot decide, budgets to stop at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
+
+Reward = Callable[[int, np.ndarray], np.ndarray]
+SIZES = (8, 32, 128)
+
+
+def plan_of(
+    reward: Reward, budget: str, end: float = 6e6, seeds: int = 1, sizes: tuple[int, ...] = SIZES, noise: float = 0.003
+) -> Plan:
+    rng = np.random.default_rng(1)
+    compute = np.concatenate([[0.0], np.geomspace(2e4, end, 24)])
+    rows = [
+        (n, seed, c, float(v) + noise * rng.standard_normal())
+        for n in sizes
+        for seed in range(seeds)
+        for c, v in zip(compute, reward(n, compute), strict=True)
+    ]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "seed", "C", "avg@4"))}
+    return Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60)).allocate(budget)
+
+
+def apart(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.3 + 0.05 * np.log2(n) * -np.expm1(-c / (8e3 * n))
+
+
+def alike(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.4 + 0.06 * -np.expm1(-c / 1e6) + 0.0 * n
+
+
+def unseen(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.2 + 0.5 * c / (c + 1e7) + 0.0 * n
+
+
+def flat(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.3 + (0.2 - 0.02 * np.log2(n)) * -np.expm1(-c / 3e4)
+
+
+@pytest.fixture(scope="module")
+def clear() -> Plan:
+    return plan_of(apart, "5M")
+
+
+def test_one_n_clearly_ahead_is_called_so(clear: Plan) -> None:
+    assert clear.verdict.kind == "clear"
+    assert clear.verdict.sentence.startswith(f"n = {clear.group_size} is ahead")
+
+
+def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:
+    told = f"{clear.verdict.kind}: {clear.verdict.sentence}"
+    assert clear.summary().splitlines()[0].endswith(told)
+    assert clear._repr_html_().index(told) < clear._repr_html_().index("group size n")
+    assert list(clear.to_dict())[2] == "verdict"
+
+
+def test_n_that_hardly_matters_is_no_recommendation() -> None:
+    plan = plan_of(alike, "5M", seeds=3)
+    assert plan.verdict.kind == "hardly-matters"
+    assert "take what suits the hardware" in plan.verdict.sentence
+
+
+def test_a_pilot_that_is_too_short_cannot_decide() -> None:
+    plan = plan_of(unseen, "60M", end=4e5, noise=0.02)
+    assert plan.verdict.kind == "undecided"
+    assert "lies 150 x beyond them, and they saw less than half of any rise" in plan.verdict.sentence
+
+
+def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
+    plan = plan_of(lambda n, c: 0.3 + 0.3 * -np.expm1(-c / 3e5) + 0.0 * n, "1M", end=1e6, noise=0.06)
+    assert plan.verdict.kind == "undecided"
+    assert "cannot decide n: best may be n = " in plan.verdict.sentence
+
+
+def test_one_group_size_cannot_decide() -> None:
+    plan = plan_of(apart, "5M", sizes=(32,))
+    assert plan.verdict.kind == "undecided"
+    assert "only n = 32 was run" in plan.verdict.sentence
+
+
+def test_a_flat_end_means_stop_spending() -> None:
+    plan = plan_of(flat, "60M", end=6e6, seeds=2)
+    assert plan.verdict.kind == "stop-spending"
+    assert plan.verdict.sentence.startswith("stop at ")
+    assert plan.rollouts < 60e6
+
+
+def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
+    assert Planner(published_prior()).allocate("3M").verdict.kind == "borrowed"
+
+
+def test_the_verdict_survives_without_fits_and_older_files_still_load(clear: Plan, tmp_path: Path) -> None:
+    bare = clear.to_dict(with_fits=False)
+    (tmp_path / "bare.json").write_text(json.dumps(bare))
+    assert Plan.load(tmp_path / "bare.json").verdict == clear.verdict
+    older = clear.to_dict()
+    del older["verdict"]
+    (tmp_path / "old.json").write_text(json.dumps(older))
+    assert Plan.load(tmp_path / "old.json").verdict == clear.verdict
