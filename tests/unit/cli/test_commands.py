@@ -47,6 +47,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "launch",
         "sweep",
         "run",
+        "probe",
         "status",
         "published",
         "backends",
