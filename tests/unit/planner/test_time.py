@@ -113,9 +113,7 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
     assert "throughput-near-one-batch" in codes(plan)
     assert plan.optima == ()
     with pytest.raises(iso.PlanError, match="cannot be converted to 4,096"):
-        Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(
-            Budget(gpu_hours=30), rollouts_per_batch=4096
-        )
+        Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(Budget(gpu_hours=30), rollouts_per_batch=4096)
     free = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate("300k", spend="all")
     assert "throughput-near-one-batch" not in codes(free)
 
@@ -138,7 +136,7 @@ def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:
 def test_the_default_evaluation_costs_what_it_costs(n: int, share: float) -> None:
     steps, batch = 10_000, n * 32
     assert evaluations(steps, 10) * 1200 / (steps * batch) == pytest.approx(share, abs=0.006)
-    thinned = Pricing(Budget(rollouts="1M")).every_steps(batch, steps)
+    thinned = Pricing(Budget(rollouts=1_000_000)).every_steps(batch, steps)
     assert evaluations(steps, thinned) * 1200 <= 0.05 * steps * batch
     assert (thinned > 10) == (share > 0.05)
 
