@@ -173,7 +173,6 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
         train_data=study.data.train,
         eval_data=study.data.validation,
         reward=study.data.reward,
-        evaluation=study.evaluation,
         output_dir="runs/openrlhf",
         chat_template=False,
     )

@@ -221,3 +221,12 @@ def test_the_most_steps_are_found_with_growth_start_and_evaluation(
     steps, _ = pricing.affordable_steps(batch)
     if steps:
         assert pricing.cost(batch, steps) <= hours < pricing.cost(batch, steps + 1) * (1 + 1e-9)
+
+
+def test_another_model_chooses_its_batch_as_it_chooses_its_group(fits: Fits) -> None:
+    budget = Budget(gpu_hours=30)
+    own = Planner(fits, None, RECIPE, SLOW).allocate(budget, spend="all")
+    foreign = Planner(fits, None, RECIPE, SLOW, model="org/other").allocate(budget, spend="all")
+    assert foreign.predicted_reward is None
+    assert (foreign.group_size, foreign.problems_per_batch) == (own.group_size, own.problems_per_batch)
+    assert foreign.optima == ()
