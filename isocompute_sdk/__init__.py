@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
+    from isocompute_sdk.auditing import Audit, audit
     from isocompute_sdk.campaign import Campaign
     from isocompute_sdk.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.errors import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.allocation import AllocationLaw
     from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.fitting.status import FitStatus
+    from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
     from isocompute_sdk.planner import Alternative, Plan, Planner
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
+    "isocompute_sdk.auditing": ("Audit", "audit"),
     "isocompute_sdk.campaign": ("Campaign",),
     "isocompute_sdk.difficulty": ("DifficultySplit", "split_by_difficulty"),
     "isocompute_sdk.errors": (
@@ -62,6 +65,7 @@ _HOMES = {
     "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
     "isocompute_sdk.fitting.fits": ("Fits", "FitsSet"),
     "isocompute_sdk.fitting.status": ("FitStatus",),
+    "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
     "isocompute_sdk.planner": ("Alternative", "Plan", "Planner"),
@@ -87,6 +91,7 @@ __all__ = [
     "Allocation",
     "AllocationLaw",
     "Alternative",
+    "Audit",
     "BackendError",
     "Budget",
     "Campaign",
@@ -98,6 +103,7 @@ __all__ = [
     "Fits",
     "FitsSet",
     "Hardware",
+    "Health",
     "IsoComputeError",
     "Note",
     "Plan",
@@ -111,8 +117,10 @@ __all__ = [
     "Study",
     "Sweep",
     "Throughput",
+    "audit",
     "avg_at_k",
     "best_at_k",
+    "check_health",
     "fit",
     "launch_script",
     "list_published",

@@ -93,7 +93,7 @@ def fit(
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(method, options)
     pool = (pool,) if isinstance(pool, str) else tuple(pool)
-    _check_pool(pool)
+    check_pool(pool)
     seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
     draws = _whole("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
@@ -117,7 +117,14 @@ def fit(
         context = _common_context(series)
         return replace(
             found,
-            notes=unique([*found.notes, *_confounded(series, pool), *_stood_in(name, standing_in)]),
+            notes=unique(
+                [
+                    *found.notes,
+                    *_confounded(series, pool),
+                    *_stood_in(name, standing_in),
+                    *_health(runs, series, name, eval_set, found.notes),
+                ]
+            ),
             eval_set=eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -332,6 +339,18 @@ def _series(
     return series, found
 
 
+def _health(
+    runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None, notes: Sequence[Note]
+) -> list[Note]:
+    """What the health of the runs behind a fit has to say that the fit itself has not said."""
+    from isocompute_sdk.health import check_health
+
+    used = [one.run_id for one in series]
+    seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
+    said = {note.code for note in notes}
+    return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
+
+
 def _eval_set(runs: RunSet, metric: str) -> str | None:
     """The one evaluation set of a metric."""
     names = runs.filter(metric=metric).eval_sets
@@ -385,7 +404,12 @@ def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float,
             )
 
 
-def _check_pool(pool: Sequence[str]) -> None:
+def check_pool(pool: Sequence[str]) -> None:
+    """Refuse names that are no context field.
+
+    Raises:
+        FitError: naming them, with what is accepted.
+    """
     from isocompute_sdk.records import CONTEXT_FIELDS
 
     unknown = sorted(set(pool) - set(CONTEXT_FIELDS))

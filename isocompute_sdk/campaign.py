@@ -277,8 +277,8 @@ class Campaign:
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
         backend = self.backend if self.backend is not None else registry.load(self.study.backend)
         carry_out(runs, backend, self.executor, self.root, lambda statuses: self._tell(stage, statuses))
-        folders = [self.root / run_folder(run) for run in runs]
-        found = RunSet.read([folder / store.METRICS_FILE for folder in folders], on_truncated="drop")
+        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
+        found = first.concat(*others)
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
 
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:

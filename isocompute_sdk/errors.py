@@ -25,7 +25,17 @@ class SpecError(IsoComputeError, ValueError):
 
 
 class RecordError(IsoComputeError, ValueError):
-    """Run data that cannot be read, or that contradicts itself."""
+    """Run data that cannot be read, or that contradicts itself.
+
+    Args:
+        message: what was wrong, and where.
+        hint: what to do next.
+        column: a column without which the rest could be read, where there is one.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, column: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.column = column
 
 
 class FitError(IsoComputeError, ValueError):

@@ -51,8 +51,7 @@ def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = Non
     low = min(c.first_compute for c in curves)
     high = max([c.last_compute for c in curves] + ([_planned(fits, plan)] if plan is not None else []))
     grid = np.geomspace(low, high, 600)
-    colours = _colours(len(curves))
-    for curve, colour in zip(curves, colours, strict=True):
+    for curve, colour in zip(curves, colours(len(curves)), strict=True):
         _draw_curve(axes, curve, grid, colour)
         if fits.surface is not None:
             after = grid[grid >= curve.first_compute]
@@ -160,7 +159,8 @@ def _canvas() -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _colours(count: int) -> list[Any]:
+def colours(count: int) -> list[Any]:
+    """One colour for each of that many group sizes, from dark to light."""
     from matplotlib import colormaps
 
     # The pale end of the map is left out: yellow on white cannot be read.
@@ -269,14 +269,14 @@ def _finish(axes: Axes, fits: Fits, limits: tuple[float, float]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(limits[0] / 1.12, limits[1] * 1.12)
     axes.set_xlabel(f"sampling compute C ({unit})")
-    axes.xaxis.set_major_formatter(_compact())
-    axes.xaxis.set_minor_formatter(_compact(minor=True))
+    axes.xaxis.set_major_formatter(compact())
+    axes.xaxis.set_minor_formatter(compact(minor=True))
     axes.tick_params(axis="x", which="minor", labelsize=7.5)
     axes.grid(alpha=0.25)
 
 
-def _compact(minor: bool = False) -> Callable[[float, float], str]:
-    """1.5M instead of 1.5e6; among minor ticks only 2 and 5 are labelled."""
+def compact(minor: bool = False) -> Callable[[float, float], str]:
+    """Tick labels: 1.5M instead of 1.5e6; among minor ticks only 2 and 5 are labelled."""
 
     def show(value: float, _: float) -> str:
         if value <= 0 or (minor and round(value / 10 ** np.floor(np.log10(value) + 1e-9)) not in (2, 5)):

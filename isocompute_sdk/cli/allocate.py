@@ -28,7 +28,7 @@ def allocate(
     seed: opt.Seed = 0,
     planning: Planning,
 ) -> None:
-    """Fit where needed, then plan a budget.
+    """Fit where needed, then plan a budget: or say what a reward costs, what more budget buys, what a plan gains.
 
     Runs are fitted with --method surface unless asked otherwise; see isocompute fit --help. Saved fits are taken
     as they are.
@@ -39,6 +39,12 @@ def allocate(
         isocompute allocate fits.json --budget 10M --mode conservative
 
         isocompute allocate runs.csv --method paper --points all --budget 3M
+
+        isocompute allocate fits.json --for-reward 0.65
+
+        isocompute allocate fits.json --budget 3M --marginal
+
+        isocompute allocate fits.json --budget 3M --compare n=16,bp=32
     """
     from isocompute_sdk.fitting.fits import Fits
 
@@ -59,4 +65,4 @@ def allocate(
             compute=compute,
             max_rollouts_per_batch=planning.max_rollouts_per_batch,
         )
-    planning.show(planning.allocate(fits))
+    planning.answer(fits)

@@ -6,8 +6,11 @@ import typer
 
 from isocompute_sdk.cli import (
     allocate,
+    audit,
     backends,
+    doctor,
     fit,
+    ingest,
     launch,
     plan,
     probe,
@@ -17,6 +20,7 @@ from isocompute_sdk.cli import (
     schema,
     status,
     sweep,
+    watch,
 )
 
 app = typer.Typer(
@@ -33,11 +37,15 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("ingest", ingest.ingest),
+    ("doctor", doctor.doctor),
+    ("audit", audit.audit),
     ("launch", launch.launch),
     ("sweep", sweep.sweep),
     ("run", run.run),
     ("probe", probe.probe),
     ("status", status.status),
+    ("watch", watch.watch),
     ("published", published.published),
     ("backends", backends.backends),
     ("schema", schema.schema),

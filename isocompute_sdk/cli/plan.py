@@ -31,7 +31,7 @@ def plan(
 
         isocompute plan --fits fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
     """
-    planning.show(planning.allocate(_source(published, prior, fits)))
+    planning.answer(_source(published, prior, fits))
 
 
 def _source(published: str | None, prior: bool, fits: Path | None) -> Fits:

@@ -13,12 +13,14 @@ import typer
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.display import print_plan
 from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
-    from isocompute_sdk.planner import Plan
-    from isocompute_sdk.specs import Evaluation, Hardware, Throughput
+    from isocompute_sdk.planner import Against, BudgetFor, Marginal, Plan, Planner
+    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 
+_ASK = "Other questions than how to spend a budget"
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
 
 
@@ -27,8 +29,21 @@ class Planning:
     """Budget, constraints and output of a plan, as typed on the command line."""
 
     budget: Annotated[
-        str, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
-    ]
+        str | None, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
+    ] = None
+    for_reward: Annotated[
+        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
+    ] = None
+    reward_unit: Annotated[
+        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
+    ] = "rollouts"
+    marginal: Annotated[
+        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
+    ] = False
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
+    ] = None
     model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
         bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
@@ -98,18 +113,43 @@ class Planning:
     plot: opt.Plot = None
     json: opt.Json = False
 
-    def allocate(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Plan:
-        """Plan the budget from fits."""
-        from isocompute_sdk.planner import Planner
+    def answer(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> None:
+        """Plan the budget from fits, or answer the other question that was asked, and print it."""
+        planner = self.planner(fits, allow_other_model=allow_other_model)
+        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
+        if sum(asked) > 1:
+            raise SpecError("received several of --for-reward, --marginal, --compare; accepted: one question at a time")
+        if (self.budget is None) == (self.for_reward is None):
+            raise SpecError(
+                "accepted: either --budget, or --for-reward without it",
+                "For example --budget 3M, or --for-reward 0.65.",
+            )
+        if self.for_reward is not None:
+            unit: Any = self.reward_unit
+            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self.choices()), found.plan)
+        elif self.marginal:
+            self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
+        elif self.compare is not None:
+            self.say_answer(found := planner.compare(self.compare, self.amount(), **self._spending()), found.plan)
+        else:
+            self.show(planner.allocate(self.amount(), **self.choices()))
+
+    def amount(self) -> Budget:
+        """The budget with its deadline and what is spent of it already."""
         from isocompute_sdk.specs import Budget
 
+        assert self.budget is not None, "checked before"
         budget = Budget.parse(self.budget)
         if self.deadline_hours is not None:
             budget = budget.replace(deadline_hours=self.deadline_hours)
-        if self.spent:
-            budget = budget.replace(spent=opt.assignments(self.spent, "--spent"))
+        return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
+
+    def planner(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Planner:
+        """What plans, with hardware, recipe and throughput as typed."""
+        from isocompute_sdk.planner import Planner
+
         hardware = self._hardware()
-        planner = Planner(
+        return Planner(
             fits,
             hardware,
             _recipe(self.recipe),
@@ -118,19 +158,40 @@ class Planning:
             model=self.model,
             allow_other_model=self.allow_other_model if allow_other_model is None else allow_other_model,
         )
-        choices: dict[str, Any] = {"mode": self.mode, "spend": self.spend}
-        return planner.allocate(
-            budget,
-            problems_per_batch=self.problems_per_batch,
-            update_steps=self.update_steps,
-            rollouts_per_batch=self.rollouts_per_batch,
-            beyond_grid=opt.scalar(self.beyond_grid),  # pyright: ignore[reportArgumentType]  # checked by allocate
-            n_problems=self.n_problems,
-            min_update_steps=self.min_update_steps,
-            powers_of_two=not self.any_group_size,
-            evaluation_share=self.evaluation_share,
-            **choices,
-        )
+
+    def choices(self) -> dict[str, Any]:
+        """Arguments of `Planner.allocate` besides the budget."""
+        found: dict[str, Any] = {
+            "mode": self.mode,
+            "problems_per_batch": self.problems_per_batch,
+            "update_steps": self.update_steps,
+            "rollouts_per_batch": self.rollouts_per_batch,
+            "beyond_grid": opt.scalar(self.beyond_grid),
+            "n_problems": self.n_problems,
+            "min_update_steps": self.min_update_steps,
+            "powers_of_two": not self.any_group_size,
+            "evaluation_share": self.evaluation_share,
+        }
+        return found if self.for_reward is not None else {**found, "spend": self.spend}
+
+    def _spending(self) -> dict[str, Any]:
+        """The same for questions about a whole budget."""
+        return {name: value for name, value in self.choices().items() if name != "spend"}
+
+    def say_answer(self, found: Against | BudgetFor | Marginal, plan: Plan | None) -> None:
+        """Print an answer that is no plan; its plan is saved where asked."""
+        if self.output is not None and plan is not None:
+            plan.save(self.output)
+        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
+        if self.json:
+            emit_json(found.to_dict())
+            return
+        for line in found.summary().splitlines():
+            say(line)
+        for path in [self.output if plan is not None else None, *pictures]:
+            if path is not None:
+                say(f"wrote {path}")
+
 
     def _hardware(self) -> Hardware:
         from isocompute_sdk.specs import Hardware
@@ -172,7 +233,7 @@ def with_planning(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(
             f.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if f.name == "budget" else f.default,
+            default=f.default,
             annotation=hints[f.name],
         )
         for f in fields(Planning)

@@ -46,7 +46,7 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is no record, another schema version, measurements before the run's own record.
     """
-    rows, lines = read_objects(path, on_truncated)
+    rows, lines, notes = read_objects(path, on_truncated)
     names = (*PROGRESS, *CONFIGURATION, "eval_set", "metric", "value")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     origin: list[int] = []
@@ -71,7 +71,7 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             columns["metric"].extend(measured)
             columns["value"].extend(measured.values())
             origin.extend([line] * len(measured))
-    return RawTable(columns, _locator(path, origin))
+    return RawTable(columns, _locator(path, origin), notes)
 
 
 def _kind(path: Path, line: int, row: Mapping[str, Any]) -> str:

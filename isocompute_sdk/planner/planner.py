@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from isocompute_sdk.design import pilot_sweep
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planner import caveats, time_caveats
+from isocompute_sdk.planner import against, caveats, inverse, marginal, time_caveats
+from isocompute_sdk.planner.against import Against, Configuration
 from isocompute_sdk.planner.alternatives import alternatives, binding
 from isocompute_sdk.planner.candidates import Candidate, Fixed, Limits
 from isocompute_sdk.planner.choice import LawPreference, Mode, Preference, RewardPreference
+from isocompute_sdk.planner.inverse import BudgetFor
+from isocompute_sdk.planner.marginal import Marginal
 from isocompute_sdk.planner.optima import find_optima
 from isocompute_sdk.planner.plan import Plan
 from isocompute_sdk.planner.pricing import Pricing
@@ -22,6 +25,7 @@ from isocompute_sdk.planner.request import Request, whole
 from isocompute_sdk.planner.schedule import EVALUATION_SHARE
 from isocompute_sdk.planner.settings import Setting, choose_setting
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.specs.budget import Unit
 
 FITTED = ("surface", "paper")
 """Methods that fit the user's own runs."""
@@ -350,6 +354,50 @@ class Planner:
         given = "gpus" in self.hardware.model_fields_set and timed
         notes += time_caveats.gpus(throughput, self.hardware, given)
         return notes + time_caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts)
+
+    def budget_for(self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Any) -> BudgetFor:
+        """The smallest budget whose plan is predicted to reach a reward.
+
+        Args:
+            reward: of the best checkpoint, averaged over runs.
+            level: coverage of the interval behind the optimistic and the conservative answer.
+            unit: of the answer; others than rollouts need a throughput.
+            **options: as of `allocate`; all of a budget is spent unless they say otherwise.
+
+        Raises:
+            PlanError: fits without rewards, or a reward outside the metric's range.
+        """
+        return inverse.budget_for(self, reward, level, unit, options)
+
+    def marginal(self, budget: Budget | float | str, *, level: float = 0.8, **options: Any) -> Marginal:
+        """What more budget would buy, with intervals, and whether it is worth it.
+
+        Args:
+            budget: as of `allocate`.
+            level: coverage of the intervals, which are paired: what two plans share cancels.
+            **options: as of `allocate`.
+
+        Raises:
+            PlanError: fits without rewards, or a budget too small for a plan.
+        """
+        return marginal.marginal(self, budget, level, options)
+
+    def compare(
+        self, configuration: Configuration, budget: Budget | float | str, *, level: float = 0.8, **options: Any
+    ) -> Against:
+        """The best plan against a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
+
+        Args:
+            configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
+                such as `"n=16,bp=32"` or an `Allocation`.
+            budget: as of `allocate`.
+            level: coverage of the intervals, which are paired.
+            **options: as of `allocate`.
+
+        Raises:
+            PlanError: fits without rewards, or a configuration that they cannot predict.
+        """
+        return against.against(self, configuration, budget, level, options)
 
 
 def _breakdown(pricing: Pricing, chosen: Candidate) -> dict[str, dict[str, float]]:

@@ -49,6 +49,7 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
         raise RecordError(
             f"unknown column {name!r} in a table with one row per metric; known: {schema.known_names()}",
             f"Pass ignore=[{name!r}], or rename it to a known column.",
+            column=name,
         )
     metric = typed(named.known["metric"], schema.BY_NAME["metric"], named.source)
     value = typed(named.known["value"], schema.BY_NAME["value"], named.source)
@@ -68,6 +69,7 @@ def _metric_columns(named: Named, extra: Mapping[str, pl.Series], options: Optio
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
                 f'Pass its name, e.g. metric="avg@4", or rename the column {bare!r} to the metric\'s name.',
+                column=bare,
             )
         if options.metric in wide:
             raise RecordError(
@@ -110,6 +112,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; "
             f"known: {schema.known_names()}; any other column must be a numeric metric",
             f"{schema.did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
+            column=written,
         )
     return series
 

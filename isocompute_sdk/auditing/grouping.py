@@ -1,0 +1,187 @@
+"""Which runs may stand on one frontier: equal contexts, as far as they are known, and learning rates of one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from isocompute_sdk.auditing.words import some
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import CONTEXT_FIELDS
+from isocompute_sdk.records.series import RunInfo
+
+RULE_TOLERANCE = 0.03
+"""Relative scatter within which learning rates follow a rule in the batch size."""
+BASE_GAP = 5.0
+"""Gap between rewards at step 0, in standard deviations of an evaluation, that tells base models apart."""
+_RULES = ((0.5, "the square root of the batch"), (1.0, "the batch"))
+_FREE = ("learning_rate", "eval_samples")
+"""Compared by rules of their own. More samples per problem estimate the same mean, only less noisily."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that may be compared."""
+
+    context: dict[str, Any]
+    """What they agree on; a field is missing where nobody says, or where it may differ."""
+    runs: tuple[RunInfo, ...]
+    pooled: tuple[str, ...]
+    """Context fields that differ among them all the same, or that some do not state."""
+    notes: tuple[Note, ...]
+    base_reward: float | None = None
+    """Mean reward at step 0; None where nobody measured it."""
+
+
+def group_runs(
+    runs: Sequence[RunInfo],
+    pool: Collection[str] = (),
+    base_rewards: Mapping[str, float] | None = None,
+    noise: float = 0.0,
+) -> list[Group]:
+    """Split runs into groups that may be compared, the largest first.
+
+    A run that leaves a field unknown joins the only group it does not contradict; where several fit, it stays apart.
+    Runs whose rewards at step 0 differ by more than chance did not start from one model on one set, whatever their
+    columns say.
+
+    Args:
+        runs: all runs.
+        pool: context fields that may differ, whatever they are.
+        base_rewards: reward at step 0 by run, where it was measured.
+        noise: standard deviation of one evaluation.
+    """
+    hard = [name for name in CONTEXT_FIELDS if name not in _FREE and name not in pool]
+    cells = _merge(runs, hard)
+    if "learning_rate" not in pool:
+        cells = [part for cell in cells for part in _by_learning_rate(cell)]
+    stated = [name for name in CONTEXT_FIELDS if name not in pool and name != "eval_samples"]
+    bases = base_rewards or {}
+    cells = [part for cell in cells for part in _by_base(cell, bases, noise)]
+    groups = [_describe(cell, stated, bases) for cell in cells]
+    return sorted(groups, key=lambda g: (-len(g.runs), g.runs[0].run_id))
+
+
+def differences(first: Group, second: Group) -> dict[str, tuple[Any, Any]]:
+    """The context fields that keep two groups apart, with the value of each; None is unknown."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in CONTEXT_FIELDS:
+        a, b = (frozenset(run.context[name] for run in group.runs) for group in (first, second))
+        if not a & b and (a | b) - {None}:
+            found[name] = (_one(a), _one(b))
+    if not found and None not in (first.base_reward, second.base_reward):
+        found["the reward at step 0, so not in one base model and one evaluation"] = (
+            first.base_reward,
+            second.base_reward,
+        )
+    return found
+
+
+def _one(values: Collection[Any]) -> Any:
+    return next(iter(values)) if len(values) == 1 else sorted(values, key=repr)
+
+
+def _merge(runs: Sequence[RunInfo], fields: Sequence[str]) -> list[list[RunInfo]]:
+    """Runs by equal context; incomplete contexts join where exactly one group agrees with what they say."""
+    exact: dict[tuple[Any, ...], list[RunInfo]] = {}
+    for run in runs:
+        exact.setdefault(tuple(run.context[name] for name in fields), []).append(run)
+    # The best described first: what they say decides where the others may go.
+    ordered = sorted(exact, key=lambda key: (sum(value is None for value in key), repr(key)))
+    merged: list[tuple[list[Any], list[RunInfo]]] = []
+    for key in ordered:
+        fitting = [group for group in merged if _agree(key, group[0])]
+        if len(fitting) == 1:
+            fitting[0][1].extend(exact[key])
+            fitting[0][0][:] = [b if a is None else a for a, b in zip(fitting[0][0], key, strict=True)]
+        else:
+            merged.append((list(key), list(exact[key])))
+    return [members for _, members in merged]
+
+
+def _agree(key: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(a is None or b is None or a == b for a, b in zip(key, other, strict=True))
+
+
+def _by_learning_rate(cell: list[RunInfo]) -> list[list[RunInfo]]:
+    return [cell] if _rule(cell) is not None else _split(cell, "learning_rate")
+
+
+def _rule(cell: Sequence[RunInfo]) -> str | None:
+    """What the learning rates of a group follow; None where they differ without a rule, "" where they do not differ."""
+    known = [run for run in cell if run.context["learning_rate"] is not None]
+    if len({run.context["learning_rate"] for run in known}) <= 1:
+        return ""
+    if any(run.problems_per_batch is None or not run.context["learning_rate"] for run in known):
+        return None
+    rate = np.array([run.context["learning_rate"] for run in known], dtype=float)
+    batch = np.array([run.group_size * (run.problems_per_batch or 1) for run in known], dtype=float)
+    for power, words in _RULES:
+        scale = np.log(rate / batch**power)
+        if float(np.ptp(scale)) <= RULE_TOLERANCE:
+            return words
+    return None
+
+
+def _by_base(cell: list[RunInfo], bases: Mapping[str, float], noise: float) -> list[list[RunInfo]]:
+    """Apart where rewards at step 0 leave a gap that noise does not explain; who has none stays with a single group."""
+    measured = sorted((run for run in cell if run.run_id in bases), key=lambda run: (bases[run.run_id], run.run_id))
+    if not measured:
+        return [cell]
+    parts = [[measured[0]]]
+    for before, run in pairwise(measured):
+        if bases[run.run_id] - bases[before.run_id] > BASE_GAP * noise:
+            parts.append([])
+        parts[-1].append(run)
+    silent = [run for run in cell if run.run_id not in bases]
+    if len(parts) == 1:
+        return [cell]
+    return [*parts, *([silent] if silent else [])]
+
+
+def _split(cell: list[RunInfo], name: str) -> list[list[RunInfo]]:
+    parts: dict[Any, list[RunInfo]] = {}
+    for run in cell:
+        parts.setdefault(run.context[name], []).append(run)
+    return list(parts.values())
+
+
+def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, float]) -> Group:
+    values = {name: {run.context[name] for run in cell} for name in CONTEXT_FIELDS}
+    context = {name: next(iter(found - {None})) for name, found in values.items() if len(found - {None}) == 1}
+    pooled = tuple(name for name, found in values.items() if len(found) > 1)
+    notes: list[Note] = []
+    guessed = [name for name in stated if len(values[name]) > 1 and None in values[name]]
+    if guessed:
+        silent = [run.run_id for run in cell if any(run.context[name] is None for name in guessed)]
+        notes.append(
+            Note(
+                "context-taken-for-granted",
+                "warning",
+                f"{len(silent)} run(s) do not state {_and(guessed)} ({some(silent)}) and are taken to be like the "
+                "others of their group. Add the columns, or leave the runs out, if they are not.",
+                {"fields": guessed, "runs": silent},
+            )
+        )
+    rule = _rule(cell)
+    if rule and "learning_rate" in pooled:
+        notes.append(
+            Note(
+                "learning-rates-of-one-rule",
+                "info",
+                f"Learning rates differ and follow {rule}: the runs are compared all the same.",
+                {"rule": rule},
+            )
+        )
+    ordered = sorted(cell, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
+    measured = [bases[run.run_id] for run in cell if run.run_id in bases]
+    base = float(np.mean(measured)) if measured else None
+    return Group(context, tuple(ordered), pooled, tuple(notes), base)
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,99 @@
+"""Reading logs as they are: what cannot be read is left out and named, the rest is audited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.paths import find_files, label
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.columns import canonical
+
+BARE = "reward"
+"""Name of a metric in a column that does not say which it is."""
+
+
+def read_logs(
+    paths: Sequence[str | PathLike[str]], metric: str | None = None, **options: Any
+) -> tuple[RunSet, dict[str, str]]:
+    """Every run that can be read, and why the rest cannot.
+
+    Columns of text that are no context, and files that cannot be read, are left out. A last line that was cut off is
+    dropped: its run may be going on.
+
+    Args:
+        paths: files, folders or globs.
+        metric: name of what a column `reward` holds.
+        **options: as of `RunSet.read`.
+
+    Returns:
+        The runs, and a reason by column or file.
+
+    Raises:
+        RecordError: nothing can be read.
+    """
+    files = list(dict.fromkeys(file for path in paths for file in find_files(path, "auto")))
+    left: dict[str, str] = {}
+    try:
+        return _read(files, metric, options, left), left
+    except RecordError as error:
+        if len(files) == 1:
+            raise
+        first = error
+    good: dict[Path, RunSet] = {}
+    for file in files:
+        try:
+            good[file] = _read([file], metric, options, left)
+        except RecordError as error:
+            left[str(file)] = " ".join(str(error).removeprefix(f"{file}: ").split())
+    if not good:
+        raise first
+    try:
+        return _read(list(good), metric, options, left), left
+    except RecordError:
+        return _told_apart(good), left
+
+
+def _told_apart(tables: Mapping[Path, RunSet]) -> RunSet:
+    """Runs of one name in several files that contradict each other are different runs: each takes its file's name."""
+    import polars as pl
+
+    seen = Counter(run for table in tables.values() for run in table.run_ids)
+    heads = _heads(list(tables))
+    named: list[RunSet] = []
+    for file, table in tables.items():
+        names = {run: f"{heads[file]}/{run}" for run in table.run_ids if seen[run] > 1}
+        named.append(RunSet(table.to_polars().with_columns(pl.col("run_id").replace(names))))
+    return named[0].concat(*named[1:])
+
+
+def _heads(files: Sequence[Path]) -> dict[Path, str]:
+    """The folder below the common one where that tells the files of a name apart, else the whole label."""
+    labels = {file: label(file, files) for file in files}
+    heads = {file: text.partition("/")[0] for file, text in labels.items()}
+    tails = Counter((heads[file], file.parent.name, file.name) for file in files)
+    return {
+        file: heads[file] if tails[heads[file], file.parent.name, file.name] == 1 else labels[file] for file in files
+    }
+
+
+def _read(files: Sequence[Path], metric: str | None, options: Mapping[str, Any], left: dict[str, str]) -> RunSet:
+    """Read, leaving out one column after the other that stands in the way."""
+    ignore = list(options.get("ignore", ()))
+    rest = {"on_truncated": "drop", **{name: value for name, value in options.items() if name != "ignore"}}
+    name = metric
+    while True:
+        try:
+            return RunSet.read(files, metric=name, ignore=ignore, **rest)
+        except RecordError as error:
+            if error.column is None or error.column in ignore or (canonical(error.column) == "value" and name):
+                raise
+            if canonical(error.column) == "value":
+                name = BARE
+            else:
+                ignore.append(error.column)
+                left[f"column {error.column}"] = "text that is no known column"

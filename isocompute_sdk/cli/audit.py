@@ -1,0 +1,131 @@
+"""`isocompute audit`: what runs that somebody already has really bought."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.output import emit_json, say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from isocompute_sdk.auditing import Audit, GroupAudit
+
+WIDE = 110
+"""Columns of a terminal from which the whole table fits."""
+
+
+def audit(
+    logs: Annotated[list[Path], typer.Argument(help="CSV, Parquet, JSONL or W&B CSV: files, folders or globs.")],
+    metric: Annotated[
+        str | None, typer.Option(help="Metric to look at; avg@4, or what most runs have. Also names a reward column.")
+    ] = None,
+    eval_set: Annotated[str | None, typer.Option(help="Evaluation set; validation, or what most runs have.")] = None,
+    pool: opt.Pool = None,
+    set_: opt.Constants = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", help="Column that has another name, e.g. --rename G=n; repeatable.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Column to leave out; repeatable.")] = None,
+    bounds: Annotated[
+        tuple[float, float] | None, typer.Option(help="Range of the metric; guessed from its values.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.8,
+    seed: opt.Seed = 0,
+    output: opt.Save = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Folder for one picture per group: audit_1.png ...", rich_help_panel="Output")
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Say what each n of runs you already have really bought.
+
+    Runs are grouped by what must agree (model, data, recipe). Each is held against the best known n at its compute:
+    how far behind, what the same reward would have cost, which runs cannot be compared and why, and which few runs
+    would settle what is open. Nothing is trained and nothing is planned.
+
+    Examples:
+        isocompute audit runs/
+
+        isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
+    """
+    from isocompute_sdk.auditing import audit as conduct
+    from isocompute_sdk.auditing.reading import read_logs
+
+    runs, left_out = read_logs(
+        logs,
+        metric,
+        ignore=ignore or (),
+        rename={name: str(new) for name, new in opt.assignments(rename, "--rename").items()},
+        **opt.assignments(set_, "--set"),
+    )
+    found = conduct(
+        runs, metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
+    )
+    written = [found.save(output)] if output is not None else []
+    if plot is not None:
+        written += _pictures(found, plot)
+    if json:
+        emit_json(found.to_dict())
+        return
+    _print(found)
+    for path in written:
+        say(f"wrote {path}")
+
+
+def _pictures(found: Audit, folder: Path) -> list[Path]:
+    from isocompute_sdk import plots
+    from isocompute_sdk.auditing.picture import plot_group
+
+    fitted = [group for group in found.groups if group.fits is not None]
+    return [plots.save_figure(plot_group(group, found.metric), folder / f"audit_{group.name}.png") for group in fitted]
+
+
+def _print(found: Audit) -> None:
+    """The audit for a terminal: the same words as `Audit.summary`, wrapped, with a table for each group."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.padding import Padding
+
+    from isocompute_sdk.auditing import report
+    from isocompute_sdk.cli.display import print_notes
+
+    console = Console(highlight=False)
+    console.print(escape(report.headline(found)))
+    for group in found.groups:
+        console.print()
+        console.print(f"[bold]{escape(report.title(found, group))}[/bold]")
+        for line in report.findings(group):
+            console.print(Padding(escape(line.strip()), (0, 0, 0, 2)))
+        _print_table(console, group)
+        for line in report.settle_lines(group):
+            console.print(Padding(escape(line.strip()), (0, 0, 0, 4 if line.startswith(" ") else 2)))
+        print_notes(group.notes)
+    console.print()
+    for line in report.closing(found):
+        console.print(Padding(escape(line.strip()), (0, 0, 0, 2 if line.startswith(" ") else 0)))
+    print_notes(found.notes)
+
+
+def _print_table(console: Console, group: GroupAudit) -> None:
+    from rich.markup import escape
+    from rich.padding import Padding
+    from rich.table import Table
+
+    from isocompute_sdk.auditing import report
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    rows = report.rows(group)
+    # Columns that no run fills say nothing.
+    filled = [i for i in range(len(report.COLUMNS)) if any(row[i] for row in rows)]
+    if console.width < WIDE:
+        filled = [i for i in filled if report.COLUMNS[i] not in ("reached", "best there")]
+    for i in filled:
+        table.add_column(report.COLUMNS[i], no_wrap=i != 0, overflow="fold", min_width=12 if i == 0 else None)
+    for row in rows:
+        table.add_row(*(escape(row[i]) for i in filled))
+    console.print(Padding(table, (0, 0, 0, 2)))

@@ -1,0 +1,155 @@
+"""What an audit says about runs whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import Audit, RecordError, RunSet, audit
+from isocompute_sdk.auditing import GroupAudit
+from isocompute_sdk.auditing.picture import plot_group
+from isocompute_sdk.errors import FitError
+
+END = 4e6
+
+
+def level(n: int, c: np.ndarray) -> np.ndarray:
+    """Larger n rises later and higher: at 4 M rollouts 128 leads 8 by .13."""
+    return 0.35 + (0.08 + 0.04 * np.log2(n)) * -np.expm1(-c / (6e3 * n))
+
+
+def sweep(sizes: tuple[int, ...] = (8, 32, 128), end: float = END, reward: Any = level, **context: Any) -> RunSet:
+    rng = np.random.default_rng(3)
+    compute = np.concatenate([[0.0], np.geomspace(3e4, end, 30)])
+    rows = [(n, c, float(v)) for n in sizes for c, v in zip(compute, reward(n, compute), strict=True)]
+    columns: dict[str, Any] = {"n": [r[0] for r in rows], "C": [r[1] for r in rows]}
+    columns["reward"] = [r[2] + 0.006 * rng.standard_normal() for r in rows]
+    constants = {"problems_per_batch": 32, "model": "m", **context}
+    ids = [f"{constants['model']}-n{r[0]}" for r in rows]
+    return RunSet.from_columns({"run_id": ids, **columns}, metric="avg@4", **constants)
+
+
+@pytest.fixture(scope="module")
+def found() -> Audit:
+    return audit(sweep())
+
+
+def only(found: Audit) -> GroupAudit:
+    (group,) = found.groups
+    return group
+
+
+def test_each_run_is_held_against_the_best_n_and_priced(found: Audit) -> None:
+    runs = {run.group_size: run for run in only(found).runs}
+    assert [runs[n].standing for n in (8, 32, 128)] == ["behind", "behind", "best"]
+    truth = float(level(128, np.array(END)) - level(8, np.array(END)))
+    behind, equal = runs[8].behind, runs[8].equal_reward
+    assert behind is not None
+    assert equal is not None
+    assert behind.low <= truth <= behind.high
+    # The compute at which some n truly reaches what n = 8 ends with.
+    grid = np.geomspace(3e4, END, 4000)
+    best = np.max([level(n, grid) for n in (8, 32, 128)], axis=0)
+    price = float(grid[np.argmax(best >= level(8, np.array(END)))])
+    assert equal.low * 0.8 <= price <= equal.high * 1.25
+    assert equal.high < 0.5 * END
+    assert only(found).comparisons[0].verdict == "ahead"
+
+
+def test_the_text_says_it_first_and_everything_is_json(found: Audit) -> None:
+    text = found.summary()
+    assert "n = 128 is ahead of n = 8" in text
+    assert "would have cost" in text
+    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (document["kind"], document["schema_version"]) == ("audit", 1)
+    assert document["groups"][0]["runs"][0]["behind"]["low"] > 0
+
+
+def test_the_same_runs_and_seed_give_the_same_audit(found: Audit) -> None:
+    assert audit(sweep()).to_dict() == found.to_dict()
+
+
+def test_where_n_hardly_matters_that_is_the_finding_and_nothing_more_is_asked_for() -> None:
+    def same(n: int, c: np.ndarray) -> np.ndarray:
+        return 0.4 + 0.05 * -np.expm1(-c / 4e5) + 0.0 * n
+
+    group = only(audit(sweep(reward=same)))
+    assert group.comparisons[0].verdict == "hardly-matters"
+    assert "n hardly matters" in group.sentence
+    assert group.proposals == ()
+
+
+def test_one_group_size_cannot_be_judged_and_levels_around_it_are_proposed() -> None:
+    group = only(audit(sweep(sizes=(32,))))
+    assert "only n = 32 was run" in group.sentence
+    assert {run.standing for run in group.runs} == {"alone"}
+    assert {one.group_size for one in group.proposals} == {8, 128, 512}
+    assert {one.rollouts for one in group.proposals} == {int(END)}
+
+
+def test_a_group_that_cannot_be_fitted_says_why_and_the_others_are_audited() -> None:
+    lone = RunSet.from_columns({"n": [8, 8], "C": [0, 1e4], "avg@4": [0.1, 0.12]}, model="other", run_id="lone")
+    found = audit(sweep().concat(lone))
+    first, second = found.groups
+    assert first.reason is None
+    assert second.reason is not None
+    assert "needs at least 4" in second.sentence
+    assert "model (other and m)" in found.apart[0]
+    with pytest.raises(FitError, match="was not fitted"):
+        plot_group(second, found.metric)
+
+
+def test_what_came_after_a_collapse_counts_as_spent_for_nothing() -> None:
+    def broken(n: int, c: np.ndarray) -> np.ndarray:
+        return np.where((n == 32) & (c > 5e5), 0.36, level(n, c))
+
+    group = only(audit(sweep(reward=broken)))
+    run = next(one for one in group.runs if one.group_size == 32)
+    assert run.fault == "collapse"
+    assert run.equal_reward is not None
+    assert run.equal_reward.high < 5e5
+    assert "collapsed after" in audit(sweep(reward=broken)).summary()
+    # Nothing that n = 32 did not reach is ascribed to it.
+    assert 32 not in {size.group_size for size in group.comparisons[0].sizes}
+
+
+def test_a_run_off_its_curve_gets_no_verdict() -> None:
+    def odd(n: int, c: np.ndarray) -> np.ndarray:
+        return level(n, c) + (0.15 * c / END if n == 32 else 0.0)
+
+    sizes = (8, 16, 32, 64, 128)
+    group = only(audit(sweep(sizes=sizes, reward=odd)))
+    off = [note for note in group.notes if note.code == "run-off-its-curve"]
+    assert [run.standing for run in group.runs if run.off_curve is not None] == ["undecided"] * len(
+        off[0].data["runs"] if off else {}
+    )
+
+
+def test_ranges_and_evaluation_sets_are_chosen_and_said() -> None:
+    runs = sweep()
+    percent = RunSet.from_columns(
+        {
+            "run_id": [*runs.to_polars()["run_id"]] * 2,
+            "n": [*runs.to_polars()["group_size"]] * 2,
+            "C": [*runs.to_polars()["rollouts"]] * 2,
+            "avg@4": [v * 100 for v in runs.to_polars()["value"]] * 2,
+            "eval_set": ["validation"] * len(runs) + ["aime"] * len(runs),
+        },
+        problems_per_batch=32,
+    )
+    found = audit(percent)
+    assert found.eval_set == "validation"
+    assert {"eval-set-chosen", "range-guessed"} <= {note.code for note in found.notes}
+    assert audit(percent, eval_set="aime", bounds=(0.0, 100.0)).notes == ()
+    with pytest.raises(RecordError, match="they have: avg@4 on"):
+        audit(percent, metric="best@4")
+
+
+def test_a_picture_is_drawn_for_every_fitted_group(found: Audit) -> None:
+    figure = plot_group(only(found), found.metric)
+    assert len(figure.axes) == 2
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert labels == ["n = 8", "n = 32", "n = 128", "behind it", "best known here"]

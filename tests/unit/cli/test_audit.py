@@ -1,0 +1,68 @@
+"""`isocompute audit` on the kind of logs that people have."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A sweep with a column of remarks, a file without n, a model with one short run."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    lines = ["run,num_generations,Bp,step,reward,model,remarks"]
+    for n in (8, 64):
+        for step in (0, *np.unique(np.geomspace(4, 2e6 / n / 32, 12).astype(int)).tolist()):
+            reward = 0.3 + (0.1 + 0.03 * np.log2(n)) * -np.expm1(-step * n * 32 / (4e3 * n)) + 0.004 * rng.normal()
+            lines.append(f"a{n},{n},32,{step},{reward:.4f},Qwen,new cluster")
+    (folder / "qwen.csv").write_text("\n".join(lines) + "\n")
+    (folder / "short.csv").write_text("num_generations,Bp,step,reward,model\n16,32,0,.1,Llama\n16,32,9,.2,Llama\n")
+    (folder / "broken.csv").write_text("step,reward\n0,.1\n1,.2\n")
+    return folder
+
+
+def test_messy_logs_are_audited_and_what_takes_no_part_is_named(isocompute: Command, logs: Path) -> None:
+    done = isocompute("audit", "logs", "--rename", "num_generations=n", "--plot", "p", "--output", "audit.json")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "n = 64 is ahead of n = 8" in text
+    assert "Not fitted: 1 evaluation(s)" in text
+    assert "groups 2 and 1 differ in model (Llama and Qwen)" in text
+    assert "broken.csv: no column group_size" in text
+    assert "column remarks: text that is no known column" in text
+    assert (logs.parent / "p" / "audit_1.png").stat().st_size > 10_000
+    again = isocompute("audit", "logs", "--rename", "num_generations=n", "--json")
+    document = json.loads(again.stdout)
+    assert document == json.loads((logs.parent / "audit.json").read_text())
+    assert [len(group["runs"]) for group in document["groups"]] == [2, 1]
+
+
+def test_runs_of_one_name_in_several_folders_are_told_apart(isocompute: Command, logs: Path) -> None:
+    text = (logs / "qwen.csv").read_text()
+    for name, model in (("first", "Qwen"), ("second", "Llama")):
+        (logs / name).mkdir()
+        (logs / name / "runs.csv").write_text(text.replace("Qwen", model))
+    done = isocompute("audit", "logs/first", "logs/second", "--rename", "num_generations=n", "--json")
+    groups = json.loads(done.stdout)["groups"]
+    assert sorted(run["run_id"] for group in groups for run in group["runs"]) == [
+        "first/a64",
+        "first/a8",
+        "second/a64",
+        "second/a8",
+    ]
+
+
+def test_nothing_readable_is_an_error(isocompute: Command, logs: Path) -> None:
+    done = isocompute("audit", "logs/broken.csv")
+    assert done.returncode == 1
+    assert "no column group_size" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,32 @@
+"""The other questions that a plan command answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+EASY = ("plan", "--published", "qwen2.5-7b-instruct/guru-math-easy")
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_what_a_reward_costs_what_more_buys_and_what_a_plan_gains(isocompute: Command) -> None:
+    cost = json.loads(isocompute(*EASY, "--for-reward", "0.6", "--json").stdout)
+    assert cost["schema_version"] == 1
+    assert cost["plan"]["predicted_reward"] >= 0.6
+    more = isocompute(*EASY, "--budget", "3M", "--marginal")
+    assert "doubling the budget is predicted to add" in more.stdout
+    gain = isocompute(*EASY, "--budget", "3M", "--compare", "n=8,bp=32")
+    assert gain.stdout.startswith("the plan is ahead by"), gain.stderr
+
+
+def test_one_question_at_a_time(isocompute: Command) -> None:
+    for arguments in (
+        (),
+        ("--budget", "3M", "--for-reward", "0.6"),
+        ("--budget", "3M", "--marginal", "--compare", "n=8"),
+    ):
+        done = isocompute(*EASY, *arguments)
+        assert done.returncode == 1
+        assert "accepted:" in done.stderr
+        assert "Traceback" not in done.stderr
