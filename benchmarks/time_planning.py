@@ -194,7 +194,7 @@ def report(rows: list[tuple[str, float, bool, Outcome, Outcome]]) -> None:
                 some = [r for r in rows if family in ("all", r[0]) and r[1] == distance and r[2] == limited]
                 if not some:
                     continue
-                timed, other = (np.array([r[i].reward for r in some]) for i in (3, 4))
+                timed, other = np.array([r[3].reward for r in some]), np.array([r[4].reward for r in some])
                 gain = timed - other
                 error = gain.std() / np.sqrt(len(gain))
                 late = f"{max(r[3].lateness for r in some):+.1%}" if limited else "-"

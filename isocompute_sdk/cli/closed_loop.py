@@ -173,7 +173,6 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
         train_data=study.data.train,
         eval_data=study.data.validation,
         reward=study.data.reward,
-        evaluation=study.evaluation,
         output_dir="runs/openrlhf",
         chat_template=False,
     )
@@ -188,7 +187,9 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
 
 def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> None:
     """What was done and seen, the comparison first."""
+    from isocompute_sdk.backend import run_folder
     from isocompute_sdk.cli.loop_report import describe_outcome
+    from isocompute_sdk.spending import spending
 
     say(
         f"base model: {measured['parameters']:,} parameters, right in {measured['validation']['pass_rate']:.0%} of "
@@ -197,6 +198,8 @@ def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> N
     )
     sweep = campaign.study.expand()
     say(f"pilot: {len(sweep)} runs of {PILOT_ROLLOUTS:,} rollouts")
+    for name, runs in (("pilot", sweep), ("planned run", (campaign.planned_run(),))):
+        say(f"{name} took {spending(campaign.root / run_folder(run) for run in runs).summary()}")
     say()
     print_fits(outcome.fits, with_notes=False)
     say()

@@ -25,15 +25,22 @@ class Stopwatch:
         parts, found = _seconds(record), dict[str, float]()
         since, listed = self._since(record), sum(parts.values())
         if record.get("kind") == "step" and parts:
+            since = None if self._is_first(record) else since
             found[STEP_SECONDS] = since if since is not None and since >= listed * 0.5 else listed
             found |= {SAMPLING_SECONDS: parts["sampling"]} if "sampling" in parts else {}
         elif record.get("kind") == "evaluation" and parts:
             found[EVALUATION_SECONDS] = listed
             found |= {EVALUATION_ROLLOUTS: float(sum(record["sample_counts"]))} if record.get("sample_counts") else {}
-        if self._before.get("kind") == "run" and since is not None:
-            found[STARTUP_SECONDS] = max(since - listed, 0.0)
+        if record.get("kind") in ("step", "evaluation") and self._is_first(record):
+            # The clock of an attempt starts with it, so that what came before its first record was its start.
+            start = float(record.get("wall_seconds") or 0.0) - listed
+            found |= {STARTUP_SECONDS: start} if start > 0 else {}
         self._before = record
         return found
+
+    def _is_first(self, record: Mapping[str, Any]) -> bool:
+        """Whether nothing of the record's attempt was measured before it."""
+        return self._before.get("kind") == "run" or self._before.get("attempt") != record.get("attempt")
 
     def _since(self, record: Mapping[str, Any]) -> float | None:
         before, now = self._before.get("wall_seconds"), record.get("wall_seconds")

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from isocompute_sdk.planner.candidates import Candidate, Rejection, enumerate_candidates
 from isocompute_sdk.planner.question import Question
 
@@ -34,9 +32,10 @@ class Setting:
 
     @property
     def reward(self) -> float:
-        """Predicted reward of the preferred candidate, -inf where there is none."""
-        reward = self.question.reward(self.best())
-        return -np.inf if reward is None else reward
+        """The surface's reward of the preferred candidate, for another model too: it decides n there as well."""
+        best, fits = self.best(), self.question.fits
+        at = self.question.pricing.compute(best.rollouts, fits.compute)
+        return float(fits.predict(at, best.group_size, best.problems_per_batch).mean)
 
 
 def choose_setting(question: Question, sizes: Sequence[int], gpu_counts: Sequence[int | None]) -> Setting:

@@ -66,8 +66,7 @@ def _system_batch(throughput: Throughput, batch: int) -> list[Note]:
             "below-system-batch-size",
             "info",
             f"At B = {batch:,} rollouts per batch the hardware reaches {share:.0%} of its largest speed; the system "
-            f"batch size, 80 % of it, is about {knee:,.0f}. The predicted reward is best here all the same; a run that "
-            "shares the machine, or fewer GPUs, would waste less.",
+            f"batch size, 80 % of it, is about {knee:,.0f}. The predicted reward is best here all the same.",
             {"rollouts_per_batch": batch, "speed_share": share, "system_batch_size": knee},
         )
     ]

@@ -31,7 +31,8 @@ class Hardware(Spec):
     max_rollouts_per_batch: Count | None = None
     """Largest rollout batch, B_max, in rollouts. None: not limited."""
     gpus: Annotated[int | tuple[int, ...], _OneOrSeveral()] = 1
-    """GPUs that train one run; several numbers where the run must fit several machine sizes."""
+    """GPUs that train one run; several numbers where the run must fit several machine sizes. A plan in time chooses one
+    of them where the throughput says how speed grows with GPUs."""
     divisible_by: Count | None = None
     """Every rollout batch must be a multiple of this. None: of every number in `gpus`."""
 

@@ -103,7 +103,7 @@ def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outco
     assert (run.data, run.options, run.evaluation) == (
         campaign.study.data,
         campaign.study.options,
-        campaign.study.evaluation,
+        campaign.allocate().evaluation,
     )
     assert compare(outcome.fits, campaign.train()) == outcome.comparison
     with pytest.raises(RecordError, match="received 3 runs; accepted: one run"):
@@ -204,3 +204,34 @@ def test_what_a_campaign_was_asked_for_can_be_read_back(whole: tuple[Path, Outco
     saved = json.loads((whole[0] / "campaign.json").read_text())
     assert saved["schema_version"] == 1
     assert saved["fit"]["pool"] == ["learning_rate"]
+
+
+def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:
+    study = Study.model_validate(
+        {
+            "name": "pilot",
+            "model": "simulation",
+            "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
+            "recipe": "easy",
+            "sweep": {"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
+            "budget": "40 gpu_hours",
+            "hardware": {"gpus": 8},
+            "backend": "simulator",
+            "options": {"clock": True, "scale": 200_000},
+        }
+    )
+    campaign = Campaign(
+        study,
+        tmp_path,
+        executor=LocalExecutor(1),
+        fit_options={"pool": ("learning_rate",), "draws": 20},
+        plan_options={"spend": "all"},
+    )
+    plan = campaign.allocate()
+    assert plan.throughput is not None
+    assert plan.throughput.measured is not None
+    assert plan.throughput.step_overhead_seconds == pytest.approx(20, rel=0.2)
+    assert plan.gpus == 8
+    assert 36 < plan.cost <= 40
+    assert plan.evaluation_counted
+    assert campaign.planned_run().evaluation == plan.evaluation

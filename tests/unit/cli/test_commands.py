@@ -51,6 +51,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "scorecard",
         "sweep",
         "run",
+        "probe",
         "status",
         "watch",
         "probe",

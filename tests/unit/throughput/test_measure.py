@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_runs_of_many_machines_are_one_observation_each() -> None:
     held: list[bool] = []
     for seed in range(30):
         clock, rng = draw(seed)
-        slow = Clock(**{**vars(clock), "run_noise": 0.05})
+        slow = replace(clock, run_noise=0.05)
         found = Throughput.measure(timed_logs(slow, batches, range(1, 100, 5), rng))
         assert found.measured is not None
         low, high = found.measured.intervals["rollouts_per_second"]

@@ -1,0 +1,90 @@
+"""`isocompute probe`: a script for three batches, a real run of it, and a file that planning reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk import Throughput
+from isocompute_sdk.specs import load_spec
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+STUDY = """\
+name: mine
+model: simulation
+data: {train: t.jsonl, validation: v.jsonl, reward: r.py}
+recipe: {preset: easy}
+backend: simulator
+options: {clock: true}
+hardware: {gpus: 8}
+evaluation: {n_problems: 100}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def test_a_probe_that_is_run_becomes_a_file_that_a_plan_in_hours_reads(isocompute: Command, study: Path) -> None:
+    done = isocompute("probe", study, "--run", "--steps", 30, "--usd-per-gpu-hour", 2)
+    assert done.returncode == 0, done.stderr
+    for word in ("overhead", "latency floor", "rollouts/s on 8 GPU(s)", "system batch size", "kept apart"):
+        assert word in done.stdout
+    found = load_spec(study.parent / "throughput.yaml", Throughput)
+    assert found.step_overhead_seconds == pytest.approx(20, rel=0.15)
+    assert found.rollouts_per_second == pytest.approx(60, rel=0.15)
+    assert found.evaluation_rollouts_per_second is not None
+    assert found.measured is not None
+    assert found.measured.rollouts_per_batch == (256, 1024, 4096)
+    planned = isocompute(
+        "plan", "--budget", "600 gpu_hours", "--throughput", "throughput.yaml", "--spent", "pilot=100", "--json"
+    )
+    assert planned.returncode == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    assert plan["cost"] <= 500
+    assert plan["gpus"] == 8
+    assert plan["usd"] == pytest.approx(2 * plan["gpu_hours"])
+    assert plan["breakdown"]["evaluation"]["gpu_hours"] <= 0.05 * plan["breakdown"]["training"]["gpu_hours"]
+
+
+def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: Command, study: Path) -> None:
+    written = isocompute("probe", study, "--batch", "8x32", "--batch", "8x256", "--batch", "64x128", "--json")
+    assert written.returncode == 0, written.stderr
+    document = json.loads(written.stdout)
+    assert [(run["group_size"], run["problems_per_batch"]) for run in document["runs"]] == [
+        (8, 32),
+        (8, 256),
+        (64, 128),
+    ]
+    assert {run["update_steps"] for run in document["runs"]} == {10}
+    subprocess.run(["bash", document["script"]], check=True, capture_output=True)
+    read = isocompute("probe", "--read", "runs/mine-probe", "--gpus", 8, "--output", "speed.yaml", "--json")
+    assert read.returncode == 0, read.stderr
+    assert json.loads(read.stdout)["measured"]["rollouts_per_batch"] == [256, 2048, 8192]
+    assert load_spec(study.parent / "speed.yaml", Throughput).gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "a study and --read; accepted: one of them"),
+        (["study.yaml", "--read", "runs"], "a study and --read; accepted: one of them"),
+        (["study.yaml", "--batch", "eight"], "accepted: group size x problems per batch, such as 8x32"),
+        (["study.yaml", "--batch", "9x7"], "not a multiple of 8"),
+        (["study.yaml", "--backend", "none"], "no backend is registered as 'none'"),
+    ],
+)
+def test_what_cannot_be_probed_is_refused(isocompute: Command, study: Path, arguments: list[str], says: str) -> None:
+    refused = isocompute("probe", *arguments)
+    assert refused.returncode != 0
+    assert says in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (study.parent / "throughput.yaml").exists()
