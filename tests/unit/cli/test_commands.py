@@ -54,7 +54,6 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "probe",
         "status",
         "watch",
-        "probe",
         "published",
         "backends",
         "schema",
