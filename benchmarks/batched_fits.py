@@ -63,18 +63,19 @@ def batch(x: Array, y: Array, start: Array) -> tuple[Array, Array]:
         return z
 
     def jacobian(p: Array, index: npt.NDArray[np.intp]) -> Array:
+        # Worked out in contiguous arrays, and put into the rows at the end.
         out = np.empty((len(p), 4, len(x)))
-        unit, distance, slope = out[:, 0], out[:, 1], out[:, 2]
-        np.subtract(x, p[:, 2, None], out=distance)
-        np.multiply(distance, -p[:, 1, None], out=unit)
+        distance = x - p[:, 2, None]
+        unit = distance * -p[:, 1, None]
         np.exp(unit, out=unit)
         unit += 1.0
         np.reciprocal(unit, out=unit)
-        np.subtract(1.0, unit, out=slope)
+        out[:, 0] = unit
+        slope = 1.0 - unit
         slope *= unit
         slope *= p[:, 0, None]
-        distance *= slope
-        slope *= -p[:, 1, None]
+        np.multiply(distance, slope, out=out[:, 1])
+        np.multiply(slope, -p[:, 1, None], out=out[:, 2])
         out[:, 3] = 1.0
         return out
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.allocation import AllocationLaw
     from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.fitting.status import FitStatus
+    from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
     from isocompute_sdk.planner import Alternative, Plan, Planner
@@ -64,6 +65,7 @@ _HOMES = {
     "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
     "isocompute_sdk.fitting.fits": ("Fits", "FitsSet"),
     "isocompute_sdk.fitting.status": ("FitStatus",),
+    "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
     "isocompute_sdk.planner": ("Alternative", "Plan", "Planner"),
@@ -101,6 +103,7 @@ __all__ = [
     "Fits",
     "FitsSet",
     "Hardware",
+    "Health",
     "IsoComputeError",
     "Note",
     "Plan",
@@ -117,6 +120,7 @@ __all__ = [
     "audit",
     "avg_at_k",
     "best_at_k",
+    "check_health",
     "fit",
     "launch_script",
     "list_published",

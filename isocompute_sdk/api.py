@@ -117,7 +117,14 @@ def fit(
         context = _common_context(series)
         return replace(
             found,
-            notes=unique([*found.notes, *_confounded(series, pool), *_stood_in(name, standing_in)]),
+            notes=unique(
+                [
+                    *found.notes,
+                    *_confounded(series, pool),
+                    *_stood_in(name, standing_in),
+                    *_health(runs, series, name, eval_set, found.notes),
+                ]
+            ),
             eval_set=eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
@@ -192,7 +199,8 @@ def launch_script(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
-        **options: `seed`, `prompt_key`, `answer_key`, `evaluation`, and options of the backend.
+        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
+            of the backend.
 
     Raises:
         PlanError: no model is known.
@@ -230,7 +238,7 @@ def run_spec(
     chosen = model if model is not None else plan.model
     if chosen is None:
         raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.")
-    evaluation = options.pop("evaluation", None)
+    evaluation = options.pop("evaluation", None) or plan.evaluation
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
         model=chosen,
@@ -329,6 +337,18 @@ def _series(
         series += more
         found |= {s.run_id: (int(wanted[1]), int(match[1])) for s in more}
     return series, found
+
+
+def _health(
+    runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None, notes: Sequence[Note]
+) -> list[Note]:
+    """What the health of the runs behind a fit has to say that the fit itself has not said."""
+    from isocompute_sdk.health import check_health
+
+    used = [one.run_id for one in series]
+    seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
+    said = {note.code for note in notes}
+    return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
 
 
 def _eval_set(runs: RunSet, metric: str) -> str | None:

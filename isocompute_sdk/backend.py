@@ -1,4 +1,4 @@
-"""What a backend is: a translator from a `RunSpec` to one script that starts training somewhere else.
+"""What a backend is: a translator from a `RunSpec` to one script, and from what a run logged to a `RunSet`.
 
 A backend imports no training framework. Training is another process, often with another interpreter,
 because frameworks pin their own torch and vLLM.
@@ -6,15 +6,24 @@ because frameworks pin their own torch and vLLM.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
 
 from isocompute_sdk.errors import BackendError, SpecError
+from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.problems import close_match
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
+
+SCRIPT = "launch.sh"
+"""The one file that starts a run; every executor runs it, and running it again resumes."""
 
 Options = TypeVar("Options", bound=Spec)
 
@@ -103,6 +112,58 @@ class Backend(Protocol):
             BackendError: preflight refuses the run; nothing is written then.
         """
         ...
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Say how to go on with a run that was prepared in `folder` and stopped; options of speed may differ.
+
+        Raises:
+            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        """
+        ...
+
+    def read_records(self, folder: str | Path) -> RunSet:
+        """Everything measured so far by the run, or the runs, in a folder that this backend's script wrote.
+
+        Raises:
+            RecordError: there is nothing to read yet, or it cannot be read.
+        """
+        ...
+
+
+def write_launch(folder: str | Path, script: str, env: Mapping[str, str] | None = None) -> Launch:
+    """Write a script as the `launch.sh` of a folder, in one step, and say how to start it."""
+    path = write_text(Path(folder) / SCRIPT, script, executable=True)
+    return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)), env=env or {})
+
+
+def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:
+    """`Backend.resume` for a script that goes on by itself when it is run again in the same place.
+
+    Raises:
+        BackendError: nothing was prepared there, or another run; preflight refuses the run.
+    """
+    from isocompute_sdk.store import read_spec
+
+    if not (Path(folder) / SCRIPT).exists():
+        raise BackendError(
+            f"nothing to resume in {folder}: it holds no {SCRIPT}", "Start the run with prepare (`isocompute run`)."
+        )
+    earlier = read_spec(folder)
+    if earlier is not None:
+        old, new = earlier.model_dump(), run.model_dump()
+        changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
+        if changed:
+            raise BackendError(
+                f"{folder} was prepared for a run with another {', '.join(changed)} "
+                f"({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})",
+                "Resume it with what it was prepared for, or prepare the new run in a folder of its own.",
+            )
+    return backend.prepare(run, folder)
+
+
+def this_interpreter() -> dict[str, str]:
+    """Environment for a runner that is installed beside the SDK: this interpreter, unless PYTHON names another."""
+    return {} if os.environ.get("PYTHON") else {"PYTHON": sys.executable}
 
 
 def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:

@@ -19,7 +19,7 @@ from isocompute_sdk.executors import Executor, Job, LocalExecutor, Result
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planner import Plan, Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.specs import RunSpec, Study, dump_spec
+from isocompute_sdk.specs import RunSpec, Study, Throughput, dump_spec
 
 SCHEMA_VERSION = 1
 
@@ -166,7 +166,14 @@ class Campaign:
             return Plan.load(path)
         fits, study = self.fit(), self.study
         self._tell("allocate")
-        planner = Planner(fits, study.hardware, study.recipe, study.throughput, model=study.model)
+        planner = Planner(
+            fits,
+            study.hardware,
+            study.recipe,
+            self._throughput(),
+            evaluation=study.evaluation,
+            model=study.model,
+        )
         # The constructor refuses a study without a budget.
         budget = study.budget if study.budget is not None else 0
         plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
@@ -186,7 +193,7 @@ class Campaign:
             reward=study.data.reward,
             prompt_key=study.data.prompt_key,
             answer_key=study.data.answer_key,
-            evaluation=study.evaluation,
+            evaluation=plan.evaluation or study.evaluation,
             seed=max(seeds) + 1,
         )
         run_id = f"plan-{run.run_id}"
@@ -227,6 +234,16 @@ class Campaign:
         refitted.save(path)
         return refitted
 
+    def _throughput(self) -> Throughput | None:
+        """The study's, or for a budget in time the one that the sweep's own logs show."""
+        study = self.study
+        if study.throughput is not None or study.budget is None or not study.budget.timed:
+            return study.throughput
+        runs = RunSet.read(
+            [self.root / run_folder(run) / store.METRICS_FILE for run in study.expand()], on_truncated="drop"
+        )
+        return Throughput.measure(runs, gpus=max(study.hardware.gpu_counts))
+
     def _open(self) -> None:
         """Keep what was asked for in the folder, and refuse a folder that holds something else."""
         asked = {
@@ -260,8 +277,8 @@ class Campaign:
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
         backend = self.backend if self.backend is not None else registry.load(self.study.backend)
         carry_out(runs, backend, self.executor, self.root, lambda statuses: self._tell(stage, statuses))
-        folders = [self.root / run_folder(run) for run in runs]
-        found = RunSet.read([folder / store.METRICS_FILE for folder in folders], on_truncated="drop")
+        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
+        found = first.concat(*others)
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
 
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:

@@ -80,6 +80,26 @@ def worst_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "erro
     return 0.0 - best_at_k(-_as_rewards(rewards), k, insufficient=insufficient)
 
 
+def k_metrics(rewards: ArrayLike) -> dict[str, float]:
+    """avg@k, best@k and worst@k for k = N and the powers of two from 2 below N; problems with fewer samples left out.
+
+    Args:
+        rewards: shape (problems, N samples), any real rewards; NaN where a sample is missing.
+
+    Raises:
+        RecordError: rewards of another shape, or infinite ones.
+    """
+    rewards_P_N = _as_rewards(rewards)
+    samples = rewards_P_N.shape[1]
+    most = int((~np.isnan(rewards_P_N)).sum(axis=1).max())
+    return {
+        f"{name}@{k}": metric(rewards_P_N, k, insufficient="skip")
+        for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
+        if k <= most
+        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
+    }
+
+
 def max_weights(samples: int, k: int) -> NDArray[np.float64]:
     """w_i = C(i-1, k-1) / C(N, k), i = 1..N: chance that the i-th smallest of N is the largest of k drawn.
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
@@ -139,6 +140,19 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
             "`isocompute run STUDY` makes some.",
         )
     return tuple(sorted(found, key=_natural))
+
+
+def read_journals(folder: str | Path) -> RunSet:
+    """Everything measured so far by the runs at or below a folder; a half-written last line is left out.
+
+    Raises:
+        RecordError: there is no metrics.jsonl yet, or one cannot be read.
+    """
+    journals = [run / METRICS_FILE for run in find_runs(folder)]
+    begun = [path for path in journals if path.exists()]
+    if not begun:
+        raise RecordError(f"no {METRICS_FILE} at or below {folder}", "The run has not measured anything yet.")
+    return RunSet.read(begun, format="isocompute", on_truncated="drop")
 
 
 def read_records(folder: str | Path) -> list[dict[str, Any]]:

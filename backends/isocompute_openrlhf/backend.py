@@ -6,18 +6,27 @@ import json
 from importlib import resources
 from pathlib import Path
 
-from isocompute_openrlhf.flags import MODULE, VERSION, sections
+from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
-from isocompute_sdk.backend import BackendInfo, Launch, describe_options, raise_if_refused, run_folder
+from isocompute_openrlhf.records import read_folder
+from isocompute_openrlhf.request import request_of
+from isocompute_sdk.backend import (
+    BackendInfo,
+    Launch,
+    describe_options,
+    raise_if_refused,
+    resume_launch,
+    run_folder,
+    write_launch,
+)
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.files import write_text
 from isocompute_sdk.launch import render_resource
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
-PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py")
+PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
 """Programs that the script writes into the run folder, from the folder payload/."""
 
 
@@ -68,10 +77,12 @@ class OpenRLHFBackend:
                 "module": MODULE,
                 "placement": placement,
                 "notes": notes,
-                "request": json.dumps(_request(run, options, placement), indent=1),
+                "request": json.dumps(request_of(run, options, placement), indent=1),
                 "programs": {name: (payload / name).read_text(encoding="utf-8") for name in PROGRAMS},
                 "sections": sections(run, options, placement),
                 "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
+                "supervision": _supervision(run, options),
+                "submit": options.ray_job_address,
             },
         )
 
@@ -81,34 +92,33 @@ class OpenRLHFBackend:
         Raises:
             BackendError: preflight refuses the run; nothing is written then.
         """
-        path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
-        return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)))
+        return write_launch(folder, self.script(run))
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Say how to go on: the script does so by itself, from the newest checkpoint.
+
+        Raises:
+            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        """
+        return resume_launch(self, run, folder)
+
+    def read_records(self, folder: str | Path) -> RunSet:
+        """Everything that the runs at or below `folder` have measured; notes say what their logs lack. See records.py.
+
+        Raises:
+            RecordError: nothing was measured yet, or something cannot be read.
+        """
+        return read_folder(folder)
 
 
-def _request(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> dict[str, object]:
-    """What identifies the run: a later start in the same folder has to ask for the same.
-
-    Options that only concern speed and memory are left out, so that a run can be resumed with others; the
-    number of GPUs and the ZeRO stage are in, because a checkpoint can only be loaded with the same.
-    """
-    return {
-        "kind": "openrlhf-run",
-        "schema_version": 1,
-        "run_id": run.run_id,
-        "backend": "openrlhf",
-        "framework_version": VERSION,
-        "model": run.model,
-        "group_size": run.group_size,
-        "problems_per_batch": run.problems_per_batch,
-        "update_steps": run.update_steps,
-        "seed": run.seed,
-        "learning_rate": run.learning_rate,
-        "recipe": run.recipe.model_dump(mode="json"),
-        "evaluation": run.evaluation.model_dump(mode="json"),
-        "data": run.data.model_dump(mode="json"),
-        "validation_problems": run.evaluation.n_problems,
-        "chat_template": options.chat_template,
-        "nodes": placement.nodes,
-        "gpus": placement.gpus,
-        "zero_stage": options.zero_stage,
+def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
+    """Options of supervise.py."""
+    chosen = {
+        "save-every": checkpoint_interval(run, options),
+        "evaluate-every": run.evaluation.every_steps,
+        "last": run.update_steps,
+        "keep": options.keep_checkpoints,
+        "stop-after": options.stop_after_steps,
+        "submit": options.ray_job_address,
     }
+    return [f"--{name}={value}" for name, value in chosen.items() if value is not None]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isocompute_openrlhf.options import OpenRLHFOptions
+from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, packs
 from isocompute_sdk.specs import Recipe, RunSpec
 
@@ -100,6 +101,12 @@ def checkpoint_interval(run: RunSpec, options: OpenRLHFOptions) -> int:
         return options.save_every_steps
     every = run.evaluation.every_steps
     return min(every * max(1, -(-run.update_steps // (20 * every))), run.update_steps)
+
+
+def most_checkpoints(run: RunSpec, options: OpenRLHFOptions) -> int:
+    """OpenRLHF's own limit, at which it removes the worst: out of reach while supervise.py removes others first."""
+    spaced = log_spaced(checkpoint_interval(run, options), run.update_steps)
+    return len(spaced) + options.keep_checkpoints + 2
 
 
 def longest_sample(recipe: Recipe) -> int:
@@ -260,7 +267,7 @@ def _micro_batches(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
 
 def _evaluation(run: RunSpec) -> list[Flag]:
     return [
-        Flag("eval.dataset", ("validation_rows.jsonl",), base="run"),
+        Flag("eval.dataset", ("evaluation_rows.jsonl",), base="run"),
         _flag("eval.split", "train"),
         _flag("eval.steps", run.evaluation.every_steps),
         _flag("eval.temperature", run.evaluation.temperature),
@@ -273,7 +280,7 @@ def _files(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
         Flag("ckpt.path", ("checkpoints",), base="run"),
         Flag("ckpt.output_dir", ("model",), base="run"),
         _flag("ckpt.save_steps", checkpoint_interval(run, options)),
-        _flag("ckpt.max_num", options.keep_checkpoints),
+        _flag("ckpt.max_num", most_checkpoints(run, options)),
         _flag("ckpt.best_metric_key", f"eval_{EVAL_SET}_pass1" if options.save_best else "none"),
         *_switches(ckpt__load_enable=True, ckpt__save_hf=options.save_hf),
         Flag("logger.tensorboard_dir", ("tensorboard",), base="run"),

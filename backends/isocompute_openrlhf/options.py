@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from isocompute_sdk.specs.base import Count, Flag, Number, Spec
+from isocompute_sdk.errors import SpecError
+from isocompute_sdk.specs.base import Count, Flag, Number, Spec, Text
+
+TAKEN = ("train", "validation", "train_probe", "default", "unknown")
+"""Names of evaluation sets that mean something already, here or in OpenRLHF."""
+_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class OpenRLHFOptions(Spec):
@@ -41,9 +47,38 @@ class OpenRLHFOptions(Spec):
     """Let vLLM reuse the prompt's cache between the rollouts of one problem."""
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run, always together with an evaluation."""
-    keep_checkpoints: Count = 3
-    """Regular checkpoints kept; those with the worst validation reward are removed first."""
+    keep_checkpoints: Count = 2
+    """Newest checkpoints kept, beside those at 1, 2, 4, 8 ... times the interval."""
     save_best: Flag = True
     """Also keep the checkpoint with the best validation reward."""
     save_hf: Flag = False
     """Write Hugging Face weights beside every checkpoint; these are never removed."""
+    stop_after_steps: Count | None = None
+    """End after the first checkpoint at or beyond this update step and its evaluation; started again with a later step,
+    the run goes on. A file `stop_after` in the run folder with a number in it does the same while the run goes on.
+    None: all update steps."""
+    eval_sets: Text | None = None
+    """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
+    probe_problems: Annotated[int, Number(whole=True, ge=0)] = 100
+    """Training problems that are evaluated too, always the same ones, as evaluation set `train_probe`; 0 for none."""
+    ray_job_address: Text | None = None
+    """Address of a Ray cluster's dashboard, such as http://head:8265: training is submitted there as a Ray job, from a
+    machine that shares its file system. None: it starts on this machine, or joins the cluster in RAY_ADDRESS."""
+
+    def evaluation_files(self) -> dict[str, str]:
+        """The further evaluation sets, name -> file.
+
+        Raises:
+            SpecError: an entry without a name or a file, or a name that is taken or cannot stand in a metric's name.
+        """
+        found: dict[str, str] = {}
+        for entry in (self.eval_sets or "").split(",") if self.eval_sets else ():
+            name, _, file = (part.strip() for part in entry.partition("="))
+            if not _SET_NAME.fullmatch(name) or not file or name in found or name in TAKEN:
+                raise SpecError(
+                    f"eval_sets: received {entry.strip()!r}; accepted: name=file.jsonl with a name of letters, digits, "
+                    f"'.', '_' and '-' that is not taken ({', '.join(TAKEN)} are)",
+                    "Separate several sets with commas, e.g. eval_sets: hard=hard.jsonl,easy=easy.jsonl",
+                )
+            found[name] = file
+        return found

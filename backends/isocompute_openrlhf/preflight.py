@@ -10,9 +10,11 @@ from pathlib import PurePosixPath
 from isocompute_openrlhf.flags import checkpoint_interval
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.claim_folder import MISREAD_IN_PATHS
+from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, place
 from isocompute_openrlhf.recipe_notes import recipe_notes
 from isocompute_sdk.backend import read_options
+from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 
@@ -23,7 +25,7 @@ def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Pla
     placement = None
     if options is not None:
         placement, placed = place(run, options)
-        notes += (*placed, *_checkpoints(run, options))
+        notes += (*placed, *_checkpoints(run, options), *_early_stop(run, options), *_evaluation_sets(options))
     notes += (*recipe_notes(run), *_evaluation(run), *_data(run), *_paths(run), *_seed(run, placement))
     return unique((*run.recipe.notes(), *notes, *_order(run), *_multi_node(placement))), options, placement
 
@@ -51,15 +53,46 @@ def _evaluation(run: RunSpec) -> list[Note]:
 
 def _checkpoints(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
     interval = checkpoint_interval(run, options)
-    copies = options.keep_checkpoints + options.save_best
-    best = " and the best" if options.save_best else ""
+    spaced = len(log_spaced(interval, run.update_steps))
+    copies = spaced + options.keep_checkpoints + options.save_best
+    best = ", and the best" if options.save_best else ""
     critic = ", and as much again for the value model" if run.recipe.algorithm == "ppo" else ""
     message = (
-        f"a checkpoint every {interval} steps, {options.keep_checkpoints} kept{best}: room for {copies + 1} is needed, "
-        f"about 14 bytes per parameter each{critic}. A resumed run goes on after the last one; its order of problems "
-        "is restored, its random numbers are not."
+        f"a checkpoint every {interval} steps; kept are the newest {options.keep_checkpoints}, those at 1, 2, 4 ... "
+        f"times {interval} steps{best}: room for up to {copies + 1}, about 14 bytes per parameter each{critic}. A "
+        "resumed run goes on after the last one; its order of problems is restored, its random numbers are not."
     )
-    return [Note("checkpoints", "info", message, {"every_steps": interval, "kept": options.keep_checkpoints})]
+    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": spaced}
+    return [Note("checkpoints", "info", message, data)]
+
+
+def _early_stop(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
+    """A run that is written longer than it is to last."""
+    wanted = options.stop_after_steps
+    if wanted is None:
+        return []
+    data = {"stop_after_steps": wanted, "update_steps": run.update_steps}
+    if wanted >= run.update_steps:
+        message = (
+            f"option stop_after_steps = {wanted} has no effect: the run ends after {run.update_steps} update steps. "
+            "Set update_steps to the longest that may be wanted, and stop_after_steps below it."
+        )
+        return [Note("option-without-effect", "refuse", message, data)]
+    interval = checkpoint_interval(run, options)
+    end = min(-(-wanted // interval) * interval, run.update_steps)
+    message = (
+        f"written for {run.update_steps} update steps, ended after {end} (the first checkpoint at or beyond {wanted}). "
+        "Rows, warm-up and the constant learning rate are those of the long run, so that it can go on later."
+    )
+    return [Note("stops-early", "info", message, {**data, "ends_after": end})]
+
+
+def _evaluation_sets(options: OpenRLHFOptions) -> list[Note]:
+    try:
+        options.evaluation_files()
+    except SpecError as error:
+        return [Note("invalid-option", "refuse", str(error).replace("\n  ", " "))]
+    return []
 
 
 def _data(run: RunSpec) -> list[Note]:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.backend import BackendInfo, Launch, describe_options, raise_if_refused, read_options, run_folder
-from isocompute_sdk.files import write_text
+from isocompute_sdk.backend import (
+    BackendInfo,
+    Launch,
+    describe_options,
+    raise_if_refused,
+    read_options,
+    resume_launch,
+    run_folder,
+    this_interpreter,
+    write_launch,
+)
 from isocompute_sdk.launch import render_resource
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.store import read_journals
 from isocompute_simulator.configuration import KIND, RUN_FILE, SCHEMA_VERSION
 from isocompute_simulator.options import SimulatorOptions
 
@@ -73,10 +82,23 @@ class SimulatorBackend:
         Raises:
             BackendError: preflight refuses the run; nothing is written then.
         """
-        path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
-        # The simulator is installed beside the SDK, so this interpreter has it; PYTHON still overrules it.
-        environment = {} if os.environ.get("PYTHON") else {"PYTHON": sys.executable}
-        return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)), env=environment)
+        return write_launch(folder, self.script(run), this_interpreter())
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Say how to go on: the script does so by itself.
+
+        Raises:
+            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        """
+        return resume_launch(self, run, folder)
+
+    def read_records(self, folder: str | Path) -> RunSet:
+        """Every metrics.jsonl in or below the folder.
+
+        Raises:
+            RecordError: nothing was measured yet, or a file cannot be read.
+        """
+        return read_journals(folder)
 
 
 def run_document(run: RunSpec) -> dict[str, Any]:

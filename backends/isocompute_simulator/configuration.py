@@ -30,23 +30,7 @@ class Configuration:
 
     def context(self) -> dict[str, Any]:
         """What the records of this run share; the model is named as a simulation."""
-        run, recipe = self.run, self.run.recipe
-        return {
-            "group_size": run.group_size,
-            "problems_per_batch": run.problems_per_batch,
-            "seed": run.seed,
-            "model": f"simulation/{self.options.task}-{self.options.task_seed}",
-            "train_data": run.data.train,
-            "algorithm": recipe.algorithm,
-            "learning_rate": run.learning_rate,
-            "kl_coef": recipe.kl_coef,
-            "entropy_coef": recipe.entropy_coef,
-            "updates_per_batch": recipe.updates_per_batch,
-            "max_tokens": recipe.max_response_tokens,
-            "eval_temperature": run.evaluation.temperature,
-            "eval_samples": run.evaluation.samples,
-            "n_problems": run.data.n_problems,
-        }
+        return {**self.run.context(), "model": f"simulation/{self.options.task}-{self.options.task_seed}"}
 
 
 def load_configuration(folder: str | Path) -> Configuration:

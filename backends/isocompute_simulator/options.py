@@ -27,6 +27,8 @@ class SimulatorOptions(Spec):
     evaluated by samples."""
     faults: Flag = False
     """Whether runs on reward curves may collapse, decay, or miss evaluations."""
+    clock: Flag = False
+    """Whether made-up seconds of steps and evaluations are logged too, by the law in clock.py."""
     step_size: Quantity = 1.0
     """Learning rate of the bandits at 1,024 rollouts per batch; it grows as the recipe's rule says."""
     sharing: Annotated[float, Number(ge=0, le=1)] = 0.5

@@ -16,10 +16,13 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import write_text
+from isocompute_simulator.clock import Clock
 from isocompute_simulator.configuration import METRICS_FILE, Configuration, load_configuration
-from isocompute_simulator.simulate import simulate
+from isocompute_simulator.simulate import N_EVALUATED, simulate
 
 JOURNAL_VERSION = 1
+TIMED_STEPS = 20
+"""Steps before each evaluation whose times are logged."""
 DONE, REFUSED = 0, 2
 _FIRST_TOKENS, _GROWTH, _GROWTH_SCALE = 600.0, 0.25, 1e5
 """Tokens of a rollout at first, and their relative growth for each e-fold of compute beyond a scale in rollouts."""
@@ -48,6 +51,31 @@ def tokens_sampled(rollouts: float) -> int:
     return round(_FIRST_TOKENS * (rollouts + _GROWTH * _GROWTH_SCALE * growth))
 
 
+class _Timer:
+    """Made-up times of one run, by the law of clock.py for one GPU."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        run = configuration.run
+        self._batch, self._clock = run.rollouts_per_batch, Clock(gpus=max(run.hardware.gpu_counts))
+        self._problems, self._samples = run.evaluation.n_problems or N_EVALUATED, run.evaluation.samples
+        self._rng = np.random.default_rng([run.seed, run.group_size, run.problems_per_batch])
+
+    def step(self, step: int) -> dict[str, Any]:
+        at = (step - 0.5) * self._batch
+        noise = float(np.exp(self._rng.normal(0.0, self._clock.step_noise)))
+        total, overhead = self._clock.step_seconds(self._batch, at) * noise, self._clock.overhead * noise
+        length = self._clock.tokens * self._clock.length(at)
+        # A quarter of what a rollout costs is training.
+        training = overhead + 0.25 * self._batch / self._clock.rate * self._clock.length(at) * noise
+        seconds = {"sampling": total - training, "training": training}
+        return {"metrics": {"response_length": length}, "seconds": seconds}
+
+    def evaluation(self, step: int) -> dict[str, Any]:
+        samples = self._problems * self._samples
+        seconds = {"evaluation": self._clock.evaluation_seconds(samples, step * self._batch)}
+        return {"sample_counts": [self._samples] * self._problems, "seconds": seconds}
+
+
 def _journal(configuration: Configuration) -> str:
     run = configuration.run
     lines: list[str] = []
@@ -67,8 +95,15 @@ def _journal(configuration: Configuration) -> str:
         lines.append(json.dumps({**record, **fields}, allow_nan=False) + "\n")
 
     append("run", 0, {**configuration.context(), "simulation": True, "versions": {"numpy": np.__version__}})
+    timer = _Timer(configuration) if configuration.options.clock else None
+    done = 0
     for step, metrics in simulate(configuration):
-        append("evaluation", step, {"eval_set": "validation", "metrics": metrics})
+        if timer is not None:
+            for between in range(max(done + 1, step - TIMED_STEPS), step + 1):
+                append("step", between, timer.step(between))
+            done = step
+        times = {} if timer is None else timer.evaluation(step)
+        append("evaluation", step, {"eval_set": "validation", "metrics": metrics, **times})
     append("end", run.update_steps, {"status": "finished", "message": f"simulated {run.update_steps} updates"})
     return "".join(lines)
 

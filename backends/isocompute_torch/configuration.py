@@ -11,7 +11,6 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import read_json
@@ -79,25 +78,6 @@ class Configuration:
         fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
         named = self.run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"})
         return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
-
-    def context(self) -> dict[str, Any]:
-        """What the records of this run share, under the names of `RunSet`'s context fields."""
-        run, recipe = self.run, self.run.recipe
-        return {
-            "group_size": run.group_size,
-            "problems_per_batch": run.problems_per_batch,
-            "seed": run.seed,
-            "model": run.model,
-            "train_data": run.data.train,
-            "algorithm": recipe.algorithm,
-            "learning_rate": run.learning_rate,
-            "kl_coef": recipe.kl_coef,
-            "entropy_coef": recipe.entropy_coef,
-            "updates_per_batch": recipe.updates_per_batch,
-            "max_tokens": recipe.max_response_tokens,
-            "eval_temperature": run.evaluation.temperature,
-            "eval_samples": run.evaluation.samples,
-        }
 
 
 def load_configuration(folder: str | Path) -> Configuration:

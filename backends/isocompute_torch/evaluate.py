@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_torch.failures import RunFailed
 from isocompute_torch.prompts import PromptSet
@@ -65,20 +64,3 @@ def evaluate(
         zero_pass_share=float((passes_P == 0).mean()),
         scores=scores,
     )
-
-
-def k_metrics(reward_PN: np.ndarray) -> dict[str, float]:
-    """avg@k, best@k and worst@k for k = N and the powers of two from 2 below N; problems with fewer samples left out.
-
-    Args:
-        reward_PN: rewards, shape (problems, samples); NaN where there is none.
-    """
-    samples = reward_PN.shape[1]
-    most = int((~np.isnan(reward_PN)).sum(axis=1).max())
-    wanted: Sequence[int] = sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
-    return {
-        f"{name}@{k}": metric(reward_PN, k, insufficient="skip")
-        for k in wanted
-        if k <= most
-        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
-    }

@@ -88,7 +88,7 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     run = configuration.run
     step = checkpoint.latest_step(configuration.folder)
     problems = assembly.load_problems(configuration)
-    context = {**configuration.context(), "n_problems": len(problems["train"])}
+    context = {**run.context(), "n_problems": len(problems["train"])}
     journal.begin(resumed_step=step, **context, versions=_versions(configuration))
     with ExitStack() as stack:
         parts = assembly.assemble(configuration, problems, stack)

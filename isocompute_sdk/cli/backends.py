@@ -2,27 +2,71 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, say
 
+if TYPE_CHECKING:
+    from isocompute_sdk.backend import BackendInfo
 
-def backends(json: opt.Json = False) -> None:
-    """List the installed backends with what each needs.
 
-    Example:
-        isocompute backends --json
+def backends(
+    name: Annotated[str | None, typer.Argument(help="Show this one with its options.", show_default=False)] = None,
+    json: opt.Json = False,
+) -> None:
+    """List the installed backends with what each needs, or one with its options.
+
+    Examples:
+        isocompute backends
+        isocompute backends openrlhf
     """
-    from dataclasses import asdict
-
     from isocompute_sdk import registry
+    from isocompute_sdk.errors import BackendError
 
-    found = {name: registry.load(name).describe() for name in registry.available()}
+    found: dict[str, BackendInfo] = {}
+    broken: dict[str, str] = {}
+    for one in registry.available() if name is None else [name]:
+        try:
+            found[one] = registry.load(one).describe()
+        except BackendError as error:
+            if name is not None:
+                raise
+            # A plug-in that does not load must not hide the others.
+            broken[one] = error.message
     if json:
-        emit_json({"kind": "backends", "backends": {name: asdict(info) for name, info in found.items()}})
+        described = {one: info.to_dict() for one, info in found.items()}
+        emit_json({"kind": "backends", "backends": described, "broken": broken})
         return
-    for name, info in found.items():
-        say(name)
-        for label, value in asdict(info).items():
-            if label != "name":
-                text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-                say(f"  {label}: {text}")
+    _print(found, broken, with_options=name is not None)
+
+
+def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_options: bool) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False)
+
+    def indented(text: str, columns: int = 2) -> None:
+        console.print(Padding(Text(text), (0, 0, 0, columns)))
+
+    for one, info in found.items():
+        console.print(Text(f"{one}: {info.framework} {info.version} ({', '.join(info.algorithms)})", style="bold"))
+        indented(info.summary)
+        indented("needs")
+        for need in info.needs:
+            indented(f"- {need}", 4)
+        if with_options and info.options:
+            console.print(Text("options", style="bold"))
+        for option in info.options if with_options else ():
+            default = "" if option.default is None else f", default {option.default}"
+            indented(f"{option.name} ({option.type}{default})")
+            indented(option.description, 4)
+    for one, message in broken.items():
+        console.print(Text(f"{one}: cannot be loaded", style="bold red"))
+        indented(message)
+    if not with_options:
+        say("isocompute backends NAME shows the options of one.")

@@ -18,7 +18,7 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.planner import Against, BudgetFor, Marginal, Plan, Planner
-    from isocompute_sdk.specs import Budget
+    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 
 _ASK = "Other questions than how to spend a budget"
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
@@ -68,7 +68,12 @@ class Planning:
     max_rollouts_per_batch: Annotated[
         str | None, typer.Option(help="Largest batch B_max, e.g. 16k.", rich_help_panel=_HARDWARE)
     ] = None
-    gpus: Annotated[int, typer.Option(help="GPUs; batches are a multiple.", min=1, rich_help_panel=_HARDWARE)] = 1
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            help="GPUs; batches are a multiple. Several, as in 8,16,32, to choose from.", rich_help_panel=_HARDWARE
+        ),
+    ] = None
     recipe: Annotated[
         str | None, typer.Option(help="Preset easy, hard or mixture, or a YAML file.", rich_help_panel=_HARDWARE)
     ] = None
@@ -82,6 +87,27 @@ class Planning:
         None
     )
     usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price.", rich_help_panel=_UNITS)] = None
+    gpu_exponent: Annotated[
+        float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
+    ] = None
+    throughput: Annotated[
+        Path | None, typer.Option(help="Speed as `isocompute probe` wrote it (YAML).", rich_help_panel=_UNITS)
+    ] = None
+    evaluation: Annotated[
+        str | None,
+        typer.Option(help="Evaluation to pay for: problems x samples, e.g. 300x4.", rich_help_panel=_UNITS),
+    ] = None
+    evaluation_share: Annotated[
+        float, typer.Option(help="Largest share of training that evaluations cost.", rich_help_panel=_UNITS)
+    ] = 0.05
+    spent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spent",
+            help="Spent of the budget already: pilot=20, labelling=3, probes=1, lost=4; repeatable.",
+            rich_help_panel=_UNITS,
+        ),
+    ] = None
     deadline_hours: Annotated[float | None, typer.Option(help="Wall-clock limit.", rich_help_panel=_UNITS)] = None
     output: opt.Save = None
     plot: opt.Plot = None
@@ -109,25 +135,26 @@ class Planning:
             self.show(planner.allocate(self.amount(), **self.choices()))
 
     def amount(self) -> Budget:
-        """The budget with its deadline."""
+        """The budget with its deadline and what is spent of it already."""
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
         budget = Budget.parse(self.budget)
-        return budget if self.deadline_hours is None else budget.replace(deadline_hours=self.deadline_hours)
+        if self.deadline_hours is not None:
+            budget = budget.replace(deadline_hours=self.deadline_hours)
+        return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def planner(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Planner:
         """What plans, with hardware, recipe and throughput as typed."""
         from isocompute_sdk.planner import Planner
-        from isocompute_sdk.specs import Hardware, Throughput
 
-        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
-        rates = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        hardware = self._hardware()
         return Planner(
             fits,
-            Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, "gpus": self.gpus}),
+            hardware,
             _recipe(self.recipe),
-            Throughput.model_validate({**rates, "gpus": self.gpus}) if rates else None,
+            self._throughput(hardware),
+            evaluation=_evaluation(self.evaluation),
             model=self.model,
             allow_other_model=self.allow_other_model if allow_other_model is None else allow_other_model,
         )
@@ -143,6 +170,7 @@ class Planning:
             "n_problems": self.n_problems,
             "min_update_steps": self.min_update_steps,
             "powers_of_two": not self.any_group_size,
+            "evaluation_share": self.evaluation_share,
         }
         return found if self.for_reward is not None else {**found, "spend": self.spend}
 
@@ -163,6 +191,22 @@ class Planning:
         for path in [self.output if plan is not None else None, *pictures]:
             if path is not None:
                 say(f"wrote {path}")
+
+    def _hardware(self) -> Hardware:
+        from isocompute_sdk.specs import Hardware
+
+        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
+        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
+
+    def _throughput(self, hardware: Hardware) -> Throughput | None:
+        """From a file, from single options, or from a file with some of them changed."""
+        from isocompute_sdk.specs import Throughput, load_spec
+
+        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
+        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
+        if self.throughput is not None:
+            return load_spec(self.throughput, Throughput).replace(**given)
+        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
 
     def show(self, plan: Plan) -> None:
         """Print the plan, save it and draw it where asked."""
@@ -203,6 +247,15 @@ def with_planning(command: Callable[..., None]) -> Callable[..., None]:
     flat.__annotations__ = {p.name: p.annotation for p in parameters}
     flat.__doc__, flat.__name__ = command.__doc__, command.__name__
     return flat
+
+
+def _evaluation(text: str | None) -> Evaluation | None:
+    from isocompute_sdk.specs import Evaluation
+
+    if text is None:
+        return None
+    problems, _, samples = text.partition("x")
+    return Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
 
 
 def _recipe(text: str | None) -> Any:

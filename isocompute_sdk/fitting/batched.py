@@ -6,7 +6,7 @@ for all of them costs little more than one call for one of them. Problems that h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -21,7 +21,7 @@ BatchFunction = Callable[[Array, Indices], Array]
 NormalEquations = Callable[[Array, Indices, Array], tuple[Array, Array]]
 """(parameters, problem numbers, residuals there (K, T)) -> J^T J (K, P, P) and J^T r (K, P)."""
 
-TOGETHER = 400
+TOGETHER = 600
 """Problems worked on together: their Jacobians then stay in the processor's cache."""
 SMALL = 8
 """Parameters up to which systems are solved side by side rather than one by one."""
@@ -204,9 +204,16 @@ def _from_jacobian(jacobian: BatchFunction | None) -> NormalEquations:
 
     def products(parameters: Array, index: Indices, residual_KT: Array) -> tuple[Array, Array]:
         slopes_KPT = jacobian(parameters, index)
-        # Against a transposed copy: the product of a matrix with its own transpose takes a slower path per problem.
-        normal = slopes_KPT @ np.ascontiguousarray(slopes_KPT.transpose(0, 2, 1))
-        return normal, (slopes_KPT @ residual_KT[:, :, None])[:, :, 0]
+        size = slopes_KPT.shape[1]
+        gradient = np.vecdot(slopes_KPT, residual_KT[:, None])
+        if size > SMALL:
+            # Against a transposed copy: a matrix times its own transpose takes a slower path per problem.
+            return slopes_KPT @ np.ascontiguousarray(slopes_KPT.transpose(0, 2, 1)), gradient
+        normal = np.empty((len(slopes_KPT), size, size))
+        for p in range(size):
+            normal[:, p, : p + 1] = np.vecdot(slopes_KPT[:, p, None], slopes_KPT[:, : p + 1])
+            normal[:, :p, p] = normal[:, p, :p]
+        return normal, gradient
 
     return products
 
@@ -247,25 +254,33 @@ def _damped(damping: Array, normal: Array, gradient: Array, scale: Array, blocke
         return np.stack([np.linalg.lstsq(m, w, rcond=None)[0] for m, w in zip(matrix, wanted, strict=True)])
 
 
-def _cholesky_solve(matrix: Array, wanted: Array) -> Array:
+def _cholesky_solve(matrix_KPP: Array, wanted_KP: Array) -> Array:
     """Solve K small symmetric systems, each scalar of the textbook algorithm an array over the batch.
 
     A pivot that rounding made negative gives a step that is not finite; such a step fails and raises the damping.
     """
-    size = wanted.shape[1]
+    size = wanted_KP.shape[1]
+    # The batch last: every scalar is then one contiguous row.
+    matrix, wanted = np.ascontiguousarray(matrix_KPP.transpose(1, 2, 0)), np.ascontiguousarray(wanted_KP.T)
     factor: list[list[Array]] = []
     inverse: list[Array] = []
     forward: list[Array] = []
     for i in range(size):
         row: list[Array] = []
         for j in range(i):
-            entry = matrix[:, i, j] - sum(row[k] * factor[j][k] for k in range(j))
-            row.append(entry * inverse[j])
-        inverse.append(1.0 / np.sqrt(matrix[:, i, i] - sum(value * value for value in row)))
-        forward.append((wanted[:, i] - sum(row[k] * forward[k] for k in range(i))) * inverse[i])
+            row.append(_less(matrix[i, j], row, factor[j]) * inverse[j])
+        inverse.append(1.0 / np.sqrt(_less(matrix[i, i], row, row)))
+        forward.append(_less(wanted[i], row, forward) * inverse[i])
         factor.append(row)
-    solution = np.empty_like(wanted)
+    solution: list[Array] = []
     for i in reversed(range(size)):
-        later = sum(factor[k][i] * solution[:, k] for k in range(i + 1, size))
-        solution[:, i] = (forward[i] - later) * inverse[i]
-    return solution
+        column = [factor[k][i] for k in reversed(range(i + 1, size))]
+        solution.append(_less(forward[i], column, solution) * inverse[i])
+    return np.stack(solution[::-1], axis=1)
+
+
+def _less(total: Array, first: Sequence[Array], second: Sequence[Array]) -> Array:
+    """`total` less the products of the two, as far as both go."""
+    for one, other in zip(first, second, strict=False):
+        total = total - one * other
+    return total

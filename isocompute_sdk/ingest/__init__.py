@@ -1,6 +1,9 @@
-"""Reading evaluations from files: CSV, Parquet, JSONL and W&B CSV exports."""
+"""Reading what people have: tables, W&B exports and logs of frameworks; mappings for runs with odd names; a doctor."""
 
+from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding, diagnose
+from isocompute_sdk.ingest.mapping import RunMap
 from isocompute_sdk.ingest.paths import FORMATS
+from isocompute_sdk.ingest.propose import propose, read_mapped
 from isocompute_sdk.ingest.reader import read_runs
 
-__all__ = ["FORMATS", "read_runs"]
+__all__ = ["FORMATS", "Diagnosis", "RunFinding", "RunMap", "diagnose", "propose", "read_mapped", "read_runs"]

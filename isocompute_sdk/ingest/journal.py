@@ -1,7 +1,8 @@
 """metrics.jsonl of the built-in runner: every line a record with a kind, the first of each attempt the run itself.
 
 Kinds: `run` (configuration and context), `evaluation` (metrics on one evaluation set), `step` (what one update
-measured; read as evaluation set `train`), `end`. Pass counts per problem stay in the file, see `store.pass_counts`.
+measured; read as evaluation set `train`), `end`. Times become metrics too, see timing.py. Pass counts per problem stay
+in the file, see `store.pass_counts`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.jsonl import read_objects
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.timing import Stopwatch
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 
 SCHEMA_VERSION = 1
@@ -44,13 +46,15 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is no record, another schema version, measurements before the run's own record.
     """
-    rows, lines = read_objects(path, on_truncated)
+    rows, lines, notes = read_objects(path, on_truncated)
     names = (*PROGRESS, *CONFIGURATION, "eval_set", "metric", "value")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     origin: list[int] = []
     run: Mapping[str, Any] | None = None
+    stopwatch = Stopwatch()
     for row, line in zip(rows, lines, strict=True):
         kind = _kind(path, line, row)
+        times = stopwatch.read(row)
         if kind == "run":
             run = row
         elif run is None:
@@ -59,7 +63,7 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
                 "The beginning of the file is missing: copy it again.",
             )
         elif kind in MEASURES:
-            measured = _measured(path, line, row, kind)
+            measured = _measured(path, line, row, kind) | times
             shared = [row.get(name) for name in PROGRESS] + [run.get(name) for name in CONFIGURATION]
             shared.append(row.get("eval_set") if kind == "evaluation" else TRAIN_SET)
             for name, value in zip(names[:-2], shared, strict=True):
@@ -67,7 +71,7 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             columns["metric"].extend(measured)
             columns["value"].extend(measured.values())
             origin.extend([line] * len(measured))
-    return RawTable(columns, _locator(path, origin))
+    return RawTable(columns, _locator(path, origin), notes)
 
 
 def _kind(path: Path, line: int, row: Mapping[str, Any]) -> str:

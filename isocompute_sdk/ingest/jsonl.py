@@ -1,14 +1,26 @@
-"""JSON lines: one flat object per line, its keys the columns; a key may be absent from some lines."""
+"""JSON lines: one flat object per line, its keys the columns; a key may be absent from some lines.
+
+Polars reads files in which every line is whole and every key keeps its type; all others are read line by line, so that
+an error names its line.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, read_text
+from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Objects = tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]
+SAMPLE_LINES = 1000
+"""Lines at the beginning and at the end of a file that say which columns it has."""
 
 
 def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
@@ -17,43 +29,102 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is not a JSON object; the last one is taken for cut off.
     """
-    rows, lines = read_objects(path, on_truncated)
+    text = read_text(path, on_truncated)
+    plain = read_plain(text)
+    if plain is not None:
+        columns = {name: plain[name] for name in plain.columns}
+        return RawTable(columns, lambda index: f"{path}:{index + 1}")
+    rows, lines, notes = _objects(path, text, on_truncated)
     names = dict.fromkeys(name for row in rows for name in row)
-    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines))
+    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), notes)
 
 
-def read_objects(path: Path, on_truncated: OnTruncated = "error") -> tuple[list[dict[str, Any]], list[int]]:
-    """The objects of a JSONL file, and the line of each.
+def read_plain(text: str) -> pl.DataFrame | None:
+    """A JSONL text as polars reads it, where that is sure to be all that it says; None otherwise."""
+    import polars as pl
+
+    height = text.count("\n") + (not text.endswith("\n"))
+    # An escaped quote makes it impossible to count keys; a blank line shifts the numbers of those after it.
+    if not text.startswith("{") or '\\"' in text or text.count("\n{") != height - 1:
+        return None
+    raw = text.encode()
+    try:
+        sample = "\n".join((*text.split("\n", SAMPLE_LINES)[:-1], *text.rsplit("\n", SAMPLE_LINES)[1:]))
+        schema = pl.read_ndjson(sample.encode() or raw, infer_schema_length=None).schema
+        frame = pl.read_ndjson(raw, schema=schema)
+        if _keys(text) != _cells(frame) + _nulls(text):
+            frame = pl.read_ndjson(raw, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        return None
+    nested = any(dtype.is_nested() for dtype in frame.dtypes)
+    return frame if frame.height == height and not nested and _keys(text) == _cells(frame) + _nulls(text) else None
+
+
+def _keys(text: str) -> int:
+    return text.count('":') + text.count('" :')
+
+
+def _nulls(text: str) -> int:
+    return text.count('":null') + text.count('": null')
+
+
+def _cells(frame: pl.DataFrame) -> int:
+    return sum(len(series) - series.null_count() for series in frame.iter_columns())
+
+
+def read_objects(path: Path, on_truncated: OnTruncated = "error") -> Objects:
+    """The objects of a JSONL file, the line of each, and notes on what was left out.
 
     Raises:
         RecordError: as `read_jsonl`.
     """
+    return _objects(path, read_text(path, on_truncated), on_truncated)
+
+
+def _objects(path: Path, text: str, on_truncated: OnTruncated) -> Objects:
     # Only "\n" ends a line: JSON strings may hold other line separators as they are.
-    texts = [(i + 1, line) for i, line in enumerate(read_text(path).split("\n")) if line.strip()]
+    texts = [(i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip()]
     if not texts:
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
+    broken: list[int] = []
     for number, line in texts:
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number != texts[-1][0]:
-                raise RecordError(
-                    f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",
-                    "Correct or remove the line.",
-                ) from error
-            if on_truncated == "drop":
-                break
-            raise RecordError(f"{path}:{number}: the file ends inside this line", TRUNCATED_HINT) from error
-        if not isinstance(row, dict):
-            raise RecordError(
-                f"{path}:{number}: received {line.strip()[:60]!r}; accepted: one JSON object per line",
-                'Write every evaluation as its own line, e.g. {"n": 8, "step": 10, "avg@4": 0.5}.',
-            )
-        rows.append(cast(dict[str, Any], row))
-        lines.append(number)
-    return rows, lines
+            row = _object(path, number, line)
+        except RecordError as error:
+            if on_truncated == "error":
+                if number == texts[-1][0] and isinstance(error.__cause__, json.JSONDecodeError):
+                    told = f"{path}:{number}: the file ends inside this line"
+                    raise RecordError(told, TRUNCATED_HINT) from error
+                raise
+            broken.append(number)
+        else:
+            rows.append(row)
+            lines.append(number)
+    return rows, lines, _losses(path, broken, texts[-1][0])
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",
+            "Correct or remove the line.",
+        ) from error
+    if not isinstance(row, dict):
+        raise RecordError(
+            f"{path}:{number}: received {line.strip()[:60]!r}; accepted: one JSON object per line",
+            'Write every evaluation as its own line, e.g. {"n": 8, "step": 10, "avg@4": 0.5}.',
+        )
+    return cast(dict[str, Any], row)
+
+
+def _losses(path: Path, broken: Sequence[int], last: int) -> tuple[Note, ...]:
+    inside = [number for number in broken if number != last]
+    notes = [damaged(path, inside, "not JSON objects")] if inside else []
+    return (*notes, *([cut_off(path, last)] if last in broken else []))
 
 
 def _locator(path: Path, lines: Sequence[int]) -> Callable[[int], str]:

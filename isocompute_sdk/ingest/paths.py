@@ -11,12 +11,14 @@ from typing import Literal
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.journal import looks_like_journal
+from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
 from isocompute_sdk.records.columns import did_you_mean
 
 Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
-FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
+TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
+FORMATS: tuple[str, ...] = (*TABLE_FORMATS, *LOG_FORMATS)
 """Accepted values of `format=`; `auto` goes by the end of the file's name, W&B exports by their header, and
-metrics.jsonl files of the built-in runner (`isocompute`) by their first line."""
+metrics.jsonl files of the built-in runner (`isocompute`) by their first line; logs of frameworks by their contents."""
 SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -36,11 +38,7 @@ def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
     Raises:
         RecordError: nothing there, an unknown format, or several formats side by side.
     """
-    if format not in FORMATS:
-        raise RecordError(
-            f"format: received {format!r}; accepted: {', '.join(FORMATS)}",
-            f"{did_you_mean(format, FORMATS)}Use one of the accepted formats.",
-        )
+    check_format(format)
     target = Path(path)
     if target.is_file():
         if format == "auto":
@@ -85,6 +83,34 @@ def format_of(file: Path) -> Format:
             f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
         )
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
+
+
+def check_format(format: str) -> None:
+    """Refuse a format that is not one of `FORMATS`.
+
+    Raises:
+        RecordError: naming those that are.
+    """
+    if format not in FORMATS:
+        raise RecordError(
+            f"format: received {format!r}; accepted: {', '.join(FORMATS)}",
+            f"{did_you_mean(format, FORMATS)}Use one of the accepted formats.",
+        )
+
+
+def holds_journals(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds runs of the built-in runner, at any depth."""
+    target = Path(path)
+    files = target.rglob("*.jsonl") if target.is_dir() else ()
+    return any(looks_like_journal(file) for file in files if not _is_hidden(file, target))
+
+
+def tables_beside(path: str | os.PathLike[str]) -> list[Path]:
+    """Files in a folder of logs that have the ending of a table and are no part of a log."""
+    target = Path(path)
+    files = target.rglob("*") if target.is_dir() else ()
+    wanted = [file for file in files if file.suffix.lower() in SUFFIXES and not _is_hidden(file, target)]
+    return sorted(file for file in wanted if file.is_file() and not is_log(file))
 
 
 def label(file: Path, files: Sequence[Path]) -> str:

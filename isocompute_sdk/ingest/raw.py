@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
 TRUNCATED_HINT = (
@@ -24,17 +25,36 @@ class RawTable:
     """Name in the file -> one entry per row."""
     locate: Callable[[int], str]
     """Row index -> file and line."""
+    notes: tuple[Note, ...] = ()
+    """What of the file could not be read."""
 
 
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, with or without a byte-order mark.
+def cut_off(path: Path, line: int) -> Note:
+    """Says that a file ends inside a line, which was left out."""
+    message = (
+        f"{path}:{line}: the file ends inside this line, as when a run is writing or was killed; it is left out and "
+        f"the {line - 1:,} lines before it are kept."
+    )
+    return Note("log-cut-off", "info", message, {"file": str(path), "line": line})
+
+
+def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
+    """Says that lines of a file make no sense and were left out."""
+    count = f"{len(lines):,} lines are" if len(lines) > 1 else "this line is"
+    message = f"{path}:{lines[0]}: {count} left out ({why}); the rest is kept. Copy the file again if you can."
+    return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
+
+
+def read_text(path: Path, on_truncated: OnTruncated = "error") -> str:
+    """The text of a UTF-8 file, with or without a byte-order mark; with "drop", what is not text is replaced.
 
     Raises:
         RecordError: the file cannot be read or is not text.
     """
     try:
         # newline="" keeps line ends inside quoted cells as they are
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        errors = "replace" if on_truncated == "drop" else "strict"
+        with path.open(encoding="utf-8-sig", newline="", errors=errors) as file:
             return file.read()
     except UnicodeDecodeError as error:
         raise RecordError(

@@ -1,10 +1,14 @@
-"""`read_runs`: files in, one `RunSet` out."""
+"""`read_runs`: files in, one `RunSet` out.
+
+Two ways lead there: tables, which say themselves what n and B_p were, and logs of frameworks, which do not and take it
+from arguments or from the configuration that was saved beside them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +16,15 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.csv import read_csv
 from isocompute_sdk.ingest.journal import read_journal
 from isocompute_sdk.ingest.jsonl import read_jsonl
+from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, read_logs
 from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import find_files, format_of, label
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.tags import StepUnit
 from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.cells import Source
+from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
 from isocompute_sdk.records.joining import join
 from isocompute_sdk.records.naming import OnDuplicate, Options
@@ -38,9 +45,14 @@ def read_runs(
     ignore: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
     runs: Mapping[str, Mapping[str, object]] | None = None,
+    step_unit: StepUnit | None = None,
     **constants: object,
 ) -> RunSet:
     """Read evaluations from a file, every known file of a folder, or a glob.
+
+    Logs of OpenRLHF, veRL and TRL (TensorBoard folders, veRL's file log, trainer_state.json) are read by known tags,
+    see `ingest.tags`; resumed runs are stitched, and rollouts counted as generated. Their n, B_p and context come from
+    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read.
 
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one
@@ -48,16 +60,21 @@ def read_runs(
 
     Args:
         path: file, folder or glob, or several of them.
-        format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases) or `isocompute`
-            (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out).
+        format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases), `isocompute`
+            (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out),
+            `tensorboard`, `verl` (its file log) or `trl` (trainer_state.json).
         metric: name of what a column `reward` or `value` holds.
         eval_set: name of the evaluation set for all rows.
         on_duplicate: `"last"` lets a later row, or a later file, replace an evaluation.
-        on_truncated: what to do with a last line that was cut off, in CSV and JSONL: `"error"`, or `"drop"` it.
-        ignore: columns to leave out.
-        rename: name in the file -> name to use; in a W&B chart, name of the metric.
+        on_truncated: what to do with broken lines of CSV and JSONL, such as a last one that was cut off: `"error"`, or
+            `"drop"` them and say so in `RunSet.notes`. Logs of frameworks, which are often read while they grow,
+            always lose only what is broken, with a note.
+        ignore: columns or tags to leave out.
+        rename: name in the file -> name to use; in a W&B chart or a log, tag -> metric.
         runs: run id -> columns that hold for that run, e.g. `{"lively-sun-3": {"group_size": 8}}`. A chart
-            exported from W&B needs it.
+            exported from W&B needs it. In a log, n and B_p may change: `{"group_size": {0: 8, 100: 16}}` has 16 from
+            the update after step 100 on.
+        step_unit: what the steps of logs count where their framework is unknown, one of `tags.STEP_UNITS`.
         **constants: any column or context field as one value for all rows.
 
     Raises:
@@ -66,8 +83,24 @@ def read_runs(
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
     paths = [path] if isinstance(path, str | os.PathLike) else path
+    described = _described(runs or {})
+    logs, rest = find_all_logs(paths, format)
+    found: list[RunSet] = []
+    if logs:
+        of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
+        wanted = LogRequest(eval_set, tuple(ignore), dict(rename or {}), of_logs, step_unit, constants)
+        found.append(read_logs(logs, wanted))
+        described = {name: told for name, told in described.items() if name not in of_logs}
+    if rest:
+        options = Options(metric, eval_set, on_duplicate, constants=constants)
+        request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described)
+        found.append(_read_tables(rest, request, options))
+    return found[0].concat(*found[1:], on_duplicate=on_duplicate)
+
+
+def _read_tables(paths: Sequence[str | os.PathLike[str]], request: _Request, shared: Options) -> RunSet:
+    format, on_duplicate = request.format, shared.on_duplicate
     files = list(dict.fromkeys(file for one in paths for file in find_files(one, format)))
-    request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), _described(runs or {}))
     loaded = [_load(file, request) for file in files]
     _check_all_used(loaded, request)
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
@@ -75,9 +108,10 @@ def read_runs(
     frames: list[pl.DataFrame] = []
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
-        options = Options(metric, eval_set, on_duplicate, file.ignore, file.rename, constants, prefix)
+        options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix)
         frames.append(_build(file, options))
-    return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate))
+    notes = [note for file in loaded for note in file.notes]
+    return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
 
 
 @dataclass(frozen=True)
@@ -103,6 +137,7 @@ class _Loaded:
     rename: Mapping[str, str]
     begun: bool = False
     """True for a run of the built-in runner that has not measured anything yet."""
+    notes: tuple[Note, ...] = ()
 
 
 def _load(path: Path, request: _Request) -> _Loaded:
@@ -115,7 +150,7 @@ def _load(path: Path, request: _Request) -> _Loaded:
         table = read_parquet(path)
     else:
         table = read_csv(path, request.on_truncated)
-    names = list(table.columns)
+    names, notes = list(table.columns), table.notes
     ignore = [name for name in request.ignore if name in names]
     rename = {name: new for name, new in request.rename.items() if name in names}
     if kind == "wandb" or (kind == "csv" and request.format == "auto" and looks_like_wandb(names)):
@@ -126,7 +161,7 @@ def _load(path: Path, request: _Request) -> _Loaded:
             ignore += [name for name in INTERNAL if name in names and name not in ignore]
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
     begun = kind == "isocompute" and not table.columns["value"]
-    return _Loaded(path, table, run_ids, tuple(ignore), rename, begun)
+    return _Loaded(path, table, run_ids, tuple(ignore), rename, begun, notes)
 
 
 def _with_run_columns(
@@ -141,8 +176,11 @@ def _with_run_columns(
             f"{path} has no column run_id to find the runs of runs= by; it has: {', '.join(table.columns)}",
             "Drop runs=, and give what holds for all rows as arguments, e.g. group_size=8.",
         )
-    ids = [str(run) for run in table.columns[names["run_id"]]]
-    strangers = sorted(set(ids) - set(runs))
+    import polars as pl
+
+    ids = to_series("run_id", table.columns[names["run_id"]]).cast(pl.String)
+    present = frozenset[str](ids.unique().drop_nulls().to_list())
+    strangers = sorted(present - set(runs))
     if strangers:
         raise RecordError(
             f"{path}: run {strangers[0]!r} is not in runs=; received runs: {', '.join(map(repr, runs))}",
@@ -152,8 +190,10 @@ def _with_run_columns(
     for field in told:
         if field in names:
             raise RecordError(f"{path}: {field} is given twice, in runs= and in the file", "Give it once.")
-    added = {field: [runs[run].get(field) for run in ids] for field in told}
-    return RawTable({**table.columns, **added}, table.locate), frozenset(ids)
+    order = sorted(present)
+    index = ids.replace_strict(order, list(range(len(order))), default=None, return_dtype=pl.Int64)
+    added = {field: to_series(field, [runs[run].get(field) for run in order]).gather(index) for field in told}
+    return RawTable({**table.columns, **added}, table.locate), present
 
 
 def _described(runs: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:

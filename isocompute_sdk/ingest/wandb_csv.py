@@ -15,6 +15,7 @@ from typing import Any
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.raw import RawTable
+from isocompute_sdk.ingest.tags import framework_of, meanings
 from isocompute_sdk.records.columns import did_you_mean
 
 SEPARATOR = " - "
@@ -38,7 +39,7 @@ def is_chart(names: Sequence[str]) -> bool:
 def melt_chart(
     path: Path, table: RawTable, runs: Iterable[str], ignore: Sequence[str], rename: Mapping[str, str]
 ) -> RawTable:
-    """A chart export in long form: columns run_id, step, metric, value.
+    """A chart export in long form: columns run_id, step, metric, eval_set, value; tags of known frameworks are renamed.
 
     Args:
         path: for errors.
@@ -60,16 +61,22 @@ def melt_chart(
         )
     measured = [name for name in rest if not name.endswith(BOUNDS)]
     owners = _owners(path, measured, list(runs))
-    long: dict[str, list[Any]] = {"run_id": [], "step": [], "metric": [], "value": []}
+    tags = sorted({metric for _, metric in owners.values()})
+    known = meanings(tags, framework_of(tags))
+    long: dict[str, list[Any]] = {"run_id": [], "step": [], "metric": [], "eval_set": [], "value": []}
     origin: list[int] = []
     for name in measured:
-        run, metric = owners[name]
+        run, tag = owners[name]
+        # Where nothing says how many samples a mean is over, the tag says more than the name.
+        meaning = known.get(tag) if tag not in rename else None
+        metric = rename.get(tag, tag) if meaning is None or meaning.needs_k else meaning.metric
+        eval_set = None if meaning is None else meaning.eval_set
         for index, (at, value) in enumerate(zip(columns[step], columns[name], strict=True)):
-            if value.strip():
-                for key, cell in zip(long, (run, at, rename.get(metric, metric), value), strict=True):
+            if value is not None and value.strip():
+                for key, cell in zip(long, (run, at, metric, eval_set, value), strict=True):
                     long[key].append(cell)
                 origin.append(index)
-    return RawTable(long, lambda index: table.locate(origin[index]))
+    return RawTable(long, lambda index: table.locate(origin[index]), table.notes)
 
 
 def _owners(path: Path, columns: Sequence[str], runs: Sequence[str]) -> dict[str, tuple[str, str]]:

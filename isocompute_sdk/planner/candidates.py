@@ -18,6 +18,11 @@ class Fixed:
     update_steps: int | None = None
     rollouts_per_batch: int | None = None
 
+    @property
+    def free(self) -> bool:
+        """Whether nothing is fixed."""
+        return self.problems_per_batch is None and self.update_steps is None and self.rollouts_per_batch is None
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -59,7 +64,7 @@ class Rejection:
     group_size: int
     constraint: str
     """Name of the constraint: `budget`, `deadline`, `min_update_steps`, `max_rollouts_per_batch`, `divisible_by`,
-    `rollouts_per_batch`, `problems_per_batch`."""
+    `rollouts_per_batch`, `problems_per_batch`, `throughput` (seconds for this batch would be a guess)."""
     reason: str
     smallest_budget: float | None = None
     """Least amount in the budget's unit with which it would have one; None where money does not help."""
@@ -148,6 +153,10 @@ def ends_batch(n: int, problems: int, steps: int, limits: Limits) -> str:
 
 def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | None:
     batch, limit = n * problems, limits.hardware.max_rollouts_per_batch
+    throughput, timed = limits.pricing.throughput, limits.pricing.budget.timed
+    unknown = throughput.refusal(batch) if throughput is not None and timed else None
+    if unknown is not None:
+        return Rejection(n, "throughput", unknown)
     refusal = limits.hardware.refusal(batch)
     if refusal is None:
         return None
@@ -165,8 +174,8 @@ def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejecti
         return None
     cost, unit = pricing.cost(batch, needed), pricing.budget.unit
     constraint = "min_update_steps" if limits.fixed.update_steps is None else "budget"
-    reason = f"{steps} cost {amount_text(cost, unit)}, more than {amount_text(pricing.budget.amount, unit)}"
-    return Rejection(n, constraint, reason, cost)
+    reason = f"{steps} cost {amount_text(cost, unit)}, more than {amount_text(pricing.budget.available, unit)}"
+    return Rejection(n, constraint, reason, cost + pricing.budget.committed)
 
 
 def _steps(n: int, problems: int, limits: Limits) -> Candidate | Rejection:

@@ -11,8 +11,9 @@ from isocompute_sdk import files
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planner.optima import Optimum
 from isocompute_sdk.planner.verdict import Verdict, verdict_of
-from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 
 SCHEMA_VERSION = 2
 
@@ -49,9 +50,9 @@ class Plan:
     """Policy updates, M."""
     budget: Budget
     cost: float
-    """Cost in the budget's own unit, at most the budget."""
+    """Cost in the budget's own unit, at most what the budget has left."""
     costs: Mapping[str, float]
-    """Cost in every unit that the throughput can express."""
+    """Cost in every unit that the throughput can express. Rollouts and tokens are those of training."""
     recipe: Recipe
     hardware: Hardware
     throughput: Throughput | None
@@ -80,6 +81,15 @@ class Plan:
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
     """How far the fits carry, their backtest first; None for a law without runs of one's own."""
+    evaluation: Evaluation | None = None
+    """How the run is measured: as often as asked, but within the share of cost allowed. None in older plans."""
+    evaluation_counted: bool = False
+    """Whether hours and money in `cost` and `costs` hold the evaluations."""
+    breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    """Cost by purpose (training, evaluation, start; pilot, labelling, probes and lost attempts as the budget says) and
+    unit, whether counted or not."""
+    optima: tuple[Optimum, ...] = ()
+    """Best per rollout and best per GPU-hour, at what this plan spends."""
     fits: Fits | None = field(default=None, repr=False, compare=False)
     """What the plan was made from, without the table of runs."""
     saved_verdict: Verdict | None = field(default=None, repr=False, compare=False)
@@ -113,7 +123,27 @@ class Plan:
     @property
     def unused_share(self) -> float:
         """Share of the budget that the plan leaves."""
-        return 1.0 - self.cost / self.budget.amount
+        return 1.0 - self.cost / self.budget.available
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the run occupies."""
+        return self.throughput.gpus if self.throughput is not None else max(self.hardware.gpu_counts)
+
+    @property
+    def wall_hours(self) -> float | None:
+        """Wall-clock hours of the run; None without a throughput."""
+        return self.costs.get("wall_hours")
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """GPU-hours of the run; None without a throughput."""
+        return self.costs.get("gpu_hours")
+
+    @property
+    def usd(self) -> float | None:
+        """Price of the run in US dollars; None where no price is known."""
+        return self.costs.get("usd")
 
     def launch_script(self, backend: str = "openrlhf", *, model: str | None = None, **options: Any) -> str:
         """A bash script that trains this plan; see `isocompute_sdk.api.launch_script` for the options."""
@@ -161,6 +191,14 @@ class Plan:
             "epochs": self.epochs,
             "cost": self.cost,
             "costs": dict(self.costs),
+            "gpus": self.gpus,
+            "wall_hours": self.wall_hours,
+            "gpu_hours": self.gpu_hours,
+            "usd": self.usd,
+            "breakdown": {part: dict(amounts) for part, amounts in self.breakdown.items()},
+            "optima": [vars(optimum) for optimum in self.optima],
+            "evaluation": None if self.evaluation is None else self.evaluation.model_dump(mode="json"),
+            "evaluation_counted": self.evaluation_counted,
             "metric": self.metric,
             "model": self.model,
             "n_problems": self.n_problems,
@@ -209,6 +247,11 @@ class Plan:
             pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
             other_metrics=raw["other_metrics"],
             passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
+            # The rest is not in plans that were saved before time was planned.
+            evaluation=None if raw.get("evaluation") is None else Evaluation.model_validate(raw["evaluation"]),
+            evaluation_counted=raw.get("evaluation_counted", False),
+            breakdown=raw.get("breakdown", {}),
+            optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
             fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
             saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
         )

@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-
 from isocompute_sdk.design import pilot_sweep
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planner import against, caveats, inverse, marginal
+from isocompute_sdk.planner import against, caveats, inverse, marginal, time_caveats
 from isocompute_sdk.planner.against import Against, Configuration
 from isocompute_sdk.planner.alternatives import alternatives, binding
-from isocompute_sdk.planner.candidates import Candidate, Fixed, Limits, Rejection, enumerate_candidates
+from isocompute_sdk.planner.candidates import Candidate, Fixed, Limits
 from isocompute_sdk.planner.choice import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planner.inverse import BudgetFor
 from isocompute_sdk.planner.marginal import Marginal
+from isocompute_sdk.planner.optima import find_optima
 from isocompute_sdk.planner.plan import Plan
 from isocompute_sdk.planner.pricing import Pricing
 from isocompute_sdk.planner.question import TIE, Question, band, refusal, reward_with_interval, worthwhile
-from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.planner.request import Request, whole
+from isocompute_sdk.planner.schedule import EVALUATION_SHARE
+from isocompute_sdk.planner.settings import Setting, choose_setting
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.budget import Unit
 
 FITTED = ("surface", "paper")
 """Methods that fit the user's own runs."""
-PROBLEMS_TOLERANCE = 0.005
-"""Share of the metric's range that a smaller B_p may be predicted to lose before a larger one is taken."""
 
 
 class Planner:
@@ -36,9 +36,11 @@ class Planner:
 
     Args:
         fits: `fit(...)`, `published(...)`, `published_prior()` or a `FitsSet`.
-        hardware: batch limits; none by default.
+        hardware: batch limits and GPUs to choose from; none by default.
         recipe: training recipe; by default the paper's for the kind of problems the fits come from.
-        throughput: seconds and tokens per rollout, for budgets that are not in rollouts.
+        throughput: seconds and tokens per rollout, for budgets that are not in rollouts, and for deadlines.
+        evaluation: how runs are measured: plans then pay for it in hours and money. None: 300 problems x 4, which
+            hours and money pay for where the throughput knows how fast evaluations are.
         model: the model to be trained, where it is not the one of the fits.
         allow_other_model: plan from a published law although the model is another one.
 
@@ -53,6 +55,7 @@ class Planner:
         recipe: Recipe | None = None,
         throughput: Throughput | None = None,
         *,
+        evaluation: Evaluation | None = None,
         model: str | None = None,
         allow_other_model: bool = False,
     ) -> None:
@@ -62,6 +65,7 @@ class Planner:
         self.recipe = recipe if recipe is not None else Recipe.preset(_recipe_name(self.fits))
         self.recipe_given = recipe is not None
         self.throughput = throughput
+        self.evaluation = evaluation
         self.model = model
         self.allow_other_model = allow_other_model
         borrowed = model is not None and not _same_model(model, self.fits.model)
@@ -85,8 +89,12 @@ class Planner:
         min_update_steps: int | None = None,
         spend: Literal["worthwhile", "all"] = "worthwhile",
         powers_of_two: bool = True,
+        evaluation_share: float = EVALUATION_SHARE,
     ) -> Plan:
         """The best executable allocation within the budget.
+
+        A budget in GPU-hours or money, or with a deadline, is planned in time: n, B_p and the number of GPUs are
+        chosen together by the reward predicted for what each can afford.
 
         Args:
             budget: a `Budget`, a number of rollouts, or text such as `"3M"`.
@@ -101,63 +109,65 @@ class Planner:
             min_update_steps: fewest updates allowed; twice the recipe's warm-up by default.
             spend: `worthwhile` stops where the curves are seen to be flat, `all` uses everything.
             powers_of_two: group sizes are powers of two.
+            evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
 
         Raises:
             PlanError: nothing fits, with the smallest budget that would.
         """
-        _check(mode, spend, beyond_grid)
-        if n_problems is not None and self.fits.surface is not None:
-            return self._for_problem_set(_whole("n_problems", n_problems)).allocate(
-                budget,
-                problems_per_batch=problems_per_batch,
-                update_steps=update_steps,
-                rollouts_per_batch=rollouts_per_batch,
+        fixed = Fixed(
+            whole("problems_per_batch", problems_per_batch),
+            whole("update_steps", update_steps),
+            whole("rollouts_per_batch", rollouts_per_batch),
+        )
+        return self._answer(
+            Request(
+                budget=Budget.parse(budget),
+                fixed=fixed,
                 mode=mode,
                 beyond_grid=beyond_grid,
-                min_update_steps=min_update_steps,
+                n_problems=whole("n_problems", n_problems),
+                min_update_steps=whole("min_update_steps", min_update_steps),
                 spend=spend,
                 powers_of_two=powers_of_two,
+                evaluation_share=evaluation_share,
             )
-        fixed = Fixed(
-            _whole("problems_per_batch", problems_per_batch),
-            _whole("update_steps", update_steps),
-            _whole("rollouts_per_batch", rollouts_per_batch),
         )
-        question = self._question(Budget.parse(budget), fixed, mode, _whole("min_update_steps", min_update_steps))
-        sizes = _group_sizes(self.fits, self._octaves(beyond_grid), powers_of_two)
-        question, candidates, rejections = self._smallest_problems(question, sizes)
-        if not candidates:
-            raise refusal(question, rejections)
-        chosen = question.preference.best(candidates, fixed)
-        chosen, spending = worthwhile(question, chosen, candidates, spend)
-        known = _whole("n_problems", n_problems) or self._n_problems()
-        plan = self._plan(question, chosen, candidates, rejections, known)
+
+    def _answer(self, request: Request) -> Plan:
+        if request.n_problems is not None and self.fits.surface is not None:
+            return self._for_problem_set(request.n_problems)._answer(replace(request, n_problems=None))
+        asked = self._question(request)
+        sizes = _group_sizes(self.fits, self._octaves(request.beyond_grid), request.powers_of_two)
+        counts = self._gpu_counts(request.budget)
+        setting = choose_setting(asked, sizes, counts)
+        question = setting.question
+        if not setting.candidates:
+            raise refusal(question, setting.rejections)
+        chosen, spending = worthwhile(question, setting.best(), setting.candidates, request.spend)
+        plan = self._plan(setting, chosen, request.n_problems or self._n_problems())
         notes = [*self._notes(question, plan, chosen), *spending]
         others: dict[str, int] = {}
         for metric, other in self.others.items():
             try:
-                others[metric] = (
-                    self._like_this_one(other)
-                    .allocate(
-                        budget,
-                        problems_per_batch=problems_per_batch,
-                        update_steps=update_steps,
-                        rollouts_per_batch=rollouts_per_batch,
-                        mode=mode,
-                        beyond_grid=beyond_grid,
-                        min_update_steps=min_update_steps,
-                        powers_of_two=powers_of_two,
-                    )
-                    .group_size
-                )
+                # Another metric may go on rising where the first has flattened: it is told nothing of what suffices.
+                alike = replace(request, n_problems=None, spend="worthwhile")
+                others[metric] = self._like_this_one(other)._answer(alike).group_size
             except PlanError as error:
                 notes.append(caveats.no_answer(metric, error.message))
         notes += caveats.metrics_disagree(plan.group_size, others)
-        return replace(plan, notes=unique(notes), other_metrics=others)
+        optima = find_optima(asked, question.pricing, chosen, sizes, counts)
+        return replace(plan, notes=unique(notes), other_metrics=others, optima=optima)
 
-    def _for_problem_set(self, n_problems: int | None) -> Planner:
+    def _gpu_counts(self, budget: Budget) -> list[int | None]:
+        """Numbers of GPUs to choose from; None where only the throughput's own is known."""
+        throughput, counts = self.throughput, sorted(self.hardware.gpu_counts)
+        given = "gpus" in self.hardware.model_fields_set
+        if throughput is None or throughput.gpu_exponent is None or not given or not (budget.timed or len(counts) == 1):
+            return [None]
+        return [*counts]
+
+    def _for_problem_set(self, n_problems: int) -> Planner:
         """The same planner for D training problems."""
-        assert n_problems is not None, "asked for without a number"
 
         def adapted(fits: Fits) -> Fits:
             return replace(fits.for_problem_set(n_problems), n_problems=n_problems)
@@ -174,37 +184,30 @@ class Planner:
             return 0 if passport is None else passport.beyond_grid_octaves
         return beyond_grid if passport is None else min(beyond_grid, OCTAVES_ABOVE)
 
-    def _smallest_problems(
-        self, question: Question, sizes: list[int]
-    ) -> tuple[Question, list[Candidate], list[Rejection]]:
-        """Candidates at the smallest B_p that trains stably and is predicted to lose no more than the tolerance."""
-        limits, passport = question.limits, self.fits.passport
-        asked = enumerate_candidates(sizes, limits)
-        fixed = limits.fixed
-        free = fixed.problems_per_batch is None and fixed.update_steps is None and fixed.rollouts_per_batch is None
-        unstable = () if passport is None else passport.unstable_problems_per_batch
-        floors = [limits.floor, *(bp for bp in self.fits.problems_per_batch if bp > limits.floor)]
-        stable = [bp for bp in floors if bp not in unstable] or floors[-1:]
-        if not free or passport is None or not asked[0] or (len(stable) == 1 and stable[0] == limits.floor):
-            return (question, *asked)
-        tried: list[tuple[float, Question, list[Candidate], list[Rejection]]] = []
-        for floor in stable:
-            one = replace(question, limits=replace(limits, floor=floor))
-            candidates, rejections = enumerate_candidates(sizes, one.limits)
-            if candidates:
-                reward = one.reward(one.preference.best(candidates, fixed))
-                tried.append((-np.inf if reward is None else reward, one, candidates, rejections))
-        if not tried:
-            return (question, *asked)
-        enough = max(reward for reward, *_ in tried) - PROBLEMS_TOLERANCE * question.span
-        return next((one, found, out) for reward, one, found, out in tried if reward >= enough)
-
     def _like_this_one(self, fits: Fits) -> Planner:
-        allowed = self.allow_other_model
-        return Planner(fits, self.hardware, self.recipe, self.throughput, model=self.model, allow_other_model=allowed)
+        return Planner(
+            fits,
+            self.hardware,
+            self.recipe,
+            self.throughput,
+            evaluation=self.evaluation,
+            model=self.model,
+            allow_other_model=self.allow_other_model,
+        )
 
-    def _question(self, budget: Budget, fixed: Fixed, mode: Mode, min_steps: int | None) -> Question:
-        pricing = Pricing(budget, self.throughput)
+    def _pricing(self, request: Request) -> Pricing:
+        throughput = self.throughput
+        timed = throughput is not None and throughput.evaluation_rollouts_per_second is not None
+        return Pricing(
+            request.budget,
+            throughput,
+            self.evaluation if self.evaluation is not None else Evaluation(),
+            request.evaluation_share,
+            evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
+        )
+
+    def _question(self, request: Request) -> Question:
+        pricing, fixed, min_steps = self._pricing(request), request.fixed, request.min_update_steps
         wanted = 2 * self.recipe.warmup_steps if min_steps is None else min_steps
         wanted = max(wanted, 1)
         if fixed.update_steps is not None and fixed.update_steps < wanted:
@@ -219,7 +222,7 @@ class Planner:
         return Question(
             pricing=pricing,
             limits=Limits(pricing, self.hardware, fixed, self.recipe.min_problems_per_batch, wanted),
-            preference=self._preference(pricing, fixed, mode),
+            preference=self._preference(pricing, fixed, request.mode),
             fits=self.fits,
             can_predict=bool(self.fits.curves) and (self.model is None or _same_model(self.model, self.fits.model)),
             largest=largest,
@@ -259,14 +262,8 @@ class Planner:
     def _n_problems(self) -> int | None:
         return self.fits.n_problems if self.fits.method in FITTED else None
 
-    def _plan(
-        self,
-        question: Question,
-        chosen: Candidate,
-        candidates: list[Candidate],
-        rejections: list[Rejection],
-        n_problems: int | None,
-    ) -> Plan:
+    def _plan(self, setting: Setting, chosen: Candidate, n_problems: int | None) -> Plan:
+        question = setting.question
         preference, pricing = question.preference, question.pricing
         law = self.fits.laws.get(preference.law)
         value = preference.value(chosen)
@@ -281,8 +278,8 @@ class Planner:
             cost=pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
             costs=pricing.all_costs(chosen.rollouts_per_batch, chosen.update_steps),
             recipe=self.recipe,
-            hardware=self.hardware,
-            throughput=self.throughput,
+            hardware=question.limits.hardware,
+            throughput=pricing.throughput,
             metric=self.fits.metric,
             model=self.model if self.model is not None else self.fits.model,
             n_problems=n_problems,
@@ -291,11 +288,16 @@ class Planner:
             group_size_interval=band(self.fits, preference, value, chosen.group_size),
             law_group_size=None if prior or law is None else float(law.predict(value)),
             extrapolation=None if seen is None else pricing.compute(chosen.rollouts, self.fits.compute) / seen,
-            binding=binding(question, chosen, rejections),
-            alternatives=alternatives(question, chosen, candidates),
+            binding=binding(question, chosen, setting.rejections),
+            alternatives=alternatives(question, chosen, setting.candidates),
             notes=(),
             pilot=self._pilot(question, chosen),
             passport=self.fits.passport,
+            evaluation=pricing.evaluation.replace(
+                every_steps=pricing.every_steps(chosen.rollouts_per_batch, chosen.update_steps)
+            ),
+            evaluation_counted=pricing.evaluation_counts,
+            breakdown=_breakdown(pricing, chosen),
             fits=self.fits,
         )
 
@@ -330,6 +332,7 @@ class Planner:
         notes += caveats.unused(plan.unused_share, chosen.ends_by, plan.binding[:-1])
         if question.preference.law == "group_size_vs_steps":
             notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
+        notes += self._time_notes(question.pricing, plan)
         limit = self.hardware.max_rollouts_per_batch
         if limit is not None and plan.law_group_size is not None:
             notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
@@ -341,6 +344,16 @@ class Planner:
             if a.kind == "best-by-curves" and a.expected_loss is not None
         ]
         return notes
+
+    def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
+        timed, throughput = pricing.budget.timed, pricing.throughput
+        counted = pricing.evaluation_counts
+        notes = time_caveats.evaluation(plan.breakdown, pricing.evaluation_share, counted=counted, timed=timed)
+        if throughput is None:
+            return notes
+        given = "gpus" in self.hardware.model_fields_set and timed
+        notes += time_caveats.gpus(throughput, self.hardware, given)
+        return notes + time_caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts)
 
     def budget_for(self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Any) -> BudgetFor:
         """The smallest budget whose plan is predicted to reach a reward.
@@ -387,22 +400,11 @@ class Planner:
         return against.against(self, configuration, budget, level, options)
 
 
-def _check(mode: str, spend: str, beyond_grid: object) -> None:
-    if mode not in ("expected", "conservative"):
-        raise PlanError(f"mode = {mode!r}; accepted: 'expected', 'conservative'")
-    if spend not in ("worthwhile", "all"):
-        raise PlanError(f"spend = {spend!r}; accepted: 'worthwhile', 'all'")
-    whole = isinstance(beyond_grid, int) and not isinstance(beyond_grid, bool) and beyond_grid >= 0
-    if beyond_grid != "auto" and not whole:
-        raise PlanError(f"beyond_grid = {beyond_grid!r}; accepted: 'auto' or a whole number of octaves, 0 or more")
-
-
-def _whole(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
-    return int(value)
+def _breakdown(pricing: Pricing, chosen: Candidate) -> dict[str, dict[str, float]]:
+    """Cost of the run by part, then what the budget has spent already by purpose."""
+    parts = pricing.parts(chosen.rollouts_per_batch, chosen.update_steps)
+    spent = pricing.budget.spent or {}
+    return parts | {purpose: {pricing.budget.unit: float(amount)} for purpose, amount in spent.items()}
 
 
 def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:

@@ -92,7 +92,7 @@ def worthwhile(
     trimmed = replace(chosen, update_steps=high, ends_by="worthwhile")
     cost = question.pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps)
     budget = question.pricing.budget
-    return trimmed, [caveats.rest_not_worthwhile(gain(high), tolerance, cost, budget.amount, budget.unit)]
+    return trimmed, [caveats.rest_not_worthwhile(gain(high), tolerance, cost, budget.available, budget.unit)]
 
 
 def _flat(curves: Sequence[RewardCurve], n: int) -> bool:

@@ -9,6 +9,7 @@ from isocompute_sdk.notes import by_severity
 from isocompute_sdk.planner.pricing import amount_text
 
 if TYPE_CHECKING:
+    from isocompute_sdk.planner.optima import Optimum
     from isocompute_sdk.planner.plan import Alternative, Plan
     from isocompute_sdk.specs import Sweep
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def rows(plan: Plan) -> list[tuple[str, str]]:
     """The plan as (label, text) pairs, in reading order."""
     unit = plan.budget.unit
-    used = f"{amount_text(plan.cost, unit)} of {amount_text(plan.budget.amount, unit)} ({1 - plan.unused_share:.1%})"
+    used = f"{amount_text(plan.cost, unit)} of {amount_text(plan.budget.available, unit)} ({1 - plan.unused_share:.1%})"
     found = [
         ("group size n", _group_size(plan)),
         ("problems per batch B_p", f"{plan.problems_per_batch}"),
@@ -32,9 +33,7 @@ def rows(plan: Plan) -> list[tuple[str, str]]:
         ),
         ("cost", used),
     ]
-    found += [
-        ("is also", amount_text(cost, other)) for other, cost in plan.costs.items() if other not in ("rollouts", unit)
-    ]
+    found += expenses(plan)
     if plan.epochs is not None:
         found.append(("epochs", f"{plan.epochs:.2f} over {plan.n_problems:,} problems"))
     found.append((f"predicted {plan.metric}", _reward(plan)))
@@ -46,6 +45,49 @@ def rows(plan: Plan) -> list[tuple[str, str]]:
     found += [("passport" if i == 0 else "", line) for i, line in enumerate(told)]
     # What the plan amounts to comes first.
     return [("verdict", f"{plan.verdict.kind}: {plan.verdict.sentence}"), *found]
+
+
+def expenses(plan: Plan) -> list[tuple[str, str]]:
+    """Time, GPU-hours, money and rollouts together, then by purpose, then both optima; as (label, text)."""
+    found: list[tuple[str, str]] = []
+    if plan.wall_hours is not None:
+        units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
+        together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU(s)"]
+        found.append(("in all", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])))
+    if plan.evaluation is not None and "evaluation" in plan.breakdown:
+        found.append(("evaluation", _evaluation(plan)))
+    parts = {part: a for part, a in plan.breakdown.items() if part not in ("training", "evaluation")}
+    found += [
+        (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
+        for label, amounts in parts.items()
+    ]
+    told = [_optimum(o) for o in plan.optima]
+    if told and len(set(told)) == 1:
+        return [*found, ("best per both", f"rollout and GPU-hour: {told[0]}")]
+    return found + [(f"best per {o.per.replace('_', '-')}", text) for o, text in zip(plan.optima, told, strict=True)]
+
+
+def _evaluation(plan: Plan) -> str:
+    evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
+    assert evaluation is not None, "asked for without a schedule"
+    unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
+    share = spent[unit] / plan.breakdown["training"][unit]
+    problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
+    placed = "counted above" if plan.evaluation_counted else "beside the above"
+    return (
+        f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
+        f"{share:.1%} of training, {placed}"
+    )
+
+
+def _optimum(optimum: Optimum) -> str:
+    o = optimum
+    reached = "none" if o.reward_at_equal_gpu_hours is None else f"{o.reward_at_equal_gpu_hours:.3f}"
+    return (
+        f"n = {o.group_size}, B_p = {o.problems_per_batch}, {o.gpus} GPU(s): {o.reward_at_equal_rollouts:.3f} with the "
+        f"plan's rollouts ({amount_text(o.gpu_hours_at_equal_rollouts, 'gpu_hours')}), {reached} in its GPU-hours "
+        f"({o.rollouts_at_equal_gpu_hours:,} rollouts)"
+    )
 
 
 def summarise(plan: Plan) -> str:

@@ -56,6 +56,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("eval_set", "text", "name of the set the metric was measured on"),
     Column("value", "number", "the measured value", ("reward",)),
     Column("tokens", "number", "tokens sampled so far", minimum=0),
+    Column(
+        "rollouts_spent", "number", "rollouts paid for so far, those of attempts that were given up included", minimum=0
+    ),
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
     _context("model", "text", "base model"),
     _context("train_data", "text", "training problems"),
@@ -76,6 +79,9 @@ CONTEXT_FIELDS: tuple[str, ...] = tuple(column.name for column in COLUMNS if col
 """Fields that decide which runs may be pooled; unknown is None, and None pools with None."""
 PER_RUN: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.per_run)
 DEFAULT_EVAL_SET = "validation"
+TRAIN_SETS = ("train", "train_probe")
+"""Evaluation sets of training problems: what each update measured, and a fixed probe. Never chosen unasked where the
+metric was also measured on held-out problems."""
 
 _CANONICAL: dict[str, str] = {
     spelling: column.name for column in COLUMNS for spelling in (column.name, *column.aliases)

@@ -25,13 +25,14 @@ def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: On
     import polars as pl
 
     check_on_duplicate(on_duplicate)
+    if len(frames) == 1:
+        return frames[0]
     table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(ROW)
     parts: list[int] = table["_part"].to_list()
     source = Source(lambda index: labels[parts[index]])
-    if len(frames) > 1:
-        table = fill_runs(table, source)
-        if on_duplicate == "error":
-            _refuse_interleaved(table, labels)
+    table = fill_runs(table, source)
+    if on_duplicate == "error":
+        _refuse_interleaved(table, labels)
     return settle(table, on_duplicate, source)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
     PER_RUN,
+    TRAIN_SETS,
     check_fields,
 )
 from isocompute_sdk.records.joining import join
@@ -36,11 +38,12 @@ class RunSet:
     Made by `RunSet.from_columns` and `RunSet.read`; the constructor takes a frame that is known to be good.
     """
 
-    __slots__ = ("_frame",)
+    __slots__ = ("_frame", "_notes")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, frame: pl.DataFrame) -> None:
+    def __init__(self, frame: pl.DataFrame, notes: Iterable[Note] = ()) -> None:
         self._frame = frame
+        self._notes = unique(notes)
 
     @classmethod
     def from_columns(
@@ -79,7 +82,7 @@ class RunSet:
     def read(
         cls, path: str | PathLike[str] | Sequence[str | PathLike[str]], format: str = "auto", **options: Any
     ) -> RunSet:
-        """Read files, folders or globs of CSV, Parquet, JSONL or W&B CSV; see `ingest.read_runs`."""
+        """Read files, folders or globs: tables, W&B CSV exports or logs of frameworks; see `ingest.read_runs`."""
         from isocompute_sdk.ingest import read_runs
 
         return read_runs(path, format, **options)
@@ -100,13 +103,16 @@ class RunSet:
         table = dict(raw["columns"])
         if "metric" in constants:
             table["metric"] = [constants.pop("metric")] * len(table.get("value", ()))
-        return cls(build(table, Options(constants=constants)))
+        notes = [Note.from_dict(note) for note in raw.get("notes", ())]
+        return cls(build(table, Options(constants=constants)), notes)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form: columns as lists, what is the same in all rows once, empty columns left out."""
         kept = [s for s in self._frame.iter_columns() if s.null_count() < len(s)]
         same = {s.name for s in kept if s.name not in ("value", "rollouts") and s.n_unique() == 1}
+        notes = {"notes": [note.to_dict() for note in self._notes]} if self._notes else {}
         return {
+            **notes,
             "columns": {s.name: s.to_list() for s in kept if s.name not in same},
             "constants": {s.name: s[0] for s in kept if s.name in same},
         }
@@ -139,6 +145,11 @@ class RunSet:
         return pd.DataFrame(data)
 
     @property
+    def notes(self) -> tuple[Note, ...]:
+        """What was noticed while reading: files cut off, logs that begin late, configurations that change."""
+        return self._notes
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the metrics, sorted."""
         return tuple(self._frame["metric"].unique().sort())
@@ -160,6 +171,7 @@ class RunSet:
         table = self._frame.group_by("run_id", maintain_order=True).agg(
             *(pl.col(name).first() for name in PER_RUN),
             pl.col("rollouts").max(),
+            pl.col("rollouts_spent").max(),
             pl.len().alias("evaluations"),
         )
         return tuple(
@@ -175,7 +187,8 @@ class RunSet:
 
         Args:
             metric: a member of `metrics`.
-            eval_set: a member of `eval_sets`; may be None where the metric was measured on one only.
+            eval_set: a member of `eval_sets`; may be None where the metric was measured on one only, sets of training
+                problems apart.
 
         Raises:
             RecordError: the metric or the set is not there, or there are several sets to choose from.
@@ -185,6 +198,9 @@ class RunSet:
         check_fields([metric], self.metrics, "metric")
         part = self._frame.filter(pl.col("metric") == metric)
         sets = tuple(part["eval_set"].unique().sort())
+        held_out = [name for name in sets if name not in TRAIN_SETS]
+        if eval_set is None and len(held_out) == 1:
+            eval_set = held_out[0]
         if eval_set is None and len(sets) > 1:
             raise RecordError(
                 f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
@@ -226,7 +242,8 @@ class RunSet:
             RecordError: a run is in two tables with another configuration, or interleaved.
         """
         frames = [self._frame, *(other._frame for other in others)]
-        return RunSet(join(frames, [f"table {i + 1}" for i in range(len(frames))], on_duplicate))
+        notes = [note for one in (self, *others) for note in one._notes]
+        return RunSet(join(frames, [f"table {i + 1}" for i in range(len(frames))], on_duplicate), notes)
 
     def filter(self, *predicates: pl.Expr, **conditions: object) -> RunSet:
         """The rows that meet every condition.
@@ -239,7 +256,7 @@ class RunSet:
         Raises:
             RecordError: no such column, or no row is left.
         """
-        return RunSet(select(self._frame, predicates, conditions))
+        return RunSet(select(self._frame, predicates, conditions), self._notes)
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -28,6 +28,8 @@ class RunInfo:
     """Number of values measured, over all metrics."""
     context: Mapping[str, Any]
     """Every context field; None where unknown."""
+    rollouts_spent: float | None = None
+    """Compute paid for up to the last evaluation, attempts that were given up included; None where unknown."""
 
 
 @dataclass(frozen=True, eq=False)

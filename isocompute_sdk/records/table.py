@@ -39,13 +39,17 @@ def build(table: object, options: Options, source: Source | None = None) -> pl.D
 
 
 def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
-    """Complete rollouts from step * n * B_p and step from rollouts; refuse rows where they disagree."""
+    """Complete rollouts from step * n * B_p and step from rollouts; refuse rows where they disagree.
+
+    Rows with `rollouts_spent` were counted by a reader of logs, filtered rollouts and changes of n or B_p included: there
+    the product says less than the count.
+    """
     import polars as pl
 
     batch = pl.col("group_size").cast(pl.Float64) * pl.col("problems_per_batch").cast(pl.Float64)
     expected = pl.col("step") * batch
     slack = pl.max_horizontal(pl.col("rollouts") * STEP_TOLERANCE, pl.lit(1.0))
-    wrong = frame.select(((pl.col("rollouts") - expected).abs() > slack).fill_null(False)).to_series()
+    wrong = frame.select(_contradicts(expected, slack)).to_series()
     index = wrong.arg_max() if wrong.any() else None
     if index is not None:
         row = frame.row(index, named=True)
@@ -69,3 +73,10 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             "Give rollouts, or step and problems_per_batch (problems_per_batch=32 sets it for all rows).",
         )
     return frame
+
+
+def _contradicts(expected: pl.Expr, slack: pl.Expr) -> pl.Expr:
+    import polars as pl
+
+    counted = pl.col("rollouts_spent").is_not_null()
+    return ((pl.col("rollouts") - expected).abs() > slack).fill_null(False) & ~counted

@@ -16,6 +16,9 @@ from isocompute_sdk.specs.quantities import Amount, Quantity
 
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
 UNITS: tuple[Unit, ...] = ("rollouts", "tokens", "gpu_hours", "usd")
+Purpose = Literal["pilot", "labelling", "probes", "lost"]
+"""What a budget pays for beside the run that is planned: pilot sweep, difficulty labels of the problems, probes of
+speed, and attempts that were lost."""
 
 
 class Budget(Spec):
@@ -35,6 +38,9 @@ class Budget(Spec):
     """Money over the whole run, in US dollars."""
     deadline_hours: Quantity | None = None
     """Wall-clock hours that the run may take. None: no deadline."""
+    spent: dict[Purpose, Amount] | None = None
+    """What of the amount is spent or set aside already, in the same unit, by purpose: pilot, labelling, probes, lost.
+    None: nothing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -52,6 +58,12 @@ class Budget(Spec):
                 message=f"received {received}; accepted: exactly one of {', '.join(UNITS)}",
                 hint="Keep the unit that really limits you; deadline_hours may stand beside it.",
             )
+        if self.amount <= self.committed:
+            raise problem(
+                message=f"received {self.committed:g} {self.unit} spent of {self.amount:g}: nothing is left to plan",
+                hint="Raise the amount, or leave out what other money paid for.",
+                field="spent",
+            )
         return self
 
     @property
@@ -64,6 +76,21 @@ class Budget(Spec):
         """The amount in that unit."""
         return float(getattr(self, self.unit))
 
+    @property
+    def committed(self) -> float:
+        """What is spent or set aside already, in that unit."""
+        return float(sum((self.spent or {}).values()))
+
+    @property
+    def available(self) -> float:
+        """What is left for the run that is planned."""
+        return self.amount - self.committed
+
+    @property
+    def timed(self) -> bool:
+        """Whether time decides: GPU-hours, money, or a deadline."""
+        return self.unit in ("gpu_hours", "usd") or self.deadline_hours is not None
+
     @classmethod
     def parse(cls, value: Budget | str | float) -> Budget:
         """A budget from a number of rollouts, or a text: `"3M"`, `"200 gpu_hours"`, `"1.5B tokens"`, `"$500"`.
@@ -75,7 +102,8 @@ class Budget(Spec):
 
     def __str__(self) -> str:
         deadline = "" if self.deadline_hours is None else f" within {self.deadline_hours:g} hours"
-        return f"{self.amount:,.12g} {self.unit.replace('_', '-')}{deadline}"
+        spent = f", {self.committed:,.12g} of them spent" if self.spent else ""
+        return f"{self.amount:,.12g} {self.unit.replace('_', '-')}{spent}{deadline}"
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

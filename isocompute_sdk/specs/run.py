@@ -122,6 +122,25 @@ class RunSpec(Spec):
         """Learning rate after warm-up, by the recipe's rule for this batch."""
         return self.recipe.learning_rate(self.rollouts_per_batch)
 
+    def context(self) -> dict[str, str | int | float | None]:
+        """What every record of this run shares: its columns and context fields, under the names of `RunSet`."""
+        return {
+            "group_size": self.group_size,
+            "problems_per_batch": self.problems_per_batch,
+            "seed": self.seed,
+            "model": self.model,
+            "train_data": self.data.train,
+            "algorithm": self.recipe.algorithm,
+            "learning_rate": self.learning_rate,
+            "kl_coef": self.recipe.kl_coef,
+            "entropy_coef": self.recipe.entropy_coef,
+            "updates_per_batch": self.recipe.updates_per_batch,
+            "max_tokens": self.recipe.max_response_tokens,
+            "eval_temperature": self.evaluation.temperature,
+            "eval_samples": self.evaluation.samples,
+            "n_problems": self.data.n_problems,
+        }
+
     @model_validator(mode="after")
     def _batch_runs(self) -> Self:
         refusal = batch_refusal(self.group_size, self.problems_per_batch, self.hardware, self.recipe)

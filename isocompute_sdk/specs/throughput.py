@@ -1,38 +1,182 @@
-"""`Throughput`: how rollouts turn into seconds, tokens, GPU-hours and money on the user's machines."""
+"""`Throughput`: how update steps turn into seconds, tokens, GPU-hours and money on the user's machines."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.quantities import Count, Number, Quantity
+from isocompute_sdk.specs.quantities import Count, Items, Number, Quantity
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
+
+TRADE_OFF_SPAN = 4.0
+"""Batches this many times apart tell what does not depend on the batch from what does."""
+NEAR = 1.25
+"""Without them, seconds are converted for batches up to this factor outside those that were measured."""
+SYSTEM_SHARE = 0.8
+"""Share of the largest possible speed that the system batch size reaches; doubling it then adds 11 %."""
+
+Share = Annotated[float, Number(ge=0)]
+
+
+class Measurement(Spec):
+    """Where a measured `Throughput` comes from, and how sure it is."""
+
+    rollouts_per_batch: Annotated[tuple[Count, ...], Items()]
+    """Batches B that were measured, increasing."""
+    runs: Count
+    """Runs behind it."""
+    steps: Count
+    """Update steps behind it."""
+    rollouts: Annotated[float, Number(ge=0)] = 0.0
+    """Largest compute C, in rollouts, at which response lengths were seen."""
+    relative_error: Share = 0.0
+    """Largest standard error of predicted seconds per step over the batches that were measured, as a share."""
+    level: Annotated[float, Number(gt=0, lt=1)] = 0.8
+    """Coverage of the intervals."""
+    intervals: dict[str, tuple[float, float]] = Field(default_factory=dict[str, tuple[float, float]])
+    """Interval of each quantity that was fitted, by the name of its field."""
+
+    @property
+    def separates_batches(self) -> bool:
+        """Whether the batches lie far enough apart to trade one against another."""
+        return self.rollouts_per_batch[-1] >= TRADE_OFF_SPAN * self.rollouts_per_batch[0]
 
 
 class Throughput(Spec):
-    """Cost model of one update step: a fixed overhead, then rollouts at a constant rate.
+    """Cost model of one update step: an overhead, a latency floor, then rollouts at a constant rate.
 
-    One step of B rollouts takes `step_overhead_seconds + B / rollouts_per_second` of wall-clock time.
+    One step of B rollouts on G GPUs takes, in seconds of wall-clock time,
+
+        overhead + length (floor + B / (rate (G / gpus)^gpu_exponent))
+
+    where `length` is the mean response length relative to the start of training. Without the optional fields this is
+    `step_overhead_seconds + B / rollouts_per_second`.
     """
 
     step_overhead_seconds: Annotated[float, Number(ge=0)]
-    """Wall-clock seconds per update step that do not depend on the batch (weight sync, optimiser, logging)."""
+    """Wall-clock seconds per update step that depend neither on the batch nor on response lengths (weight sync,
+    optimiser, logging, checkpoints)."""
     rollouts_per_second: Quantity
-    """Rollouts sampled and trained on per wall-clock second, all GPUs together."""
+    """Rollouts sampled and trained on per wall-clock second, all `gpus` together, at the start of training."""
     tokens_per_rollout: Quantity | None = None
-    """Mean sampled tokens per rollout. None: unknown, and budgets in tokens cannot be used."""
+    """Mean sampled tokens per rollout at the start of training. None: unknown, and budgets in tokens cannot be used."""
     gpus: Count = 1
     """GPUs that the run occupies."""
     usd_per_gpu_hour: Quantity | None = None
     """Price of one GPU for one hour, in US dollars. None: unknown, and budgets in usd cannot be used."""
+    latency_floor_seconds: Annotated[float, Number(ge=0)] = 0.0
+    """Wall-clock seconds that the longest response of a batch takes token by token, at the start of training: no number
+    of GPUs shortens it. 0: none, or part of the overhead."""
+    length_growth: Annotated[float, Number(ge=0)] = 0.0
+    """Growth of responses along training: after C rollouts they are 1 + length_growth ln(1 + C / length_scale) times
+    as long as at the start. 0: constant."""
+    length_scale_rollouts: Quantity = 100_000.0
+    """Compute in rollouts from which responses grow, the `length_scale` of `length_growth`."""
+    gpu_exponent: Annotated[float, Number(ge=0, le=1.5)] | None = None
+    """How the rate grows with GPUs, rate ~ G^gpu_exponent; 1 is ideal. None: unknown, and no other number of GPUs than
+    `gpus` can be planned."""
+    evaluation_rollouts_per_second: Quantity | None = None
+    """Rollouts per wall-clock second in evaluations, which are sampled and not trained on. None: unknown, taken as
+    `rollouts_per_second`."""
+    startup_seconds: Annotated[float, Number(ge=0)] = 0.0
+    """Wall-clock seconds of a run outside its steps and evaluations: loading, compiling, saving at the end."""
+    measured: Measurement | None = None
+    """Where these numbers were measured. None: given by hand, and taken to hold at every batch."""
 
-    def step_seconds(self, rollouts_per_batch: float) -> float:
-        """Wall-clock seconds of one update step of B rollouts."""
-        return self.step_overhead_seconds + rollouts_per_batch / self.rollouts_per_second
+    @classmethod
+    def measure(cls, runs: RunSet, **options: Any) -> Throughput:
+        """Fit a throughput to logged seconds per step; arguments as in `isocompute_sdk.throughput.measure`."""
+        from isocompute_sdk.throughput import measure
+
+        return measure(runs, **options)
+
+    @property
+    def system_batch_size(self) -> float | None:
+        """The knee: rollouts per batch at which 80 % of the largest possible speed is reached.
+
+        Smaller batches leave the hardware idle, larger ones gain little. None where seconds per step were not
+        measured at batches far enough apart to know.
+        """
+        if self.measured is not None and not self.measured.separates_batches:
+            return None
+        fixed = self.step_overhead_seconds + self.latency_floor_seconds
+        return max(1.0, SYSTEM_SHARE / (1.0 - SYSTEM_SHARE) * fixed * self.rollouts_per_second)
+
+    def speed_share(self, rollouts_per_batch: float) -> float:
+        """Share of the largest possible rollouts per second that batches of B reach, at the start of training."""
+        return rollouts_per_batch / self.rollouts_per_second / self.step_seconds(rollouts_per_batch)
+
+    def refusal(self, rollouts_per_batch: int) -> str | None:
+        """Why seconds for this batch would be a guess; None where they follow from what was measured or given."""
+        seen = self.measured
+        if seen is None or seen.separates_batches:
+            return None
+        low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
+        if low / NEAR <= rollouts_per_batch <= high * NEAR:
+            return None
+        measured = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        return (
+            f"seconds per step were measured at {measured} rollouts per batch only and cannot be converted to "
+            f"{rollouts_per_batch:,}"
+        )
+
+    def at_gpus(self, gpus: int) -> Throughput:
+        """The same machines with another number of GPUs.
+
+        Raises:
+            SpecError: `gpu_exponent` is not known.
+        """
+        if gpus == self.gpus:
+            return self
+        if self.gpu_exponent is None:
+            raise SpecError(
+                f"Throughput.gpu_exponent is None; speed is known with gpus = {self.gpus} only, not with {gpus}",
+                "Give gpu_exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.",
+            )
+        factor = (gpus / self.gpus) ** self.gpu_exponent
+        evaluation = self.evaluation_rollouts_per_second
+        return self.replace(
+            gpus=gpus,
+            rollouts_per_second=self.rollouts_per_second * factor,
+            evaluation_rollouts_per_second=None if evaluation is None else evaluation * factor,
+        )
+
+    def length(self, rollouts: float) -> float:
+        """Mean response length after C rollouts, relative to the start of training."""
+        return 1.0 + self.length_growth * math.log1p(rollouts / self.length_scale_rollouts)
+
+    def mean_length(self, rollouts: float) -> float:
+        """Mean of `length` over the first C rollouts."""
+        reach = rollouts / self.length_scale_rollouts
+        if self.length_growth == 0.0 or reach < 1e-9:
+            return 1.0
+        return 1.0 + self.length_growth * ((1.0 + reach) * math.log1p(reach) - reach) / reach
+
+    def step_seconds(self, rollouts_per_batch: float, length: float = 1.0) -> float:
+        """Wall-clock seconds of one update step of B rollouts.
+
+        Args:
+            rollouts_per_batch: B.
+            length: mean response length relative to the start of training; see `length(rollouts)`.
+        """
+        sampling = self.latency_floor_seconds + rollouts_per_batch / self.rollouts_per_second
+        return self.step_overhead_seconds + length * sampling
+
+    def evaluation_seconds(self, samples: float, length: float = 1.0) -> float:
+        """Wall-clock seconds of one evaluation that samples so many responses."""
+        rate = self.evaluation_rollouts_per_second or self.rollouts_per_second
+        return length * (self.latency_floor_seconds + samples / rate)
 
     def wall_hours(self, rollouts_per_batch: float, update_steps: float) -> float:
-        """Wall-clock hours of M update steps of B rollouts."""
-        return update_steps * self.step_seconds(rollouts_per_batch) / 3600.0
+        """Wall-clock hours of M update steps of B rollouts, from the base model on; without evaluations and start."""
+        length = self.mean_length(rollouts_per_batch * update_steps)
+        return update_steps * self.step_seconds(rollouts_per_batch, length) / 3600.0
 
     def gpu_hours(self, rollouts_per_batch: float, update_steps: float) -> float:
         """GPU-hours of M update steps of B rollouts."""
@@ -44,15 +188,23 @@ class Throughput(Spec):
         Raises:
             SpecError: `usd_per_gpu_hour` is not known.
         """
+        return self.price() * self.gpu_hours(rollouts_per_batch, update_steps)
+
+    def price(self) -> float:
+        """US dollars of one GPU-hour.
+
+        Raises:
+            SpecError: `usd_per_gpu_hour` is not known.
+        """
         if self.usd_per_gpu_hour is None:
             raise SpecError(
                 "Throughput.usd_per_gpu_hour is None; a cost in usd needs the price of a GPU-hour",
                 "Give Throughput(..., usd_per_gpu_hour=...), or a budget in gpu_hours or rollouts.",
             )
-        return self.usd_per_gpu_hour * self.gpu_hours(rollouts_per_batch, update_steps)
+        return self.usd_per_gpu_hour
 
     def tokens(self, rollouts: float) -> float:
-        """Sampled tokens of that many rollouts.
+        """Sampled tokens of the first so many rollouts of a run, with their growth.
 
         Raises:
             SpecError: `tokens_per_rollout` is not known.
@@ -62,4 +214,10 @@ class Throughput(Spec):
                 "Throughput.tokens_per_rollout is None; a cost in tokens needs the mean length of a rollout",
                 "Give Throughput(..., tokens_per_rollout=...), or a budget in rollouts.",
             )
-        return self.tokens_per_rollout * rollouts
+        return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
+
+    def summary(self) -> str:
+        """The model in a few lines, with intervals where it was measured."""
+        from isocompute_sdk.throughput import describe
+
+        return describe(self)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isocompute_sdk import registry
-from isocompute_sdk.backend import Backend, BackendInfo
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.backend import Backend, BackendInfo, run_folder
+from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_sdk.store import write_spec
 
 HOSTILE = [
     "it's",
@@ -34,6 +37,10 @@ HOSTILE = [
 ]
 
 
+Start = Callable[[str], list[list[str]]]
+"""Runs a script and returns the arguments of every program that it would have started with Python."""
+
+
 @pytest.fixture(params=registry.available())
 def backend(request: pytest.FixtureRequest) -> Backend:
     return registry.load(request.param)
@@ -51,6 +58,35 @@ def run_for(backend: Backend, **changes: Any) -> RunSpec:
         "backend": backend.name,
     }
     return RunSpec(**{**values, **changes})
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Run a script in tmp_path/work with a `python3` first on PATH that notes its arguments and does nothing."""
+    programs, record, work = tmp_path / "bin", tmp_path / "record", tmp_path / "work"
+    for folder in (programs, work):
+        folder.mkdir()
+    note = 'for a in "$@"; do printf \'%s\\0\' "$a"; done >> "$RECORD"; printf \'\\1\\0\' >> "$RECORD"'
+    (programs / "python3").write_text(f"#!/bin/sh\n{note}\n")
+    (programs / "python3").chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(tmp_path), "RECORD": str(record)}
+
+    def run(script: str) -> list[list[str]]:
+        done = subprocess.run(
+            ["bash"], input=script.encode(), cwd=work, env=environment, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return [call.split("\0")[:-1] for call in record.read_bytes().decode().split("\1\0")[:-1]]
+
+    return run
+
+
+def strings(document: Any) -> set[str]:
+    """All texts inside a JSON value."""
+    if isinstance(document, str):
+        return {document}
+    parts = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    return set[str]().union(*map(strings, parts))
 
 
 def test_at_least_one_backend_is_registered() -> None:
@@ -108,20 +144,36 @@ def test_its_header_says_what_the_run_is(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_valid_bash_and_runs_nothing(backend: Backend, tmp_path: Path, text: str) -> None:
+def test_hostile_text_arrives_as_it_is_and_runs_nothing(
+    backend: Backend, start: Start, tmp_path: Path, text: str
+) -> None:
     data = Data(train=f"{text}.jsonl", validation=f"v/{text}", reward=f"{text}.py", prompt_key=text, answer_key=text)
     run = run_for(backend, model=text, data=data, output_dir=text, recipe=Recipe(name=text))
+    refused = [note for note in backend.preflight(run) if note.severity == "refuse"]
+    if refused:  # what a framework would misread is refused by name
+        assert all(repr(text) in note.message for note in refused)
+        return
     script = backend.script(run)
     subprocess.run(["bash", "-n"], input=script.encode(), check=True)
-    silent = tmp_path / "bin"
-    silent.mkdir()
-    (silent / "python3").write_text("#!/bin/sh\nexit 0\n")
-    (silent / "python3").chmod(0o755)
-    work = tmp_path / "work"
-    work.mkdir()
-    environment = {"PATH": f"{silent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    subprocess.run(["bash"], input=script.encode(), cwd=work, env=environment, check=True, capture_output=True)
+    calls = start(script)
     assert not list(tmp_path.rglob("escaped"))
+    folder = tmp_path / "work" / run_folder(run)
+    assert any(str(folder) in word for call in calls for word in call)
+    arrived = {word for call in calls for word in call}
+    for path in folder.glob("*.json"):
+        arrived |= strings(json.loads(path.read_text()))
+    for value in (text, data.train, data.validation, data.reward):
+        assert value in arrived, value
+
+
+@pytest.mark.parametrize("changes", [{}, {"recipe": Recipe.preset("hard"), "problems_per_batch": 64}])
+def test_shellcheck_has_nothing_to_say(backend: Backend, changes: dict[str, Any]) -> None:
+    program = Path(sys.executable).with_name("shellcheck")
+    script = backend.script(run_for(backend, model="it's $HOME", **changes)).encode()
+    # SC2016 is about dollars in single quotes: that they are not expanded is what is meant.
+    command = [program, "--shell=bash", "--exclude=SC2016", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
 
 
 def test_prepare_writes_one_executable_script_and_nothing_else(backend: Backend, tmp_path: Path) -> None:
@@ -164,3 +216,69 @@ def test_a_batch_that_the_gpus_cannot_share_is_refused(backend: Backend) -> None
 def test_the_default_evaluation_is_carried_out_as_stated(backend: Backend) -> None:
     run = run_for(backend, evaluation=Evaluation(every_steps=7, samples=3))
     assert backend.script(run) != backend.script(run_for(backend))
+
+
+def test_resuming_gives_the_launch_that_was_prepared(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    write_spec(tmp_path, run)
+    prepared = backend.prepare(run, tmp_path)
+    text = prepared.files[0].read_text()
+    assert backend.resume(run, tmp_path) == prepared
+    assert prepared.files[0].read_text() == text
+
+
+def test_a_folder_of_nothing_or_of_another_run_cannot_be_resumed(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    with pytest.raises(BackendError, match=r"nothing to resume in .*launch\.sh"):
+        backend.resume(run, tmp_path)
+    write_spec(tmp_path, run)
+    script = backend.prepare(run, tmp_path).files[0]
+    before = script.read_text()
+    with pytest.raises(BackendError, match="another group_size"):
+        backend.resume(run.replace(group_size=8), tmp_path)
+    assert script.read_text() == before
+
+
+def test_a_run_that_has_measured_nothing_has_no_records(backend: Backend, tmp_path: Path) -> None:
+    run = run_for(backend)
+    with pytest.raises(RecordError):
+        backend.read_records(tmp_path / "missing")
+    write_spec(tmp_path, run)
+    backend.prepare(run, tmp_path)
+    with pytest.raises(RecordError, match=r"measured|nothing"):
+        backend.read_records(tmp_path)
+
+
+def test_a_run_that_was_started_and_has_measured_nothing_says_so(
+    backend: Backend, start: Start, tmp_path: Path
+) -> None:
+    run = run_for(backend)
+    start(backend.prepare(run, tmp_path / "work" / run_folder(run)).files[0].read_text())
+    with pytest.raises(RecordError) as caught:
+        backend.read_records(tmp_path / "work")
+    assert caught.value.hint
+
+
+def test_describing_and_checking_a_run_loads_no_training_framework(backend: Backend) -> None:
+    run = run_for(backend).model_dump_json()
+    code = (
+        "import json, sys; from isocompute_sdk import registry; from isocompute_sdk.specs import RunSpec; "
+        f"backend = registry.load({backend.name!r}); backend.describe(); "
+        "backend.preflight(RunSpec.model_validate_json(sys.argv[1])); "
+        "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, run], capture_output=True, text=True, check=True)
+    heavy = {"torch", "transformers", "vllm", "ray", "trl", "verl", "openrlhf", "hydra", "omegaconf", "deepspeed"}
+    assert not heavy & set(json.loads(done.stdout))
+
+
+def test_a_refused_run_writes_nothing_and_names_every_reason(backend: Backend, tmp_path: Path) -> None:
+    options = {"no_such_option": 1}
+    run = run_for(
+        backend, options=options, hardware=Hardware(gpus=8, divisible_by=1), group_size=3, problems_per_batch=35
+    )
+    refused = [note.code for note in backend.preflight(run) if note.severity == "refuse"]
+    with pytest.raises(BackendError) as caught:
+        backend.prepare(run, tmp_path / "new")
+    assert all(f"[{code}]" in str(caught.value) for code in refused)
+    assert not list(tmp_path.iterdir())

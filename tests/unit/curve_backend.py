@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from isocompute_sdk.backend import BackendInfo, Launch
+from isocompute_sdk.backend import BackendInfo, Launch, resume_launch
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.store import read_journals
 
 
 class CurveBackend:
@@ -34,6 +36,12 @@ class CurveBackend:
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
         path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
         return Launch(Path(folder), (path,), ("bash", str(path)))
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        return resume_launch(self, run, folder)
+
+    def read_records(self, folder: str | Path) -> RunSet:
+        return read_journals(folder)
 
 
 def train(run: dict[str, object], folder: Path) -> None:

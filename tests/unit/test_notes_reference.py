@@ -7,16 +7,17 @@ import re
 from pathlib import Path
 
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
+MAKERS = ("Note", "Finding", "found_at")
 DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x"}
 """Codes that caveats.extrapolation puts together from the ratio."""
 
 
 def codes_in(file: Path) -> set[str]:
-    """First arguments of every call of Note in a source file."""
+    """First arguments of every call of Note, and of what becomes one, in a source file."""
     calls = [
         node
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Note" and node.args
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS and node.args
     ]
     first = [call.args[0] for call in calls]
     return {arg.value for arg in first if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import time
 from importlib import metadata
@@ -58,6 +59,8 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     validation = existing_file(data_folder, data["validation"], "validation data")
     reward, function = reward_target(data_folder, data["reward"])
     files = {"train": train, "validation": validation, "reward": reward}
+    for name, path in request["evaluation_sets"].items():
+        files[f"evaluation set {name}"] = existing_file(data_folder, path, f"evaluation set {name}")
     inputs = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     check_same_run(run_folder, request, inputs)
     write_json(run_folder / "inputs.json", inputs)
@@ -80,9 +83,19 @@ def check_framework(expected: str) -> None:
         return
     if found != expected:
         raise InputError(
-            f"OpenRLHF {found} is installed in {sys.executable}; this script is written for {expected}. "
-            f"Install openrlhf=={expected}, or set PYTHON to an interpreter that has it."
+            f"OpenRLHF {found} is installed in {sys.executable}, {flags_of(found)}; this script is written for "
+            f"{expected}. Install openrlhf=={expected}, or set PYTHON to an interpreter that has it."
         )
+
+
+def flags_of(version: str) -> str:
+    """Which set of flags a release of OpenRLHF takes, in words."""
+    parts = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if parts < (0, 10, 2):
+        return "which takes flat flags (--train_batch_size)"
+    if parts < (0, 11, 2):
+        return "which takes earlier dotted flags (--algo.advantage.is_correction_enable)"
+    return "whose flags are not known here"
 
 
 def check_run_folder(folder: Path) -> None:
@@ -127,7 +140,7 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
     changed += [
         f"content of {name} ({file['path']})"
         for name, file in inputs.items()
-        if file["sha256"] != earlier["inputs"][name]["sha256"]
+        if file["sha256"] != earlier["inputs"].get(name, {}).get("sha256")
     ]
     if changed:
         raise InputError(

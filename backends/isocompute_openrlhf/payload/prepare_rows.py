@@ -6,12 +6,14 @@ Reads request.json and inputs.json in RUN_FOLDER and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order,
   the last one cut short.
-* validation_rows.jsonl: the validation problems in file order.
-* run.json: the request with the digests of all inputs and outputs, written last. Where it exists, the
-  rows are only compared with it: a resumed run continues inside the same rows.
+* evaluation_rows.jsonl: the validation problems, those of further evaluation sets, and a fixed subset of the training
+  problems as the set `train_probe`, which shows how much of a gain is memory.
+* run.json: the request with the digests of all inputs and outputs and the number of problems, written last. Where it
+  exists, the rows are only compared with it: a resumed run continues inside the same rows.
 
 A row is {"input": prompt, "label": text, "datasource": split}; the label is the JSON text of
-{"id", "split", "answer"}, which the reward wrapper decodes. Bad input ends with exit status 2 and one
+{"id", "split", "answer"}, which the reward wrapper decodes. OpenRLHF tells evaluation sets apart by the text of
+their prompts, so no prompt may stand in two of them. Bad input ends with exit status 2 and one
 message that names the file, the line and what is accepted.
 """
 
@@ -30,7 +32,8 @@ from typing import Any
 PROMPT_KEYS = ("prompt", "input", "question", "problem")
 ANSWER_KEYS = ("answer", "label", "solution", "target")
 ID_KEY = "id"
-ROW_FILES = {"train": "train_rows.jsonl", "validation": "validation_rows.jsonl"}
+ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
+PROBE = "train_probe"
 
 
 class InputError(Exception):
@@ -76,9 +79,16 @@ def prepare(folder: Path) -> None:
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
     # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
     validation = validation[: request["validation_problems"]]
+    sets = {"validation": validation}
+    for name in request["evaluation_sets"]:
+        sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
+    check_apart(sets)
+    sets[PROBE] = probe_subset(train, request["probe_problems"], sets)
     report(request, train, validation)
-    outputs = write_rows(folder, request, train, validation)
-    write_text(record, [json.dumps({"request": request, "inputs": inputs, "outputs": outputs}, indent=1), "\n"])
+    outputs = write_rows(folder, request, train, sets)
+    counts = {"train": len(train), **{name: len(problems) for name, problems in sets.items()}}
+    content = {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts}
+    write_text(record, [json.dumps(content, indent=1), "\n"])
 
 
 def check_rows(folder: Path, outputs: dict[str, str]) -> None:
@@ -216,6 +226,37 @@ def uniform_prompts(problems: list[Problem]) -> list[Problem]:
     ]
 
 
+# Evaluation sets
+
+
+def plain(prompt: Any) -> str:
+    """The same text for prompts that look the same to OpenRLHF once they are templated."""
+    if isinstance(prompt, list) and len(prompt) == 1 and prompt[0]["role"] == "user":
+        return prompt[0]["content"]
+    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+
+
+def check_apart(sets: dict[str, list[Problem]]) -> None:
+    """Refuse evaluation sets that share a prompt: OpenRLHF would count it for one of them only."""
+    owner: dict[str, str] = {}
+    for name, problems in sets.items():
+        for problem in problems:
+            other = owner.setdefault(plain(problem.prompt), name)
+            if other != name:
+                raise InputError(
+                    f"evaluation sets {other} and {name} share the prompt of problem {problem.id!r}; accepted: sets "
+                    "without common prompts, because OpenRLHF tells them apart by the prompt"
+                )
+
+
+def probe_subset(train: list[Problem], size: int, sets: dict[str, list[Problem]]) -> list[Problem]:
+    """A fixed subset of the training problems in file order, the same for every run on them whatever its seed."""
+    taken = {plain(problem.prompt) for problems in sets.values() for problem in problems}
+    free = [index for index, problem in enumerate(train) if plain(problem.prompt) not in taken]
+    free.sort(key=lambda index: hashlib.sha256(f"probe:{train[index].id}".encode()).digest())
+    return [train[index] for index in sorted(free[:size])]
+
+
 # Writing rows
 
 
@@ -228,11 +269,13 @@ def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:
 
 
 def write_rows(
-    folder: Path, request: dict[str, Any], train: list[Problem], validation: list[Problem]
+    folder: Path, request: dict[str, Any], train: list[Problem], sets: dict[str, list[Problem]]
 ) -> dict[str, str]:
     """Write both row files; returns their digests."""
+    splits = [name for name, problems in sets.items() for _ in problems]
+    evaluated = uniform_prompts([problem for problems in sets.values() for problem in problems])
     if not request["chat_template"]:
-        for problem in (*train, *validation):
+        for problem in (*train, *evaluated):
             if not isinstance(problem.prompt, str):
                 raise InputError(
                     f"problem {problem.id!r} is a list of messages, but the option chat_template is off; "
@@ -244,8 +287,9 @@ def write_rows(
         ROW_FILES["train"]: write_text(
             folder / ROW_FILES["train"], (row_line(train[index], "train") for index in order)
         ),
-        ROW_FILES["validation"]: write_text(
-            folder / ROW_FILES["validation"], (row_line(problem, "validation") for problem in validation)
+        ROW_FILES["evaluation"]: write_text(
+            folder / ROW_FILES["evaluation"],
+            (row_line(problem, split) for problem, split in zip(evaluated, splits, strict=True)),
         ),
     }
 

@@ -8,11 +8,13 @@ exist without any complete checkpoint, which OpenRLHF then fails on at every sta
 metric.json into a checkpoint as the very last step, so its presence marks a complete one.
 
 Points `latest` of every engine at the newest checkpoint that all of them completed. Where there is none,
-moves what is there aside, so that training starts from the beginning. Nothing is deleted.
+moves what is there aside, so that training starts from the beginning. Nothing is deleted. Beside the checkpoint
+folder, resumed.jsonl gets one line per start: the attempt and the update step that it goes on from.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -58,6 +60,14 @@ def point_latest(folder: Path, tag: str) -> None:
     temporary.replace(latest)
 
 
+def note_start(run_folder: Path, step: int) -> None:
+    """Write down from which update step this start goes on; claim_folder.py has numbered it."""
+    config = run_folder / "reward_config.json"
+    attempt = json.loads(config.read_text(encoding="utf-8"))["attempt"]
+    with (run_folder / "resumed.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"attempt": attempt, "step": step}) + "\n")
+
+
 def main(argv: list[str]) -> int:
     """Repair the folders named on the command line and say where training goes on."""
     if len(argv) < 2:
@@ -65,6 +75,7 @@ def main(argv: list[str]) -> int:
         return 2
     folders = [Path(argv[0]) / engine for engine in argv[1:]]
     newest = newest_common(folders)
+    note_start(Path(argv[0]).parent, 0 if newest is None else newest[1])
     if newest is None:
         for folder in folders:
             if folder.exists():

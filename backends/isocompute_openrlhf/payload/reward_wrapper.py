@@ -17,7 +17,7 @@ the run folder: id, split, score, error, attempt, time. The update step is not k
 
     python3 reward_wrapper.py RUN_FOLDER
 
-loads the user's file and scores one row of each split, so that a wrong signature is found before any
+loads the user's file and scores one row of each file, so that a wrong signature is found before any
 GPU is used.
 """
 
@@ -250,13 +250,13 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
 
 
 def check(folder: Path) -> None:
-    """Score the first row of each split with the right answer and with nothing as the response.
+    """Score the first row of each file with the right answer and with nothing as the response.
 
     Raises:
         RewardFileError: the function cannot be loaded, or fails on both.
     """
     scorer = scorer_for(folder, keep_records=False)
-    for name in ("train_rows.jsonl", "validation_rows.jsonl"):
+    for name in ("train_rows.jsonl", "evaluation_rows.jsonl"):
         with (folder / name).open(encoding="utf-8") as lines:
             row = json.loads(next(lines))
         prompt = row["input"] if isinstance(row["input"], str) else row["input"][-1]["content"]

@@ -13,14 +13,15 @@ import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.payload import claim_folder, prepare_rows
-from isocompute_sdk.specs import Data, Recipe, RunSpec
-from tests.backends.openrlhf.inputs import REWARD, problems, write_jsonl
-from tests.backends.openrlhf.real_parser import RealParser, cached_wheel
+from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
+from tests.backends.openrlhf.real_parser import VERSION, RealParser
+from tests.backends.wheels import ANY_LINUX, cached_wheel
 
 
 @pytest.fixture(scope="session")
 def real_parser() -> RealParser:
-    return RealParser(cached_wheel())
+    return RealParser(cached_wheel("openrlhf", VERSION, *ANY_LINUX))
 
 
 @pytest.fixture(scope="session")
@@ -87,10 +88,34 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         data = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
         data |= {"prompt_key": None, "answer_key": None, "n_problems": None} | request.pop("data", {})
         defaults = {"framework_version": "0.11.2", "problems_per_batch": 4, "update_steps": 5, "seed": 0, "nodes": 1}
-        defaults |= {"validation_problems": None, "chat_template": True}
+        defaults |= {"validation_problems": None, "chat_template": True, "evaluation_sets": {}, "probe_problems": 0}
         (folder / "request.json").write_text(json.dumps(defaults | {"data": data} | request))
         claim_folder.claim(folder, tmp_path)
         prepare_rows.prepare(folder)
         return folder
 
     return run
+
+
+@pytest.fixture(scope="session")
+def small(make_run: Callable[..., RunSpec]) -> RunSpec:
+    return make_run(
+        run_id="tiny",
+        data=Data(train="train $(x).jsonl", validation="val'.jsonl", reward="my reward.py"),
+        group_size=2,
+        problems_per_batch=3,
+        update_steps=7,
+        evaluation=Evaluation(every_steps=3, samples=4, n_problems=2),
+        output_dir="out $(put) 'here'",
+        options={"save_every_steps": 2},
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path, real_parser: RealParser) -> Path:
+    return write_site(tmp_path / "site", real_parser)
+
+
+@pytest.fixture
+def work(tmp_path: Path, small: RunSpec) -> Path:
+    return write_inputs(tmp_path / "work", small)

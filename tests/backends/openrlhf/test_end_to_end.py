@@ -5,11 +5,7 @@ OpenRLHF's own `train` needs GPUs; fake_train.py stands in for it and says what 
 
 from __future__ import annotations
 
-import ast
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,61 +13,10 @@ from typing import Any
 
 import pytest
 
-from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_sdk.specs import Data, Evaluation, RunSpec
-from tests.backends.openrlhf import fake_train
-from tests.backends.openrlhf.real_parser import RealParser, main_block
+from isocompute_sdk.specs import RunSpec
+from tests.backends.openrlhf.inputs import start
 
 MakeRun = Callable[..., RunSpec]
-REWARD = "def reward(prompt, response, answer):\n    return float(response == str(answer))\n"
-
-
-@pytest.fixture
-def site(tmp_path: Path, real_parser: RealParser) -> Path:
-    """A package `openrlhf` of the wheel's own files, with `train` replaced."""
-    package = tmp_path / "site" / "openrlhf"
-    block = ast.Module(main_block(real_parser.source["cli/train_ppo_ray.py"]), type_ignores=[])
-    program = "import argparse\nfrom datetime import datetime\n" + ast.unparse(block)
-    files = {name: real_parser.source[name] for name in ("utils/config.py", "utils/agent.py", "utils/logging_utils.py")}
-    files |= {"cli/train_ppo_ray.py": Path(fake_train.__file__).read_text() + program}
-    files |= {"__init__.py": "", "cli/__init__.py": "", "utils/__init__.py": "", "../aiohttp.py": ""}
-    files |= {"../openrlhf-0.11.2.dist-info/METADATA": "Metadata-Version: 2.1\nName: openrlhf\nVersion: 0.11.2\n"}
-    for name, text in files.items():
-        path = package / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return package.parent
-
-
-@pytest.fixture
-def small(make_run: MakeRun) -> RunSpec:
-    return make_run(
-        run_id="tiny",
-        data=Data(train="train $(x).jsonl", validation="val'.jsonl", reward="my reward.py"),
-        group_size=2,
-        problems_per_batch=3,
-        update_steps=7,
-        evaluation=Evaluation(every_steps=3, samples=4, n_problems=2),
-        output_dir="out $(put) 'here'",
-        options={"save_every_steps": 2},
-    )
-
-
-def start(run: RunSpec, site: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    (folder / "launch.sh").write_text(OpenRLHFBackend().script(run))
-    env = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(site), **environment}
-    return subprocess.run(["bash", "launch.sh"], cwd=folder, env=env, capture_output=True, text=True, check=False)
-
-
-@pytest.fixture
-def work(tmp_path: Path, small: RunSpec) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    for name, count in ((small.data.train, 5), (small.data.validation, 4)):
-        rows = [{"id": f"{name[:3]}{i}", "question": f"{i} + {i}?", "answer": 2 * i} for i in range(count)]
-        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / small.data.reward).write_text(REWARD)
-    return folder
 
 
 def samples(work: Path) -> list[dict[str, Any]]:

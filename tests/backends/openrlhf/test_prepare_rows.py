@@ -54,7 +54,7 @@ def test_the_seed_fixes_the_order() -> None:
 
 def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> None:
     folder = prepare(validation=problems(5, "v"), validation_problems=3, seed=7)
-    labels = [json.loads(row["label"]) for row in read(folder / "validation_rows.jsonl")]
+    labels = [json.loads(row["label"]) for row in read(folder / "evaluation_rows.jsonl")]
     assert [label["id"] for label in labels] == ["v0", "v1", "v2"]
     assert {label["split"] for label in labels} == {"validation"}
 
@@ -65,7 +65,7 @@ def test_usual_key_names_are_recognised_per_file(prepare: Prepare, prompt_key: s
     folder = prepare([{prompt_key: "a", answer_key: "b"}], [{"question": "c", "solution": "d"}])
     row = read(folder / "train_rows.jsonl")[0]
     assert (row["input"], json.loads(row["label"])) == ("a", {"id": "train-0", "split": "train", "answer": "b"})
-    (row,) = read(folder / "validation_rows.jsonl")
+    (row,) = read(folder / "evaluation_rows.jsonl")
     assert json.loads(row["label"]) == {"id": "validation-0", "split": "validation", "answer": "d"}
 
 

@@ -41,7 +41,7 @@ def install(tmp_path: Path) -> Install:
         (folder / "reward_config.json").write_text(json.dumps(config))
         row = json.dumps({"input": "what?", "label": LABEL, "datasource": "train"}) + "\n"
         (folder / "train_rows.jsonl").write_text(row)
-        (folder / "validation_rows.jsonl").write_text(row)
+        (folder / "evaluation_rows.jsonl").write_text(row)
         wrapper = folder / "reward_wrapper.py"
         wrapper.write_bytes(Path(reward_wrapper.__file__).read_bytes())
         return wrapper

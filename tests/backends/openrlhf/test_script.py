@@ -45,6 +45,14 @@ def meant(run: RunSpec, folder: Path) -> list[str]:
     return arguments(sections(run, options, placement), str(folder / run_folder(run)), run.model)
 
 
+def training(calls: list[list[str]]) -> list[str]:
+    """What OpenRLHF gets: the last program of a script is the one that supervises it."""
+    supervisor, rest = calls[-1][0], calls[-1][calls[-1].index("--") + 1 :]
+    assert supervisor.endswith("/supervise.py")
+    assert rest[:3] == ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
+    return rest[3:]
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
 def test_openrlhf_gets_exactly_the_arguments_that_were_meant(
@@ -53,14 +61,13 @@ def test_openrlhf_gets_exactly_the_arguments_that_were_meant(
     data = Data(train=text, validation=text, reward=text, prompt_key=text, answer_key=text)
     run = make_run(model=text, data=data, output_dir=text, recipe={"algorithm": algorithm, "name": text})
     work = tmp_path / "work"
-    calls = record_script(OpenRLHFBackend().script(run), work)
-    assert calls[-1][:2] == ["-m", "openrlhf.cli.train_ppo_ray"]
-    assert calls[-1][2:] == meant(run, work)
-    flat = real_parser.parse(calls[-1][2:]).flat
+    received = training(record_script(OpenRLHFBackend().script(run), work))
+    assert received == meant(run, work)
+    flat = real_parser.parse(received).flat
     folder = f"{work}/{run_folder(run)}"
     assert flat["actor.model_name_or_path"] == text
     assert flat["data.prompt_dataset"] == f"{folder}/train_rows.jsonl"
-    assert flat["eval.dataset"] == f"{folder}/validation_rows.jsonl"
+    assert flat["eval.dataset"] == f"{folder}/evaluation_rows.jsonl"
     assert flat["reward.remote_url"] == [f"{folder}/reward_wrapper.py"]
     assert json.loads(Path(folder, "request.json").read_text())["data"]["train"] == text
     assert not list(tmp_path.rglob("escaped"))
@@ -77,6 +84,16 @@ def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_s
         [f"{folder}/resume_point.py", f"{folder}/checkpoints", "_actor", "_critic"],
     ]
     assert len(calls) == 5
+    assert calls[4][: calls[4].index("--")] == [
+        f"{folder}/supervise.py",
+        folder,
+        "_actor",
+        "_critic",
+        "--save-every=10",
+        "--evaluate-every=10",
+        "--last=100",
+        "--keep=2",
+    ]
 
 
 def test_the_programs_arrive_byte_for_byte(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
@@ -96,12 +113,28 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(name: str) -
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
-    standard = {"__future__", "collections", "dataclasses", "hashlib", "importlib", "inspect", "json", "math", "os"}
+    standard = {
+        "__future__",
+        "argparse",
+        "collections",
+        "dataclasses",
+        "hashlib",
+        "importlib",
+        "inspect",
+        "json",
+        "math",
+        "os",
+    }
     assert imported <= standard | {
+        "os",
         "pathlib",
         "random",
         "re",
+        "shlex",
+        "shutil",
+        "signal",
         "socket",
+        "subprocess",
         "sys",
         "threading",
         "time",
@@ -124,7 +157,9 @@ def test_another_interpreter_can_be_chosen(make_run: MakeRun, tmp_path: Path) ->
 def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / "python3").write_text('#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; -m) touch started;; esac\n')
+    (programs / "python3").write_text(
+        '#!/bin/sh\ncase "$1" in *prepare_rows.py) exit 2;; *supervise.py) touch started;; esac\n'
+    )
     (programs / "python3").chmod(0o755)
     script = OpenRLHFBackend().script(make_run()).encode()
     finished = subprocess.run(
@@ -135,7 +170,7 @@ def test_training_does_not_start_when_the_inputs_are_bad(make_run: MakeRun, tmp_
 
 
 def test_the_exit_status_of_training_is_that_of_the_script(make_run: MakeRun, tmp_path: Path) -> None:
-    (tmp_path / "python3").write_text('#!/bin/sh\nif [ "$1" = -m ]; then exit 7; fi\n')
+    (tmp_path / "python3").write_text('#!/bin/sh\ncase "$1" in *supervise.py) exit 7;; esac\n')
     (tmp_path / "python3").chmod(0o755)
     script = OpenRLHFBackend().script(make_run()).encode()
     finished = subprocess.run(
@@ -155,7 +190,7 @@ def test_a_local_model_is_passed_by_its_full_path(make_run: MakeRun, record_scri
     work = tmp_path / "work"
     (work / "-my model").mkdir(parents=True)
     calls = record_script(OpenRLHFBackend().script(make_run(model="-my model")), work)
-    assert calls[-1][2] == f"--actor.model_name_or_path={work}/-my model"
+    assert training(calls)[0] == f"--actor.model_name_or_path={work}/-my model"
 
 
 def test_too_few_visible_gpus_are_a_warning(make_run: MakeRun, tmp_path: Path) -> None:

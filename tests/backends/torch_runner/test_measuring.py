@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.specs.run import Evaluation
-from isocompute_torch.evaluate import evaluate, k_metrics
+from isocompute_torch.evaluate import evaluate
 from isocompute_torch.model import Policy
 from isocompute_torch.problems import Problem
 from isocompute_torch.progress import RunProgress

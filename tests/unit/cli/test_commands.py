@@ -44,12 +44,16 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "plan",
         "fit",
         "allocate",
+        "ingest",
+        "doctor",
         "audit",
         "launch",
         "scorecard",
         "sweep",
         "run",
         "status",
+        "watch",
+        "probe",
         "published",
         "backends",
         "schema",
@@ -227,3 +231,8 @@ def test_the_printed_schema_accepts_the_examples_and_refuses_a_typo(isocompute: 
 def test_backends_lists_openrlhf_with_its_version(isocompute: Command) -> None:
     assert "0.11.2" in succeeded(isocompute("backends"))
     assert json.loads(succeeded(isocompute("backends", "--json")))["backends"]["openrlhf"]["name"] == "openrlhf"
+
+
+def test_one_backend_is_shown_with_its_options_and_an_unknown_one_with_those_there_are(isocompute: Command) -> None:
+    assert "tensor_parallel (int, default 1)" in succeeded(isocompute("backends", "openrlhf"))
+    assert "registered: openrlhf" in refused(isocompute("backends", "openrlfh"))

@@ -1,0 +1,289 @@
+"""Run OpenRLHF, keep what it prints, keep the right checkpoints, and stop it early where that was asked for.
+
+    python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
+                         [--submit ADDRESS] ENGINE [ENGINE ...] -- COMMAND ...
+
+* Output goes on to this program's own output and to console.<attempt>.log.
+* Checkpoints: OpenRLHF can only keep the ones with the best metric. Here the newest N stay, those at S, 2 S, 4 S, 8 S
+  ... update steps, and the best one, which OpenRLHF looks after by itself. Others are moved out of its sight and
+  removed, at moments when it is not saving: between the end of one save and the evaluation or update after it.
+* Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
+  while the run goes on), training is ended after the first checkpoint at or beyond that step and the evaluation of the
+  same step. The exit status is 0 then. Started again with a later step, the run goes on.
+* --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
+
+The exit status is otherwise that of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+STEP = re.compile(rb"Global step (\d+): \{")
+EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
+BEST_BEGINS, BEST_SAVED = b"New best eval metric: ", b"Saved best checkpoint: "
+TAG = re.compile(r"global_step(\d+)\Z")
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
+POLL_SECONDS = 1.0
+SETTLE_SECONDS = 5.0
+PATIENCE_SECONDS = 120.0
+
+
+class Progress:
+    """What the console has said so far."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.evaluated = 0
+        self.evaluated_at = 0.0
+        self.saving_best = False
+
+    def read(self, line: bytes) -> None:
+        """Take note of one line."""
+        step, evaluated = STEP.search(line), EVALUATED.search(line)
+        if step:
+            self.step = int(step[1])
+        elif evaluated:
+            self.evaluated, self.evaluated_at = int(evaluated[1]), time.monotonic()
+        elif BEST_BEGINS in line:
+            self.saving_best = True
+        elif BEST_SAVED in line:
+            self.saving_best = False
+
+
+class Checkpoints:
+    """The regular checkpoints of all engines of one run."""
+
+    def __init__(self, folder: Path, engines: Sequence[str], save_every: int, last: int, keep: int) -> None:
+        self.folder = folder
+        self.engines = engines
+        self.spaced = log_spaced(save_every, last)
+        self.keep = keep
+
+    def complete(self) -> list[int]:
+        """Steps whose checkpoint every engine has completed, ascending; OpenRLHF writes metric.json last."""
+        steps: set[int] | None = None
+        for engine in self.engines:
+            found = {TAG.match(path.parent.name) for path in (self.folder / engine).glob("global_step*/metric.json")}
+            mine = {int(match[1]) for match in found if match}
+            steps = mine if steps is None else steps & mine
+        return sorted(steps or ())
+
+    def prune(self) -> None:
+        """Remove every complete checkpoint that is not to be kept."""
+        complete = self.complete()
+        kept = {*complete[-self.keep :], *self.spaced}
+        for engine in self.engines:
+            latest = self.folder / engine / "latest"
+            named = latest.read_text(encoding="utf-8").strip() if latest.is_file() else ""
+            for step in complete:
+                tag = f"global_step{step}"
+                if step not in kept and tag != named:
+                    self._remove(self.folder / engine / tag, f"{engine}-{tag}")
+
+    def _remove(self, folder: Path, name: str) -> None:
+        # Renaming takes no time, so that OpenRLHF never meets half a checkpoint.
+        aside = self.folder / ".removing"
+        try:
+            aside.mkdir(exist_ok=True)
+            shutil.rmtree(aside / name, ignore_errors=True)
+            folder.rename(aside / name)
+            shutil.rmtree(aside / name)
+        except OSError as error:
+            say(f"warning: a checkpoint cannot be removed: {error}")
+
+
+def log_spaced(save_every: int, last: int) -> set[int]:
+    """S, 2 S, 4 S, 8 S ... up to the last step."""
+    steps: set[int] = set()
+    step = save_every
+    while step <= last:
+        steps.add(step)
+        step *= 2
+    return steps
+
+
+class Training:
+    """The command, as a child process or as a job on a cluster."""
+
+    def __init__(self, folder: Path, command: Sequence[str], submit: str | None, attempt: int) -> None:
+        self.folder = folder
+        self.submit = submit
+        self.job = f"isocompute-{folder.name}-{attempt}-{int(time.time())}"
+        self.progress = Progress()
+        argv = list(command) if submit is None else self._submission(command, submit)
+        # What this process holds, such as the lock of whoever started the run, the child holds as well.
+        self.process = subprocess.Popen(
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            close_fds=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.stopping_since: float | None = None
+        self.reader = threading.Thread(target=self._copy, args=(folder / f"console.{attempt}.log",), daemon=True)
+        self.reader.start()
+
+    def _submission(self, command: Sequence[str], address: str) -> list[str]:
+        # Releases of Ray differ in how they quote a job's command: a plain path means the same in all of them.
+        script = self.folder / "train.sh"
+        script.write_text(f"export PYTHONUNBUFFERED=1\nexec {shlex.join(command)}\n", encoding="utf-8")
+        options = [f"--address={address}", f"--submission-id={self.job}"]
+        return ["ray", "job", "submit", *options, "--", "bash", str(script)]
+
+    def _copy(self, path: Path) -> None:
+        """Copy the output line by line; neither a closed terminal nor a full disk ends the run."""
+        output: IO[bytes] | None = sys.stdout.buffer
+        try:
+            log: IO[bytes] | None = path.open("ab")
+        except OSError as error:
+            say(f"warning: {path.name} cannot be written: {error}")
+            log = None
+        stream = self.process.stdout
+        for line in stream if stream is not None else ():
+            self.progress.read(line)
+            output = written(output, line)
+            log = written(log, line)
+
+    def stop(self) -> None:
+        """Ask it to end; what does not end within two minutes is killed."""
+        if self.stopping_since is None:
+            self.stopping_since = time.monotonic()
+            if self.submit is None:
+                self.process.terminate()
+            else:
+                subprocess.run(["ray", "job", "stop", "--no-wait", f"--address={self.submit}", self.job], check=False)
+        elif time.monotonic() - self.stopping_since > PATIENCE_SECONDS:
+            self.process.kill()
+
+    def status(self) -> int | None:
+        """Exit status as a shell counts it; None while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        self.reader.join(timeout=10)
+        return 128 - code if code < 0 else code
+
+
+def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
+    """The stream, or None where it takes no more."""
+    if stream is None:
+        return None
+    try:
+        stream.write(line)
+        stream.flush()
+    except (OSError, ValueError):
+        return None
+    return stream
+
+
+def wanted_stop(folder: Path, option: int | None) -> int | None:
+    """The step to stop after: that of the file, which can be changed while the run goes on, else the option."""
+    try:
+        return int((folder / "stop_after").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return option
+    except (OSError, ValueError):
+        return None
+
+
+def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
+    """Whether a save has just ended and the next has not begun."""
+    return bool(complete) and complete[-1] == progress.step and progress.evaluated < progress.step
+
+
+def may_stop(progress: Progress, complete: Sequence[int], wanted: int, evaluate_every: int) -> bool:
+    """Whether a checkpoint at or beyond the wanted step is there, and its evaluation is over."""
+    step = complete[-1] if complete else 0
+    if step < wanted or progress.saving_best:
+        return False
+    if step % evaluate_every or progress.step > step:
+        return True
+    return progress.evaluated >= step and time.monotonic() - progress.evaluated_at > SETTLE_SECONDS
+
+
+def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Namespace) -> int:
+    """Watch the training until it ends; returns the exit status."""
+    folder, pruned, stopped = Path(options.folder), 0, False
+    while True:
+        status = training.status()
+        if status is not None:
+            return 0 if stopped else status
+        complete = checkpoints.complete()
+        if complete and complete[-1] != pruned and may_prune(training.progress, complete):
+            checkpoints.prune()
+            pruned = complete[-1]
+        wanted = wanted_stop(folder, options.stop_after)
+        if not stopped and wanted is not None and may_stop(training.progress, complete, wanted, options.evaluate_every):
+            say(f"stopping after the checkpoint of update step {complete[-1]}, as asked for (step {wanted})")
+            stopped = True
+        if stopped or training.stopping_since is not None:
+            training.stop()
+        time.sleep(POLL_SECONDS)
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    sys.stderr.write(f"supervise: {message}\n")
+    sys.stderr.flush()
+
+
+def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Options, and the command behind `--`."""
+    cut = list(argv).index("--") if "--" in argv else len(argv)
+    parser = argparse.ArgumentParser(prog="supervise.py", allow_abbrev=False)
+    parser.add_argument("folder")
+    parser.add_argument("engines", nargs="+")
+    for name in ("--save-every", "--evaluate-every", "--last"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--keep", type=int, default=2)
+    parser.add_argument("--stop-after", type=int)
+    parser.add_argument("--submit")
+    options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
+    if not command:
+        parser.error("no command; accepted: -- COMMAND ...")
+    return options, command
+
+
+def attempt_of(folder: Path) -> int:
+    """Number of this start, which claim_folder.py has written down."""
+    return int(json.loads((folder / "reward_config.json").read_text(encoding="utf-8"))["attempt"])
+
+
+def main(argv: list[str]) -> int:
+    """Run and watch the command behind `--`."""
+    options, command = parsed(argv)
+    folder = Path(options.folder)
+    if options.submit is not None and not PLAIN_PATH.match(str(folder)):
+        say(f"the run folder is {str(folder)!r}; accepted for a Ray job: letters, digits and _./+=- only")
+        return 2
+    wanted = wanted_stop(folder, options.stop_after)
+    checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)
+    if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
+        say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
+        return 0
+    training = Training(folder, command, options.submit, attempt_of(folder))
+
+    def forward(_number: int, _frame: object) -> None:
+        training.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+    return supervise(training, checkpoints, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

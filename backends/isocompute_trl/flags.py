@@ -1,0 +1,198 @@
+"""Every setting of TRL 1.16's GRPOConfig that a run needs: the only module that knows them.
+
+Values that equal TRL's defaults are written too where the recipe fixes them: several of those defaults differ from
+the recipe's words (KL times a differentiable ratio, importance weights that mask whole responses, a CISPO cap of
+0.2). GRPOConfig does not check `loss_type`, hence LOSS_TYPES.
+
+Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and grpo_trainer.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_trl.options import TRLOptions
+
+VERSION = "1.16.0"
+"""The only TRL release these settings are for."""
+LOSS_TYPES = {
+    ("grpo", "token-mean"): "dapo",
+    ("grpo", "seq-mean-token-mean"): "grpo",
+    ("cispo", "token-mean"): "cispo",
+}
+"""`loss_type` by algorithm and aggregation; any other combination is refused. `dapo` divides by the tokens of the
+whole batch, `grpo` by each response's own and then by responses."""
+STD_EPSILON = 1e-4
+"""Added to the standard deviation of a group; not a setting."""
+CHECKPOINTS_PER_RUN = 20
+
+
+def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
+    """Arguments of GRPOConfig, but for those that only the run folder and the problem files tell.
+
+    `train.py` adds output_dir and per_device_eval_batch_size.
+    """
+    return {
+        **_batch(run, options),
+        **_optimizer(run),
+        **_loss(run.recipe),
+        **_sampling(run, options),
+        **_evaluation(run),
+        **_process(run, options),
+    }
+
+
+def processes(run: RunSpec, options: TRLOptions) -> int:
+    """Trainer processes, one per GPU; one on a CPU."""
+    return 1 if options.device == "cpu" else max(run.hardware.gpu_counts)
+
+
+def samples_per_pass(run: RunSpec, options: TRLOptions) -> int:
+    """Rollouts per process in one pass: the largest divisor of the process's share up to the option."""
+    share = run.rollouts_per_batch // processes(run, options)
+    return max(d for d in range(1, min(share, options.samples_per_pass) + 1) if share % d == 0)
+
+
+def checkpoint_interval(run: RunSpec, options: TRLOptions) -> int:
+    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
+    if options.save_every_steps is not None:
+        return options.save_every_steps
+    every = run.evaluation.every_steps
+    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
+
+
+def sharding_config(run: RunSpec, options: TRLOptions) -> dict[str, Any] | None:
+    """The configuration file of `accelerate launch`; None where one process is started without it."""
+    count = processes(run, options)
+    if count == 1:
+        return None
+    config: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU",
+        "mixed_precision": "bf16",
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": count,
+        "rdzv_backend": "static",
+        "same_network": True,
+        "main_training_function": "main",
+        "use_cpu": False,
+    }
+    if options.sharding != "ddp":
+        stage = int(options.sharding.removeprefix("zero"))
+        config["distributed_type"] = "DEEPSPEED"
+        config["deepspeed_config"] = {
+            "deepspeed_multinode_launcher": "standard",
+            "offload_optimizer_device": "none",
+            "offload_param_device": "none",
+            "zero3_init_flag": stage == 3,
+            "zero3_save_16bit_model": stage == 3,
+            "zero_stage": stage,
+        }
+    return config
+
+
+def _batch(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
+    """One generation of n * B_p rollouts is one optimiser step: steps_per_generation follows the accumulation."""
+    per_pass = samples_per_pass(run, options)
+    return {
+        "num_generations": run.group_size,
+        "per_device_train_batch_size": per_pass,
+        "gradient_accumulation_steps": run.rollouts_per_batch // (per_pass * processes(run, options)),
+        "num_iterations": 1,
+        "max_steps": run.update_steps,
+        # The rows are written in the order in which they are trained on.
+        "shuffle_dataset": False,
+        "seed": run.seed,
+        "data_seed": run.seed,
+    }
+
+
+def _optimizer(run: RunSpec) -> dict[str, Any]:
+    recipe = run.recipe
+    return {
+        "optim": "adamw_torch",
+        "learning_rate": run.learning_rate,
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": recipe.warmup_steps,
+        "adam_beta1": recipe.adam_betas[0],
+        "adam_beta2": recipe.adam_betas[1],
+        "weight_decay": recipe.weight_decay,
+        "max_grad_norm": recipe.gradient_clip,
+    }
+
+
+def _loss(recipe: Recipe) -> dict[str, Any]:
+    cispo = recipe.algorithm == "cispo"
+    return {
+        "loss_type": LOSS_TYPES.get((recipe.algorithm, recipe.loss_aggregation)),
+        "importance_sampling_level": "token",
+        "scale_rewards": "group" if recipe.normalize_advantage else "none",
+        "epsilon": recipe.ratio_clip,
+        # For CISPO the cap of the ratio itself; otherwise how far above 1 it may go.
+        "epsilon_high": 1 + recipe.ratio_clip if cispo else recipe.ratio_clip,
+        "beta": recipe.kl_coef,
+        # The default multiplies the KL by the policy ratio, which changes its gradient even where the ratio is 1.
+        "use_bias_correction_kl": False,
+        "entropy_coef": recipe.entropy_coef,
+        "mask_truncated_completions": False,
+    }
+
+
+def _sampling(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
+    recipe = run.recipe
+    settings: dict[str, Any] = {
+        "temperature": recipe.temperature,
+        "top_p": recipe.top_p,
+        "top_k": 0,
+        "max_completion_length": recipe.max_response_tokens,
+        "use_vllm": options.sampler == "vllm",
+    }
+    if options.sampler != "vllm":
+        return settings
+    return settings | {
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": recipe.max_prompt_tokens + recipe.max_response_tokens,
+        "vllm_tensor_parallel_size": options.tensor_parallel,
+        "vllm_gpu_memory_utilization": options.gpu_memory_utilization,
+        "vllm_enable_sleep_mode": True,
+        **_importance_sampling(recipe),
+    }
+
+
+def _importance_sampling(recipe: Recipe) -> dict[str, Any]:
+    if recipe.importance_sampling == "none":
+        return {"vllm_importance_sampling_correction": False}
+    return {
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": recipe.tis_cap,
+    }
+
+
+def _evaluation(run: RunSpec) -> dict[str, Any]:
+    return {
+        "eval_strategy": "steps",
+        "eval_steps": run.evaluation.every_steps,
+        "eval_on_start": True,
+        "num_generations_eval": run.evaluation.samples,
+    }
+
+
+def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
+    cpu = options.device == "cpu"
+    return {
+        "use_cpu": cpu,
+        "bf16": not cpu,
+        # Weights and optimiser in full precision; passes run in bfloat16 on a GPU.
+        "model_init_kwargs": {"dtype": "float32"},
+        "gradient_checkpointing": options.gradient_checkpointing,
+        "save_strategy": "steps",
+        "save_steps": checkpoint_interval(run, options),
+        "save_total_limit": options.keep_checkpoints,
+        "logging_steps": 1,
+        "report_to": ["tensorboard"] if options.tensorboard else [],
+        "run_name": run.run_id,
+        "disable_tqdm": True,
+    }

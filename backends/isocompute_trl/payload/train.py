@@ -1,0 +1,241 @@
+"""Train one run with TRL's GRPOTrainer and keep a journal of it.
+
+    python3 train.py RUN_FOLDER MODEL         (after prepare_rows.py; or through `accelerate launch`)
+
+request.json holds the arguments of GRPOConfig. Written into RUN_FOLDER: metrics.jsonl (run_journal.py), samples/ with
+the reward of every validation response, checkpoints/ and, at the end, model/. Started again after any stop, training
+goes on from the last whole checkpoint. Exit status: 0 finished, 1 failed on the way, 2 input that cannot be used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import reward_calls
+import validation_samples
+from run_journal import Journal, read
+
+EVAL_SET = "validation"
+STEP_METRICS = {
+    "reward": "train_reward",
+    "entropy": "entropy",
+    "kl": "kl",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "completions/mean_length": "response_length",
+    "completions/clipped_ratio": "truncated_share",
+    "frac_reward_zero_std": "zero_variance_share",
+    "reward_error": "reward_error_share",
+    "sampling/importance_sampling_ratio/mean": "importance_weight_mean",
+}
+"""TRL's names of what an update measures, and those of the journal."""
+EVALUATION_METRICS = {
+    "eval_reward": "trl_eval_reward",
+    "eval_completions/mean_length": "response_length",
+    "eval_completions/clipped_ratio": "truncated_share",
+}
+
+
+class InputError(Exception):
+    """Something that was given cannot be used; the message says what and where."""
+
+
+def main(argv: list[str]) -> int:
+    """Train the run and the model named on the command line; returns the exit status."""
+    if len(argv) != 2:
+        sys.stderr.write("usage: train.py RUN_FOLDER MODEL\n")
+        return 2
+    folder, model = Path(argv[0]), argv[1]
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], reward_calls.attempt_of(folder))
+    records = read(journal.path)
+    if records and records[-1].get("status") == "finished":
+        sys.stderr.write("train: the run is finished\n")
+        return 0
+    reached = {"step": 0, "rollouts": 0, "tokens": 0}
+    chief = os.environ.get("RANK", "0") == "0"
+    try:
+        train(folder, model, request, journal, reached)
+    except InputError as error:
+        sys.stderr.write(f"train: {error}\n")
+        return 2
+    except Exception as error:
+        traceback.print_exc()
+        if chief:
+            journal.append("end", **reached, status="failed", message=f"{type(error).__name__}: {error}")
+        return 1
+    if chief:
+        journal.append("end", **reached, status="finished", message=f"{reached['step']} updates done")
+    return 0
+
+
+def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> None:
+    """Build TRL's trainer and run it; `reached` follows step, rollouts and tokens.
+
+    Raises:
+        InputError: a prompt is longer than the recipe allows.
+    """
+    transformers, trl = imported("transformers"), imported("trl")
+    rows = {name: read_rows(folder / f"{name}_rows.jsonl") for name in ("train", "validation")}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    check_lengths(tokenizer, [*rows["train"], *rows["validation"]], request["run"]["recipe"]["max_prompt_tokens"])
+    checkpoint = last_checkpoint(folder / "checkpoints")
+    settings = {
+        **request["trainer"],
+        "output_dir": str(folder / "checkpoints"),
+        "per_device_eval_batch_size": eval_batch(
+            len(rows["validation"]),
+            request["run"]["evaluation"]["samples"],
+            int(os.environ.get("WORLD_SIZE", "1")),
+            request["eval_samples_per_pass"],
+        ),
+        # The evaluation at the checkpoint's own step is in the journal already.
+        "eval_on_start": checkpoint is None,
+    }
+    trainer = trl.GRPOTrainer(
+        model=model,
+        args=trl.GRPOConfig(**settings),
+        reward_funcs=[reward_function(folder, journal.attempt)],
+        train_dataset=imported("datasets").Dataset.from_list(rows["train"]),
+        eval_dataset=imported("datasets").Dataset.from_list(rows["validation"]),
+        processing_class=tokenizer,
+        callbacks=[journal_callback(folder, request, journal, reached)],
+    )
+    trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_model(str(folder / "model"))
+
+
+def reward_function(folder: Path, attempt: int) -> Any:
+    """The user's reward as TRL calls it; rewards of validation responses are also kept in samples/."""
+    scorer = reward_calls.Scorer(reward_calls.function_of(folder))
+
+    def reward(
+        completions: list[Any],
+        trainer_state: Any,
+        log_metric: Any,
+        problem: list[str],
+        split: list[str],
+        question: list[str],
+        answer: list[str],
+        **_: Any,
+    ) -> list[float]:
+        texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
+        found = [
+            scorer(asked, text, json.loads(right), name)
+            for asked, text, right, name in zip(question, texts, answer, problem, strict=True)
+        ]
+        log_metric("reward_error", sum(error is not None for _, error in found) / len(found))
+        if split[0] == EVAL_SET:
+            records = [
+                {"problem": name, "score": score, "error": error}
+                for name, (score, error) in zip(problem, found, strict=True)
+            ]
+            validation_samples.write(folder, trainer_state.global_step, attempt, records)
+        return [score for score, _ in found]
+
+    return reward
+
+
+def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> Any:
+    """A TrainerCallback that writes what TRL logs into the journal, and evaluates after the last step too."""
+    batch = request["run"]["group_size"] * request["run"]["problems_per_batch"]
+    samples = request["run"]["evaluation"]["samples"]
+
+    class JournalCallback(imported("transformers").TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            step = state.global_step
+            if state.is_world_process_zero:
+                last = journal.begin(step or None, request["context"])
+                reached.update(step=step, rollouts=step * batch, tokens=last.get("tokens", 0))
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            if state.global_step >= args.max_steps:
+                control.should_evaluate = True
+            return control
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if not state.is_world_process_zero or not logs:
+                return
+            if "eval_reward" in logs:
+                scores = validation_samples.read(folder, state.global_step, journal.attempt)
+                metrics = validation_samples.metrics(scores, samples)
+                metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
+                journal.append("evaluation", **reached, eval_set=EVAL_SET, samples=samples, metrics=metrics)
+            elif "reward" in logs:
+                tokens = reached["tokens"] + round((logs.get("completions/mean_length") or 0) * batch)
+                reached.update(step=state.global_step, rollouts=state.global_step * batch, tokens=tokens)
+                metrics = {ours: logs[theirs] for theirs, ours in STEP_METRICS.items() if theirs in logs}
+                journal.append("step", **reached, metrics=metrics, seconds={"step": logs.get("step_time")})
+
+    return JournalCallback()
+
+
+def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:
+    """Validation rollouts per process and pass: whole groups, and such that no problem is repeated to fill a batch.
+
+    Where that is impossible (the problems are no multiple of the processes) TRL's own average counts some problems
+    twice; what stands in the journal as avg@k does not.
+    """
+    sizes = range(samples, max(most, samples) + 1, samples)
+    exact = [size for size in sizes if problems * samples % (size * processes) == 0]
+    if not exact:
+        sys.stderr.write(
+            f"train: warning: {problems} validation problems are no multiple of {processes} processes: TRL repeats "
+            "some to fill its last batch, and trl_eval_reward counts them twice\n"
+        )
+    return max(exact or sizes)
+
+
+def check_lengths(tokenizer: Any, rows: list[dict[str, Any]], most: int) -> None:
+    """Refuse prompts that are longer than the recipe says: TRL would neither cut nor skip them."""
+    prompts = {(row["split"], row["problem"]): row["prompt"] for row in rows}
+    lengths: dict[str, int] = {}
+    for (_, problem), prompt in prompts.items():
+        if isinstance(prompt, str):
+            length = len(tokenizer(prompt)["input_ids"])
+        else:
+            text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+            length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if length > most:
+            lengths[problem] = length
+    if lengths:
+        first = next(iter(lengths))
+        raise InputError(
+            f"{len(lengths)} prompts have more than recipe.max_prompt_tokens = {most} tokens, first {first!r} with "
+            f"{lengths[first]}. Remove them from the problem files, or raise the limit."
+        )
+
+
+def last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint whose last file was written; None without one."""
+    whole: dict[int, str] = {}
+    for state in folder.glob("checkpoint-*/trainer_state.json"):
+        try:
+            whole[int(json.loads(state.read_text(encoding="utf-8"))["global_step"])] = str(state.parent)
+        except ValueError:  # cut off in the middle of writing
+            continue
+    return whole[max(whole)] if whole else None
+
+
+def imported(name: str) -> Any:
+    """A module of the training environment, loaded on first use: importing it takes seconds."""
+    return importlib.import_module(name)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All objects of a JSONL file."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""The adapter: a `RunSpec` in, one self-contained bash script for veRL 0.9.1 out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.backend import (
+    BackendInfo,
+    Launch,
+    describe_options,
+    raise_if_refused,
+    resume_launch,
+    run_folder,
+    write_launch,
+)
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.launch import render_resource
+from isocompute_sdk.launch.payload import program
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.specs import RunSpec
+from isocompute_verl.flags import MODULE, VERSION, overrides
+from isocompute_verl.options import VeRLOptions
+from isocompute_verl.preflight import examine
+from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
+
+SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
+"""Programs of the SDK that the script writes into the run folder."""
+OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
+"""Programs of this backend that go beside them."""
+
+
+class VeRLBackend:
+    """Writes launch scripts for veRL 0.9.1; imports nothing of it."""
+
+    name: str = "verl"
+
+    def describe(self) -> BackendInfo:
+        """What it drives and needs."""
+        return BackendInfo(
+            name=self.name,
+            framework="veRL",
+            version=VERSION,
+            summary="GRPO, PPO and CISPO on Ray, FSDP and vLLM; trainer and engines share all GPUs and take turns.",
+            needs=(
+                f"verl[vllm,fsdp]=={VERSION} and TransferQueue in the interpreter named by PYTHON (default: python3)",
+                "NVIDIA GPUs, as many as hardware.gpus says, and a model with a chat template",
+                "training and validation problems as JSON lines, and a Python file with the reward function",
+                "for several nodes: a running Ray cluster and a shared file system",
+            ),
+            algorithms=("grpo", "ppo", "cispo"),
+            options=describe_options(VeRLOptions),
+        )
+
+    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
+        """What is refused and what is worth knowing about `run`; see preflight.py."""
+        return examine(run)[0]
+
+    def script(self, run: RunSpec) -> str:
+        """The launch script. Run it with bash in the folder that the data paths are relative to.
+
+        Raises:
+            BackendError: preflight refuses the run.
+        """
+        notes, options = examine(run)
+        raise_if_refused(notes, self.name, run.run_id)
+        if options is None:
+            raise BackendError(f"{run.run_id!r} has no options although nothing was refused", "Report this defect.")
+        documents = {"request.json": json.dumps(request(run, options), indent=1)}
+        documents |= {name: program(name) for name in SHARED}
+        documents |= {name: program(name, "isocompute_verl.payload") for name in OWN}
+        return render_resource(
+            "isocompute_verl",
+            "templates/launch.sh.j2",
+            {
+                "run": run,
+                "folder": run_folder(run),
+                "version": VERSION,
+                "gpus": max(run.hardware.gpu_counts),
+                "nodes": options.nodes,
+                "notes": notes,
+                "documents": documents,
+            },
+        )
+
+    def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Write `launch.sh` into `folder` and return the command that starts it.
+
+        Raises:
+            BackendError: preflight refuses the run; nothing is written then.
+        """
+        return write_launch(folder, self.script(run))
+
+    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        """Say how to go on: the script does so by itself, from the newest checkpoint.
+
+        Raises:
+            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        """
+        return resume_launch(self, run, folder)
+
+    def read_records(self, folder: str | Path) -> RunSet:
+        """Logs and validation dumps of the runs at or below a folder; see readback.py.
+
+        Raises:
+            RecordError: nothing was measured yet, or a file cannot be read.
+        """
+        return read_folder(folder)
+
+
+def request(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    """What the programs read; a later start in the same folder has to have the same `identity`.
+
+    Options that only concern speed and memory are not part of it, so that a run can be resumed with others; the GPUs
+    are, because a sharded checkpoint can only be loaded with the same.
+    """
+    return {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "framework": "verl",
+        "version": VERSION,
+        "module": MODULE,
+        "run": run.model_dump(mode="json"),
+        "identity": {
+            **run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}),
+            "version": VERSION,
+            "nodes": options.nodes,
+            "gpus": max(run.hardware.gpu_counts),
+        },
+        "overrides": overrides(run, options),
+    }

@@ -1,0 +1,220 @@
+"""Every Hydra key of veRL 0.9.1 that a run needs: the only module that knows them.
+
+Values that equal veRL's defaults are written too where the recipe fixes them. A value is plain JSON; a `Below` is a
+path below the run folder, and `MODEL` the model, both known only where the script runs.
+
+Facts about keys come from the 0.9.1 wheel: trainer/config for the keys, trainer/ppo/v1/trainer_base.py for steps,
+trainer/ppo/core_algos.py for losses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_verl.options import VeRLOptions
+
+VERSION = "0.9.1"
+"""The only veRL release these keys are for."""
+MODULE = "verl.trainer.main_ppo"
+"""Program that takes them."""
+EVAL_SET = "validation"
+"""Data source of the validation rows: avg@k is `val-core/validation/acc/mean@k`."""
+STD_EPSILON = 1e-6
+"""Added to the standard deviation of a group; not a setting."""
+KL_TYPES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
+"""Estimators of the KL by veRL's names, in the loss and in the reward."""
+NEVER_BINDING = 1e6
+"""For the dual clip, which no recipe has: veRL cannot turn it off."""
+MANY_EPOCHS = 100_000
+"""The rows are one epoch of exactly M steps; where long prompts were left out, training goes round again."""
+CHECKPOINTS_PER_RUN = 20
+LEAST_TOKENS_PER_GPU = 16_384
+
+MODEL = {"model": True}
+"""Stands for the model that the script was started with."""
+
+
+def below(path: str) -> dict[str, str]:
+    """Stands for a path below the run folder; `{attempt}` in it for the number of the start."""
+    return {"run": path}
+
+
+def overrides(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    """All Hydra overrides of one run, in the order in which they are written."""
+    return {
+        **_data(run),
+        **_model(options),
+        **_rollouts(run, options),
+        **_update(run, options),
+        **_loss(run.recipe),
+        **(_critic(run, options) if run.recipe.algorithm == "ppo" else {}),
+        **_evaluation(run),
+        **_trainer(run, options),
+    }
+
+
+def checkpoint_interval(run: RunSpec, options: VeRLOptions) -> int:
+    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
+    if options.save_every_steps is not None:
+        return options.save_every_steps
+    every = run.evaluation.every_steps
+    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
+
+
+def tokens_per_gpu(run: RunSpec, options: VeRLOptions) -> int:
+    """Tokens of one micro-batch on one GPU."""
+    longest = run.recipe.max_prompt_tokens + run.recipe.max_response_tokens
+    return options.max_tokens_per_gpu or max(longest, LEAST_TOKENS_PER_GPU)
+
+
+def _data(run: RunSpec) -> dict[str, Any]:
+    return {
+        "data.train_files": below("train_rows.jsonl"),
+        "data.val_files": below("validation_rows.jsonl"),
+        "data.train_batch_size": run.problems_per_batch,
+        "data.max_prompt_length": run.recipe.max_prompt_tokens,
+        "data.max_response_length": run.recipe.max_response_tokens,
+        "data.filter_overlong_prompts": True,
+        "data.truncation": "error",
+        # The rows are written in the order in which they are trained on.
+        "data.shuffle": False,
+        "data.validation_shuffle": False,
+        "data.seed": run.seed,
+        "reward.custom_reward_function.path": below("reward_score.py"),
+        "reward.custom_reward_function.name": "compute_score",
+    }
+
+
+def _model(options: VeRLOptions) -> dict[str, Any]:
+    return {
+        "actor_rollout_ref.model.path": MODEL,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": options.gradient_checkpointing,
+        "actor_rollout_ref.actor.fsdp_config.param_offload": options.offload,
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload": options.offload,
+        "actor_rollout_ref.ref.fsdp_config.param_offload": options.offload,
+    }
+
+
+def _rollouts(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    recipe, rollout = run.recipe, "actor_rollout_ref.rollout"
+    return {
+        f"{rollout}.name": "vllm",
+        f"{rollout}.n": run.group_size,
+        f"{rollout}.temperature": recipe.temperature,
+        f"{rollout}.top_p": recipe.top_p,
+        f"{rollout}.top_k": -1,
+        f"{rollout}.seed": run.seed,
+        f"{rollout}.calculate_log_probs": True,
+        f"{rollout}.tensor_model_parallel_size": options.tensor_parallel,
+        f"{rollout}.gpu_memory_utilization": options.gpu_memory_utilization,
+        "algorithm.rollout_correction.rollout_is": "token" if recipe.importance_sampling == "tis" else None,
+        # A number clamps from above only; a pair written as text would mask what lies outside.
+        "algorithm.rollout_correction.rollout_is_threshold": recipe.tis_cap,
+        "algorithm.rollout_correction.bypass_mode": False,
+    }
+
+
+def _update(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    actor = "actor_rollout_ref.actor"
+    return {
+        # In problems: veRL multiplies it by the group size.
+        f"{actor}.ppo_mini_batch_size": run.problems_per_batch // run.recipe.updates_per_batch,
+        f"{actor}.ppo_epochs": 1,
+        f"{actor}.use_dynamic_bsz": True,
+        f"{actor}.ppo_max_token_len_per_gpu": tokens_per_gpu(run, options),
+        f"{actor}.data_loader_seed": run.seed,
+        **_optimizer(actor, run, run.learning_rate),
+    }
+
+
+def _optimizer(entity: str, run: RunSpec, learning_rate: float) -> dict[str, Any]:
+    recipe = run.recipe
+    return {
+        f"{entity}.optim.lr": learning_rate,
+        f"{entity}.optim.lr_scheduler_type": "constant",
+        f"{entity}.optim.lr_warmup_steps": recipe.warmup_steps,
+        # Used where the number of warm-up steps is 0.
+        f"{entity}.optim.lr_warmup_steps_ratio": 0.0,
+        f"{entity}.optim.betas": list(recipe.adam_betas),
+        f"{entity}.optim.weight_decay": recipe.weight_decay,
+        f"{entity}.optim.clip_grad": recipe.gradient_clip,
+        f"{entity}.grad_clip": recipe.gradient_clip,
+    }
+
+
+def _loss(recipe: Recipe) -> dict[str, Any]:
+    actor, cispo = "actor_rollout_ref.actor", recipe.algorithm == "cispo"
+    in_loss = recipe.kl_coef > 0 and recipe.kl_in == "loss"
+    in_reward = recipe.kl_coef > 0 and recipe.kl_in == "reward"
+    return {
+        "algorithm.adv_estimator": "gae" if recipe.algorithm == "ppo" else "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": recipe.normalize_advantage,
+        "algorithm.filter_groups.enable": False,
+        f"{actor}.policy_loss.loss_mode": "cispo" if cispo else "vanilla",
+        f"{actor}.loss_agg_mode": recipe.loss_aggregation,
+        f"{actor}.clip_ratio": recipe.ratio_clip,
+        # CISPO has no lower limit of the ratio; 1 - 1 = 0 is none.
+        f"{actor}.clip_ratio_low": 1.0 if cispo else recipe.ratio_clip,
+        f"{actor}.clip_ratio_high": recipe.ratio_clip,
+        f"{actor}.clip_ratio_c": NEVER_BINDING,
+        f"{actor}.entropy_coeff": recipe.entropy_coef,
+        f"{actor}.use_kl_loss": in_loss,
+        f"{actor}.kl_loss_coef": recipe.kl_coef,
+        f"{actor}.kl_loss_type": KL_TYPES[recipe.kl_estimator],
+        "algorithm.use_kl_in_reward": in_reward,
+        "algorithm.kl_penalty": KL_TYPES[recipe.kl_estimator],
+        "algorithm.kl_ctrl.type": "fixed",
+        "algorithm.kl_ctrl.kl_coef": recipe.kl_coef,
+    }
+
+
+def _critic(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    recipe = run.recipe
+    return {
+        "critic.model.path": MODEL,
+        "critic.model.enable_gradient_checkpointing": options.gradient_checkpointing,
+        "critic.ppo_max_token_len_per_gpu": tokens_per_gpu(run, options),
+        "critic.cliprange_value": recipe.value_clip,
+        **_optimizer("critic", run, recipe.value_learning_rate),
+        "algorithm.lam": recipe.gae_lambda,
+        "algorithm.gamma": recipe.gae_gamma,
+        "trainer.critic_warmup": 0,
+        "trainer.max_critic_ckpt_to_keep": options.keep_checkpoints,
+    }
+
+
+def _evaluation(run: RunSpec) -> dict[str, Any]:
+    evaluation, values = run.evaluation, "actor_rollout_ref.rollout.val_kwargs"
+    return {
+        "trainer.test_freq": evaluation.every_steps,
+        "trainer.val_before_train": True,
+        "trainer.validation_data_dir": below("validation/{attempt}"),
+        f"{values}.n": evaluation.samples,
+        f"{values}.temperature": evaluation.temperature,
+        f"{values}.top_p": evaluation.top_p,
+        f"{values}.do_sample": evaluation.temperature > 0,
+    }
+
+
+def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    loggers = ["console", "file", *(["tensorboard"] if options.tensorboard else [])]
+    environment = "+ray_kwargs.ray_init.runtime_env.env_vars"
+    return {
+        "trainer.use_v1": True,
+        "trainer.v1.trainer_mode": "sync",
+        "trainer.nnodes": options.nodes,
+        "trainer.n_gpus_per_node": max(run.hardware.gpu_counts) // options.nodes,
+        "trainer.total_training_steps": run.update_steps,
+        "trainer.total_epochs": MANY_EPOCHS,
+        "trainer.project_name": "isocompute",
+        "trainer.experiment_name": run.run_id,
+        "trainer.logger": loggers,
+        "trainer.default_local_dir": below("checkpoints"),
+        "trainer.save_freq": checkpoint_interval(run, options),
+        "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
+        "trainer.resume_mode": "auto",
+        # veRL empties its log at every start, so each start has one of its own.
+        f"{environment}.VERL_FILE_LOGGER_PATH": below("logs/{attempt}.jsonl"),
+        **({f"{environment}.TENSORBOARD_DIR": below("tensorboard")} if options.tensorboard else {}),
+    }

@@ -1,0 +1,123 @@
+"""`isocompute ingest`: whatever logs people have -> one table of runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.display import print_notes
+from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.errors import SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.mapping import RunMap
+    from isocompute_sdk.records import RunSet
+
+WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
+
+
+def ingest(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Logs and tables: files, folders or globs.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the runs here: .parquet, .csv or .jsonl.")
+    ] = None,
+    propose: Annotated[
+        Path | None, typer.Option(help="Write a mapping for you to confirm here (YAML), and read nothing yet.")
+    ] = None,
+    map: Annotated[Path | None, typer.Option(help="Read what this confirmed mapping says.")] = None,
+    set_: opt.Constants = None,
+    json: opt.Json = False,
+) -> None:
+    """Read TensorBoard folders, veRL file logs, trainer_state.json, W&B CSV exports and plain tables as one table.
+
+    Logs do not say n and B_p. They are taken from the configuration saved beside them, or with --set; for runs with odd
+    names, --propose collects what files and names say into one mapping, with evidence. Correct and confirm it once,
+    then --map reads everything. What could mean two things is a question in that file and is never guessed.
+
+    Examples:
+        isocompute ingest logs --output runs.parquet
+
+        isocompute ingest logs exports/*.csv --propose map.yaml
+
+        isocompute ingest --map map.yaml --output runs.parquet
+    """
+    if (map is None) == (not paths):
+        received = "a mapping and paths" if paths else "neither a mapping nor paths"
+        raise SpecError(
+            f"received {received}; accepted: PATHS, or --map FILE",
+            "Try `isocompute ingest PATH --propose map.yaml`.",
+        )
+    if map is not None and (propose is not None or set_):
+        raise SpecError("--map with --propose or --set; accepted: --map alone, with --output", "Edit the mapping.")
+    if output is not None and output.suffix not in WRITERS:
+        raise SpecError(f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}")
+    if propose is not None:
+        _propose(paths or [], propose, json)
+        return
+    runs = _read(paths or [], map, set_)
+    if output is not None:
+        _write(runs, output)
+    if json:
+        emit_json({"kind": "ingest", "output": None if output is None else str(output), **_summary(runs)})
+        return
+    print_notes(runs.notes)
+    say(repr(runs))
+    say(f"wrote {output}" if output is not None else "nothing written: add --output runs.parquet")
+    if output is not None:
+        say(f"next: isocompute fit {output} --metric {_headline(runs)}")
+
+
+def _read(paths: list[Path], map: Path | None, constants: list[str] | None) -> RunSet:
+    from isocompute_sdk.ingest import read_mapped, read_runs
+
+    if map is not None:
+        return read_mapped(map)
+    return read_runs(paths, on_truncated="drop", **opt.assignments(constants, "--set"))
+
+
+def _propose(paths: list[Path], target: Path, json: bool) -> None:
+    from isocompute_sdk.ingest import propose
+
+    mapping = propose(paths, relative_to=target.parent)
+    mapping.save(target)
+    if json:
+        emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
+        return
+    say(f"wrote {target}: {len(mapping.runs)} runs")
+    for line in describe_questions(mapping):
+        say(line)
+    if mapping.confirmed:
+        say("every value is certain; nothing to confirm")
+    elif mapping.runs:
+        say(f"look at {target}, answer its questions, set `confirmed: true`")
+    say(f"next: isocompute ingest --map {target} --output runs.parquet")
+
+
+def describe_questions(mapping: RunMap) -> list[str]:
+    """Every open question on one line, with its candidates."""
+    return [
+        f"question ({len(question.runs)} runs): {question.asks} [{' | '.join(question.candidates) or 'a number'}]"
+        for question in mapping.open_questions()
+    ]
+
+
+def _write(runs: RunSet, output: Path) -> None:
+    from isocompute_sdk.files import write_with
+
+    frame = runs.to_polars()
+    # Columns without an entry would only ask a reader whether they matter.
+    kept = frame.select(series.name for series in frame if series.null_count() < len(series))
+    write_with(output, getattr(kept, WRITERS[output.suffix]))
+
+
+def _summary(runs: RunSet) -> dict[str, object]:
+    infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]
+    notes = [note.to_dict() for note in runs.notes]
+    return {"runs": infos, "metrics": runs.metrics, "eval_sets": runs.eval_sets, "notes": notes}
+
+
+def _headline(runs: RunSet) -> str:
+    return next((metric for metric in runs.metrics if metric.startswith("avg@")), runs.metrics[0])

@@ -1,0 +1,135 @@
+"""`RunTraces`: the quantities that detectors look at, run by run, out of a `RunSet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocompute_sdk.health.quantities import NAMES, PROBE, QUANTITY_OF, REWARD, TRAIN_SETS
+from isocompute_sdk.health.smoothing import Array, medians, noise_of
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from isocompute_sdk.records import RunSet
+
+_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One quantity of one run in the order it was measured, shape (T,) each."""
+
+    step_T: Array
+    """Update steps done, NaN where unknown."""
+    rollouts_T: Array
+    """Compute C in rollouts, not decreasing."""
+    value_T: Array
+
+    @cached_property
+    def level_T(self) -> Array:
+        """Medians of the last few values, see `smoothing.medians`."""
+        return medians(self.value_T)
+
+    @cached_property
+    def noise_T(self) -> Array:
+        """Standard deviation of one value as it could be known then, see `smoothing.noise_of`."""
+        return noise_of(self.value_T)
+
+    def __len__(self) -> int:
+        """Number of values."""
+        return len(self.value_T)
+
+
+@dataclass(frozen=True, eq=False)
+class RunTraces:
+    """One run as detectors see it."""
+
+    run_id: str
+    group_size: int
+    problems_per_batch: int | None
+    context: Mapping[str, Any]
+    traces: Mapping[str, Trace]
+    """By quantity (`quantities.NAMES`, `reward`, `probe`); those that were measured."""
+
+
+def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> tuple[RunTraces, ...]:
+    """The traces of every run, in order of appearance.
+
+    Args:
+        runs: what was logged.
+        metric: the metric on held-out problems; None for avg@k with the largest k that a run has.
+        eval_set: the set of held-out problems; None for `validation`, or the first set that is not of training ones.
+    """
+    import polars as pl
+
+    rewards = [metric] if metric is not None else [name for name in runs.metrics if _AVERAGE.fullmatch(name)]
+    parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*QUANTITY_OF, *rewards])))
+    return tuple(
+        RunTraces(
+            run_id=one.run_id,
+            group_size=one.group_size,
+            problems_per_batch=one.problems_per_batch,
+            context={name: one.context.get(name) for name in CONTEXT_FIELDS},
+            traces=_traces(parts.get(one.run_id, {}), rewards, eval_set),
+        )
+        for one in runs.runs()
+    )
+
+
+def _parts(frame: pl.DataFrame) -> dict[str, dict[tuple[str, str], Trace]]:
+    """Traces by run, then by (metric, evaluation set): one sort over all rows, since a log may have millions."""
+    import polars as pl
+
+    # The rows of a run stand together; a short code sorts in linear time.
+    keys = [frame["run_id"].rle_id(), *(frame[name].cast(pl.Categorical) for name in ("metric", "eval_set"))]
+    code_T = np.zeros(frame.height, dtype=np.int64)
+    for key in keys:
+        physical = key.to_physical().to_numpy().astype(np.int64)
+        code_T = code_T * (int(physical.max(initial=0)) + 1) + physical
+    if code_T.max(initial=0) <= np.iinfo(np.uint16).max:
+        code_T = code_T.astype(np.uint16)
+    order_T = np.argsort(code_T, kind="stable")
+    columns = [frame[name].to_numpy().astype(np.float64)[order_T] for name in ("step", "rollouts", "value")]
+    sorted_T = code_T[order_T]
+    first = np.flatnonzero(np.concatenate([[True], sorted_T[1:] != sorted_T[:-1]]))[: frame.height]
+    found: dict[str, dict[tuple[str, str], Trace]] = {}
+    for begin, end in zip(first, [*first[1:], frame.height], strict=True):
+        row = int(order_T[begin])
+        run, metric, eval_set = (str(frame[name][row]) for name in ("run_id", "metric", "eval_set"))
+        found.setdefault(run, {})[metric, eval_set] = Trace(*(column[begin:end] for column in columns))
+    return found
+
+
+def _traces(parts: Mapping[tuple[str, str], Trace], rewards: Iterable[str], eval_set: str | None) -> dict[str, Trace]:
+    found: dict[str, Trace] = {}
+    for quantity, names in NAMES.items():
+        name = next((name for name in names if any(metric == name for metric, _ in parts)), None)
+        if name is not None:
+            sets = [where for metric, where in parts if metric == name]
+            found[quantity] = parts[name, min(sets, key=_training_first)]
+    measured = [(name, where) for name in rewards for metric, where in parts if metric == name]
+    held_out = [(name, where) for name, where in measured if where not in TRAIN_SETS and eval_set in (None, where)]
+    if held_out:
+        name, where = min(held_out, key=_held_out_first)
+        found[REWARD] = parts[name, where]
+        if (name, "train_probe") in measured:
+            found[PROBE] = parts[name, "train_probe"]
+    return found
+
+
+def _training_first(eval_set: str) -> tuple[int, str]:
+    order = {"train": 0, DEFAULT_EVAL_SET: 1, "train_probe": 3}
+    return order.get(eval_set, 2), eval_set
+
+
+def _held_out_first(measure: tuple[str, str]) -> tuple[int, int, str]:
+    name, where = measure
+    match = _AVERAGE.fullmatch(name)
+    return -int(match[1]) if match else 0, int(where != DEFAULT_EVAL_SET), where

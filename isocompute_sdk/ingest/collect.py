@@ -1,0 +1,117 @@
+"""Everything readable at or below some paths, file by file: what cannot be read becomes an entry, not an error.
+
+`propose` and `doctor` start here, and so does a mapping when it is read: all three see the same runs by the same names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.ingest.log_runs import find_all_logs
+from isocompute_sdk.ingest.paths import holds_journals, tables_beside
+from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.runlog import RunLog
+from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
+from isocompute_sdk.ingest.table_logs import logs_of_file
+from isocompute_sdk.records import RunSet
+
+
+@dataclass(frozen=True)
+class CollectedLog:
+    """A run whose log says nothing certain about n and B_p itself."""
+
+    log: RunLog
+    config: SavedConfig | None
+
+
+@dataclass
+class Collection:
+    """What was found."""
+
+    logs: dict[str, CollectedLog] = field(default_factory=dict[str, CollectedLog])
+    """Run -> its log."""
+    tables: dict[Path, RunSet] = field(default_factory=dict[Path, RunSet])
+    """Files, or folders of our own runs, that say everything themselves."""
+    unreadable: dict[Path, IsoComputeError] = field(default_factory=dict[Path, IsoComputeError])
+
+
+def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
+    """Read all that lies at or below `paths`: files, folders or globs.
+
+    Raises:
+        RecordError: a path names nothing.
+    """
+    found = Collection()
+    for path in paths:
+        if holds_journals(path):
+            _attempt(found, Path(path), lambda path=path: _table(found, Path(path)))
+            continue
+        logs, _ = find_all_logs([path], "auto", mixed=True)
+        for name, source in logs.items():
+            root = logs.roots[name]
+            _attempt(
+                found,
+                source.paths[0],
+                lambda name=name, source=source, root=root: _log(
+                    found, name, source.read(), find_config(source.folder, root)
+                ),
+            )
+        inside = [source.folder for source in logs.values()]
+        for file in _tables(path):
+            # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
+            if not any(folder in file.parents for folder in inside if folder != Path(path)):
+                _attempt(found, file, lambda file=file: _file(found, file))
+    if not (found.logs or found.tables or found.unreadable):
+        raise RecordError(
+            f"nothing to read at or below {', '.join(map(str, paths))}",
+            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
+        )
+    return found
+
+
+def _tables(path: str | os.PathLike[str]) -> list[Path]:
+    from isocompute_sdk.ingest.logs import expand, is_log
+
+    found: list[Path] = []
+    for root in expand(path):
+        found += tables_beside(root) if root.is_dir() else [root] if not is_log(root) else []
+    return found
+
+
+def _attempt(found: Collection, path: Path, read: Callable[[], None]) -> None:
+    try:
+        read()
+    except IsoComputeError as error:
+        found.unreadable[path] = error
+    except OSError as error:
+        found.unreadable[path] = RecordError(f"{path} cannot be read: {error.strerror}", "Check its permissions.")
+
+
+def _table(found: Collection, path: Path) -> None:
+    found.tables[path] = read_runs(path, on_truncated="drop")
+
+
+def _file(found: Collection, path: Path) -> None:
+    try:
+        _table(found, path)
+    except RecordError as error:
+        try:
+            logs = logs_of_file(path)
+        except RecordError:
+            raise error from None
+        for log in logs:
+            _log(found, log.name, log, find_config(path.parent, path.parent))
+
+
+def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:
+    from dataclasses import replace
+
+    if name in found.logs:
+        name = f"{log.source.stem}/{name}"
+    while name in found.logs:
+        name += "'"
+    found.logs[name] = CollectedLog(log if log.name == name else replace(log, name=name), config)

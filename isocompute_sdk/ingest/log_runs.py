@@ -1,0 +1,182 @@
+"""Logs of frameworks -> `RunSet`, with n and B_p from arguments or from saved configurations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.log_table import Reading, tabulate
+from isocompute_sdk.ingest.logs import LOG_FORMATS, LogSource, find_logs
+from isocompute_sdk.ingest.paths import check_format, holds_journals, tables_beside
+from isocompute_sdk.ingest.runlog import RunLog
+from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
+from isocompute_sdk.ingest.tags import TRAIN_SET, StepUnit
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
+from isocompute_sdk.records.joining import join
+from isocompute_sdk.records.naming import Options
+from isocompute_sdk.records.table import build
+
+
+@dataclass(frozen=True)
+class FoundLogs(Mapping[str, LogSource]):
+    """Logs by the name of their run."""
+
+    sources: Mapping[str, LogSource]
+    roots: Mapping[str, Path]
+    """Run -> the path under which it was found; a configuration is not looked for above it."""
+    notes: tuple[Note, ...] = ()
+
+    def __getitem__(self, name: str) -> LogSource:
+        return self.sources[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.sources)
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """What was asked of every log; see `read_runs`."""
+
+    eval_set: str | None = None
+    ignore: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    step_unit: StepUnit | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def find_all_logs(
+    paths: Sequence[str | os.PathLike[str]], format: str, *, mixed: bool = False
+) -> tuple[FoundLogs, list[str | os.PathLike[str]]]:
+    """Logs below `paths`, and those of the paths that hold none and are read as tables.
+
+    Args:
+        paths: files, folders or globs.
+        format: a member of `paths.FORMATS`.
+        mixed: let veRL's file logs and TensorBoard folders stand side by side.
+
+    Raises:
+        RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
+            logged twice.
+    """
+    check_format(format)
+    rest: list[str | os.PathLike[str]] = []
+    sources: dict[str, LogSource] = {}
+    roots: dict[str, Path] = {}
+    notes: list[Note] = []
+    for path in paths:
+        logs = format in LOG_FORMATS or (format == "auto" and not holds_journals(path))
+        found = find_logs(path, format) if logs else []
+        if not found:
+            rest.append(path)
+            continue
+        if not mixed:
+            _refuse_twice(path, found)
+        others = tables_beside(path) if format == "auto" else []
+        if others:
+            notes.append(_not_read(path, others))
+        for source in found:
+            name = source.name if source.name not in sources else f"{Path(path).name}/{source.name}"
+            while name in sources:
+                name += "'"
+            sources[name], roots[name] = source, Path(path)
+    if format in LOG_FORMATS and rest:
+        raise RecordError(
+            f"{rest[0]} holds no log of format {format!r}",
+            "Check the path, or leave format= out to have files recognised by their contents.",
+        )
+    return FoundLogs(sources, roots, tuple(notes)), rest
+
+
+def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
+    """Read every log; see `read_runs`.
+
+    Raises:
+        RecordError: a log cannot be read, or nothing says its n or B_p.
+    """
+    for name in request.runs:
+        if name not in found:
+            raise RecordError(
+                f"run {name!r} of runs= is in no log; the logs have: {', '.join(sorted(found))}",
+                f"{did_you_mean(name, sorted(found))}Remove it, or correct its name.",
+            )
+    notes = list(found.notes)
+    frames: list[Any] = []
+    for name, source in found.items():
+        log = source.read()
+        saved = find_config(source.folder, found.roots[name])
+        reading, told = _reading(name, log, saved, request)
+        table = tabulate(log if log.name == name else _renamed(log, name), reading)
+        frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
+        frames.append(build(frame, Options()))
+        notes += [*told, *table.notes]
+    return RunSet(join(frames, [str(source.folder) for source in found.values()], "error"), notes)
+
+
+def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
+    given = {_column(key): value for key, value in request.constants.items() if value is not None}
+    values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
+    values |= given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
+    for column in ("group_size", "problems_per_batch"):
+        if column not in values:
+            where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
+            raise RecordError(
+                f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: a whole number >= 1",
+                f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
+                "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
+            )
+    notes: list[Note] = []
+    if log.framework == "trl" and "updates_per_batch" not in values and request.step_unit is None:
+        message = (
+            f"run {name!r}: one optimiser step per rollout batch is assumed, TRL's default; give updates_per_batch."
+        )
+        notes.append(Note("updates-per-batch-assumed", "info", message, {"run_id": name}))
+    context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
+    sizes = values["group_size"], values["problems_per_batch"]
+    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context), notes
+
+
+def _column(argument: str) -> str:
+    column = canonical(argument) or argument
+    check_fields([column], PER_RUN, "argument")
+    return column
+
+
+def _renamed(log: RunLog, name: str) -> RunLog:
+    from dataclasses import replace
+
+    return replace(log, name=name)
+
+
+def _on_set(frame: Any, eval_set: str) -> Any:
+    import polars as pl
+
+    named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
+    return frame.with_columns(eval_set=named)
+
+
+def _refuse_twice(path: str | os.PathLike[str], found: Sequence[LogSource]) -> None:
+    formats = sorted({source.format for source in found})
+    if {"verl", "tensorboard"} <= set(formats):
+        raise RecordError(
+            f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
+            "both",
+            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run.',
+        )
+
+
+def _not_read(path: str | os.PathLike[str], others: Sequence[Path]) -> Note:
+    message = (
+        f"{path} is read through its logs; {len(others)} other files, such as {others[0]}, were not looked at. "
+        "Name them to read them."
+    )
+    return Note("files-not-read", "info", message, {"files": [str(file) for file in others[:20]]})

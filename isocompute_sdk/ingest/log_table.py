@@ -1,0 +1,296 @@
+"""From the log of a run and its configuration to rows of a `RunSet`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.counting import Array, Counter, attempt_at, wasted_before
+from isocompute_sdk.ingest.runlog import RunLog
+from isocompute_sdk.ingest.tags import (
+    FILTERED_SAMPLES,
+    KEPT_PERCENT_PER_SAMPLE,
+    STEP_UNITS,
+    Meaning,
+    StepUnit,
+    meanings,
+    unit_of,
+)
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import PER_RUN
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Pieces = int | Mapping[float, int] | Mapping[int, int]
+"""A number, or step -> number where it changed after that step: `{0: 8, 100: 16}`."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the log of one run is to be read."""
+
+    group_size: Pieces
+    """n."""
+    problems_per_batch: Pieces
+    """B_p."""
+    step_unit: StepUnit | None = None
+    """What a logged step counts; None for what the framework of the log is known to count."""
+    metrics: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tag -> metric, or `metric on evaluation set`, beside the tags that are known."""
+    ignore: Sequence[str] = ()
+    """Tags to leave out."""
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Seed and context fields that hold for the whole run."""
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """The evaluations of one log."""
+
+    frame: pl.DataFrame
+    """Long form, in columns of `RunSet`."""
+    notes: tuple[Note, ...]
+
+
+def tabulate(log: RunLog, reading: Reading) -> LogTable:
+    """Every known measurement of a log, with the rollouts generated on its path and those paid for.
+
+    A run whose n or B_p changed becomes several: one for each configuration, named `run`, `run/from-step-100`, ...,
+    whose rollouts go on where the one before stopped. Values that are not finite are left out with a note.
+
+    Raises:
+        RecordError: nothing in the log is known, or the reading contradicts itself.
+    """
+    import polars as pl
+
+    unit = _unit(log, reading)
+    known = _meanings(log, reading)
+    pieces = _pieces(log, reading)
+    scale = _steps_per_batch(log, reading, unit)
+    counter = _generated(log, pieces, scale)
+    extents = [type(e)(e.start / scale, e.last / scale) for e in log.extents]
+    wasted = wasted_before(extents, counter)
+    notes = [*log.notes, *_notes(log, known, pieces, wasted)]
+    parts: list[pl.DataFrame] = []
+    for tag, meaning in known.items():
+        series = log.series(tag)
+        finite = np.isfinite(series.value_T)
+        if not finite.all():
+            notes.append(_not_finite(log, meaning, series.step_T[~finite]))
+        step_T = series.step_T[finite].astype(np.float64) / scale
+        rollouts_T = counter.at(step_T)
+        columns = {
+            "step": step_T,
+            "rollouts": rollouts_T,
+            "rollouts_spent": rollouts_T + wasted[attempt_at(step_T, extents)],
+            "value": series.value_T[finite],
+            "piece": _piece_at(pieces, step_T),
+        }
+        parts.append(
+            pl.DataFrame(columns).with_columns(metric=pl.lit(meaning.metric), eval_set=pl.lit(meaning.eval_set))
+        )
+    frame = pl.concat(parts)
+    if frame.is_empty():
+        raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
+    return LogTable(_with_configuration(frame, log, pieces, reading), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One configuration of a run."""
+
+    start: float
+    group_size: int
+    problems_per_batch: int
+
+    @property
+    def rate(self) -> float:
+        return float(self.group_size * self.problems_per_batch)
+
+
+def _pieces(log: RunLog, reading: Reading) -> list[_Piece]:
+    sizes, problems = _by_start(reading.group_size), _by_start(reading.problems_per_batch)
+    starts = sorted({*sizes, *problems})
+    if 0.0 not in sizes or 0.0 not in problems:
+        raise RecordError(
+            f"run {log.name!r}: group_size and problems_per_batch change at steps {starts}; accepted: step -> number, "
+            "from step 0 on",
+            "Say what held from the beginning, e.g. group_size: {0: 8, 100: 16}.",
+        )
+
+    def held(values: Mapping[float, int], at: float) -> int:
+        return values[max(start for start in values if start <= at)]
+
+    found = [_Piece(start, held(sizes, start), held(problems, start)) for start in starts]
+    return [p for i, p in enumerate(found) if not i or p.rate != found[i - 1].rate or p != found[i - 1]]
+
+
+def _by_start(value: Pieces) -> dict[float, int]:
+    if isinstance(value, Mapping):
+        return {float(start): int(number) for start, number in cast(Mapping[Any, Any], value).items()}
+    return {0.0: int(value)}
+
+
+def _unit(log: RunLog, reading: Reading) -> StepUnit:
+    unit = reading.step_unit or unit_of(log.framework, log.format, log.step_name)
+    if unit not in STEP_UNITS:
+        received = "nothing says" if unit is None else f"received {unit!r} for"
+        raise RecordError(
+            f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
+            f"{', '.join(STEP_UNITS)}",
+            "Pass step_unit=..., or write it into the mapping that `isocompute ingest --propose` makes.",
+        )
+    return unit
+
+
+def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
+    """Logged steps in one rollout batch."""
+    if unit == "rollout_batches":
+        return 1.0
+    piece = _pieces(log, reading)
+    if unit == "optimizer_updates":
+        return float(reading.context.get("updates_per_batch") or 1)
+    if len(piece) > 1:
+        raise RecordError(
+            f"run {log.name!r}: step_unit {unit!r} with a group_size or problems_per_batch that changes; accepted: "
+            "steps that count rollout batches or optimiser updates",
+            "Split the log at the change.",
+        )
+    if unit == "rollouts":
+        return piece[0].rate
+    problems = reading.context.get("n_problems")
+    if not problems:
+        raise RecordError(
+            f"run {log.name!r}: step_unit 'epochs' needs n_problems, the number of training problems",
+            "Give n_problems.",
+        )
+    return piece[0].problems_per_batch / float(problems)
+
+
+def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
+    known = meanings(log.tags, log.framework, reading.context.get("eval_samples"))
+    for tag, told in reading.metrics.items():
+        if tag in log.tags:
+            metric, _, eval_set = told.partition(" on ")
+            known[tag] = Meaning(metric.strip(), eval_set.strip() or "validation")
+    found = {tag: meaning for tag, meaning in known.items() if tag not in reading.ignore}
+    if not found:
+        raise RecordError(
+            f"{log.source}: run {log.name!r} logs nothing known; it has: {', '.join(log.tags[:20]) or 'no tags'}",
+            "Say which tag is the evaluation, e.g. rename={'eval/acc': 'avg@4'}.",
+        )
+    return found
+
+
+def _generated(log: RunLog, pieces: Sequence[_Piece], scale: float) -> Counter:
+    """Rollouts generated, with what the run's filter threw away where the log says so."""
+    counter = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
+    tag = next((t for t in log.tags if t == KEPT_PERCENT_PER_SAMPLE or re.fullmatch(FILTERED_SAMPLES, t)), None)
+    if tag is None:
+        return counter
+    series = log.series(tag)
+    known = np.isfinite(series.value_T)
+    step_T, value_T = series.step_T[known].astype(np.float64) / scale, series.value_T[known]
+    at = [pieces[i] for i in _piece_at(pieces, step_T)]
+    kept_T: Array = np.array([piece.rate for piece in at], dtype=np.float64)
+    if tag == KEPT_PERCENT_PER_SAMPLE:
+        share_T = value_T / (100.0 * np.array([piece.group_size for piece in at], dtype=np.float64))
+        # A share of 0 cannot be: a batch was trained on.
+        usable = share_T > 0
+        return counter.refined(step_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
+    return counter.refined(step_T, kept_T + np.maximum(value_T, 0.0))
+
+
+def _piece_at(pieces: Sequence[_Piece], step_T: Array) -> np.ndarray[Any, np.dtype[np.intp]]:
+    return np.searchsorted([piece.start for piece in pieces[1:]], step_T)
+
+
+def _notes(log: RunLog, known: Mapping[str, Meaning], pieces: Sequence[_Piece], wasted: Array) -> list[Note]:
+    return [*_about_attempts(log, wasted), *_about_configuration(log, pieces), *_about_metrics(log, known)]
+
+
+def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
+    found: list[Note] = []
+    name = log.name
+    if log.first_step > 0:
+        message = (
+            f"run {name!r}: its log begins after step {log.first_step:g}, so that its first evaluation is not the base "
+            "model's; rollouts before that are counted as if the configuration had been the same. Add the log of the "
+            "earlier part if there is one."
+        )
+        found.append(Note("log-starts-late", "warning", message, {"run_id": name, "step": log.first_step}))
+    if wasted.max(initial=0.0) > 0:
+        total = float(wasted[-1])
+        message = (
+            f"run {name!r} was started {len(wasted)} times; {total:,.0f} rollouts of attempts that were given up "
+            "are in rollouts_spent and not in rollouts."
+        )
+        found.append(
+            Note("attempts-stitched", "info", message, {"run_id": name, "attempts": len(wasted), "lost": total})
+        )
+    return found
+
+
+def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
+    if len(pieces) == 1:
+        return []
+    changes = "; ".join(f"from step {p.start:g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces)
+    message = (
+        f"run {log.name!r} changed its configuration ({changes}). Rollouts go on counting through the change, and the "
+        "parts after it are runs of their own that did not start from the base model: leave them out of a fit "
+        "unless that is what you mean."
+    )
+    data = {"run_id": log.name, "steps": [p.start for p in pieces[1:]]}
+    return [Note("configuration-changed", "warning", message, data)]
+
+
+def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
+    found: list[Note] = []
+    name = log.name
+    unknown = sorted({meaning.metric for meaning in known.values() if meaning.needs_k})
+    if unknown:
+        message = (
+            f"run {name!r}: nothing says how many samples are behind {', '.join(unknown)}; give eval_samples, e.g. "
+            "eval_samples=4, to have it read as avg@4."
+        )
+        found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
+    bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(":bootstrap")})
+    if bootstrapped:
+        message = (
+            f"run {name!r}: {', '.join(bootstrapped)} come from a bootstrap with replacement, which is not the exact "
+            "best@k or worst@k; they are kept apart from it."
+        )
+        found.append(Note("bootstrapped-metric", "info", message, {"run_id": name, "metrics": bootstrapped}))
+    return found
+
+
+def _not_finite(log: RunLog, meaning: Meaning, step_T: np.ndarray[Any, Any]) -> Note:
+    message = (
+        f"run {log.name!r}: {len(step_T)} values of {meaning.metric} are not finite, the first at step {step_T[0]:g}; "
+        "they are left out. If that is where the run failed, use only what came before."
+    )
+    data = {"run_id": log.name, "metric": meaning.metric, "step": float(step_T[0]), "values": len(step_T)}
+    return Note("values-not-finite", "warning", message, data)
+
+
+def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
+    import polars as pl
+
+    names = [log.name, *(f"{log.name}/from-step-{piece.start:g}" for piece in pieces[1:])]
+    shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
+    table = pl.DataFrame(
+        {
+            "piece": np.arange(len(pieces)),
+            "run_id": names,
+            "group_size": [piece.group_size for piece in pieces],
+            "problems_per_batch": [piece.problems_per_batch for piece in pieces],
+            **{name: [value] * len(pieces) for name, value in shared.items()},
+        }
+    )
+    return frame.join(table, on="piece", how="left", maintain_order="left").drop("piece")

@@ -1,0 +1,165 @@
+"""Which runs' logs lie at or below a path: TensorBoard folders, veRL's file logs, trainer states."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import trainer_state, verl_log
+from isocompute_sdk.ingest.runlog import RunLog
+from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
+
+LOG_FORMATS: tuple[str, ...] = ("tensorboard", "verl", "trl")
+"""Formats of logs that say nothing about n and B_p themselves."""
+# Folders that the Hugging Face Trainer makes for every start, and those that programs put around their events.
+_STARTED_AT = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+|\d{9,}(\.\d+)?")
+_WRAPPERS = ("runs", "tensorboard", "tensorboard_log", "tensorboard_logs", "tb", "tb_logs", "logs", "events")
+
+
+@dataclass(frozen=True)
+class LogSource:
+    """The log of one run, not read yet."""
+
+    name: str
+    """Name of the run: its folder, relative to the path that was asked for."""
+    format: str
+    """A member of `LOG_FORMATS`."""
+    folder: Path
+    """Folder of the run, where its saved configuration may lie; of a veRL log its path without the ending."""
+    paths: tuple[Path, ...]
+    """Folders of events, or files."""
+    events: tuple[Path, ...] = ()
+    """Folders of events of the same run, beside a trainer state."""
+
+    def read(self) -> RunLog:
+        """Read it.
+
+        Raises:
+            RecordError: it cannot be read.
+        """
+        if self.format == "verl":
+            return verl_log.read_verl(list(self.paths), self.name)
+        if self.format == "tensorboard":
+            return _read_events(self.name, self.folder, self.paths)
+        state = trainer_state.read_trainer_state(list(self.paths), self.name)
+        if not self.events:
+            return state
+        events = _read_events(self.name, self.folder, self.events)
+        if not events.attempts:
+            return state
+        # The state keeps every digit but only what was saved; the events also have what came after that.
+        if events.extents[-1].last > state.extents[-1].last:
+            return events
+        return replace(state, other_extents=events.extents)
+
+
+def find_logs(path: str | os.PathLike[str], format: str = "auto") -> list[LogSource]:
+    """Every run whose log lies at or below `path`, a file, folder or glob, sorted by name; hidden folders are left out.
+
+    Args:
+        path: where to look.
+        format: one of `LOG_FORMATS`, or `auto` for all of them.
+    """
+    roots = expand(path)
+    found = [source for root in roots for source in _below(root, root if len(roots) == 1 else Path(), format)]
+    # A glob that matches a folder and what lies in it finds the same runs twice.
+    return sorted({source.paths: source for source in found}.values(), key=lambda source: source.name)
+
+
+def expand(path: str | os.PathLike[str]) -> list[Path]:
+    """A path itself, or what a glob matches."""
+    target = Path(path)
+    return [target] if target.exists() else [Path(found) for found in sorted(glob.glob(str(path), recursive=True))]
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is part of a framework's log."""
+    return (
+        EVENT_MARK in path.name
+        or path.name == trainer_state.STATE_FILE
+        or (path.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(path))
+    )
+
+
+def _below(root: Path, base: Path, format: str) -> list[LogSource]:
+    events: dict[Path, list[Path]] = {}
+    states: dict[Path, list[Path]] = {}
+    verl: dict[Path, list[Path]] = {}
+    for file in _files(root):
+        if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
+            # A file that was named is read alone; a folder is one run.
+            here = file if file == root else file.parent
+            of_run = events.setdefault(_run_of_events(file.parent), [])
+            of_run.extend([here] if here not in of_run else [])
+        elif file.name == trainer_state.STATE_FILE and format in ("auto", "trl"):
+            states.setdefault(trainer_state.run_folder(file), []).append(file)
+        elif (format == "verl" and file == root) or (
+            format in ("auto", "verl") and file.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(file)
+        ):
+            verl.setdefault(verl_log.run_of(file)[0], []).append(file)
+    found = [
+        LogSource(_name(run, base), "trl", run, tuple(files), tuple(events.pop(run, ())))
+        for run, files in states.items()
+    ]
+    found += [LogSource(_name(run, base), "verl", run, tuple(files)) for run, files in verl.items()]
+    if format != "trl":
+        found += [LogSource(_name(run, base), "tensorboard", run, tuple(parts)) for run, parts in events.items()]
+    return found
+
+
+def _files(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    for here, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield Path(here) / name
+
+
+def _run_of_events(folder: Path) -> Path:
+    """The run that a folder of events belongs to: above what trainers put between the two.
+
+    Folders named after the moment of a start are attempts of one run where checkpoints lie beside them; otherwise they
+    may be runs of their own, as programs that choose no name leave them, and stay apart.
+    """
+    here = folder
+    while _STARTED_AT.fullmatch(here.name) and here.parent != here:
+        here = here.parent
+    started = here != folder
+    if started and here == folder.parent and sum(bool(_STARTED_AT.fullmatch(e.name)) for e in here.iterdir()) > 1:
+        above = here.parent if here.name in _WRAPPERS else here
+        if not ((above / trainer_state.STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
+            return folder
+    while here.name in _WRAPPERS and here.parent != here and (started or _holds_events(here)):
+        here = here.parent
+    return here
+
+
+def _holds_events(folder: Path) -> bool:
+    """Whether a folder such as `tensorboard` holds the events of one run itself, not the folders of many."""
+    return any(EVENT_MARK in entry.name for entry in folder.iterdir())
+
+
+def _name(run: Path, base: Path) -> str:
+    relative = os.path.relpath(run, base)
+    outside = relative == "." or relative.startswith("..")
+    return run.absolute().name if outside else Path(relative).as_posix()
+
+
+def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
+    parts: Sequence[TensorBoardRun] = [read_tensorboard(folder) for folder in folders]
+    attempts = sorted((a for part in parts for a in part.attempts if a.series), key=lambda a: (a.started, a.path.name))
+    notes = tuple(note for part in parts for note in part.notes)
+    if not attempts:
+        raise RecordError(
+            f"{source} holds event files without a single scalar that is whole",
+            "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
+        )
+    return RunLog(name, source, "tensorboard", tuple(attempts), notes)

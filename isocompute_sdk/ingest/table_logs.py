@@ -1,0 +1,131 @@
+"""Tables that do not say n and B_p themselves, as logs: W&B charts with a column per run, W&B histories, JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.csv import read_csv
+from isocompute_sdk.ingest.event_file import EventFile, ScalarSeries
+from isocompute_sdk.ingest.jsonl import read_jsonl
+from isocompute_sdk.ingest.parquet import read_parquet
+from isocompute_sdk.ingest.paths import format_of
+from isocompute_sdk.ingest.raw import RawTable
+from isocompute_sdk.ingest.runlog import RunLog, attempts_from_series, scalar_series
+from isocompute_sdk.ingest.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart
+from isocompute_sdk.records.cells import to_series
+from isocompute_sdk.records.columns import PER_RUN, canonical
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def logs_of_file(path: Path) -> list[RunLog]:
+    """The runs in a table.
+
+    Raises:
+        RecordError: it cannot be read, or has no column that could be a step.
+    """
+    kind = format_of(path)
+    if kind == "parquet":
+        table = read_parquet(path)
+    else:
+        table = read_csv(path, "drop") if kind == "csv" else read_jsonl(path, "drop")
+    if kind == "csv" and is_chart(list(table.columns)):
+        return _of_chart(path, table)
+    return _of_rows(path, table)
+
+
+def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
+    """A run per name before the last ` - ` of a column; metrics hardly ever have one in theirs, runs do."""
+    step, *rest = table.columns
+    if not STEP_NAME.fullmatch(step):
+        raise RecordError(
+            f"{path}: the x axis of the chart is {step!r}; accepted: a step, such as 'Step' or 'global_step'",
+            "Export the chart with its x axis set to Step.",
+        )
+    at = _floats(table.columns[step])
+    series: dict[str, dict[str, ScalarSeries]] = {}
+    for column in rest:
+        if SEPARATOR in column and not column.endswith(BOUNDS):
+            run, tag = column.rsplit(SEPARATOR, 1)
+            values = _floats(table.columns[column])
+            there = ~np.isnan(values) & ~np.isnan(at)
+            series.setdefault(run, {})[tag] = scalar_series(at[there], values[there])
+    found = [
+        RunLog(run, path, "wandb", attempts_from_series(path, tags), table.notes, step_name=step)
+        for run, tags in series.items()
+        if any(len(one.step_T) for one in tags.values())
+    ]
+    if not found:
+        raise RecordError(f"{path} holds no measured value of any run", "Export the chart again.")
+    return found
+
+
+def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
+    """A run per run_id, or one that is named after the file."""
+    import polars as pl
+
+    names = {canonical(name) or name: name for name in table.columns}
+    steps = [names[name] for name in names if name == "step" or STEP_NAME.fullmatch(name)]
+    # A trainer's own step says more than the number of calls that W&B counts.
+    steps.sort(key=lambda name: name in ("_step", "Step"))
+    if not steps:
+        raise RecordError(
+            f"{path} has no column that counts steps; it has: {', '.join(table.columns)}",
+            "Rename one to step, or give the rollouts as C.",
+        )
+    frame = pl.DataFrame([to_series(name, values) for name, values in table.columns.items()])
+    run = names.get("run_id")
+    parts = [(path.stem, frame)]
+    if run is not None:
+        # Names of runs may be numbers.
+        frame = frame.with_columns(pl.col(run).cast(pl.String))
+        parts = [(str(key[0]), part) for key, part in frame.group_by(run, maintain_order=True)]
+    return [_of_run(path, table, name, part, steps, names) for name, part in parts]
+
+
+def _of_run(
+    path: Path, table: RawTable, name: str, frame: pl.DataFrame, steps: Sequence[str], names: Mapping[str, str]
+) -> RunLog:
+    at = _floats(frame[steps[0]])
+    said = {
+        column: frame[names[column]].drop_nulls()[0]
+        for column in PER_RUN
+        if column in names and frame[names[column]].null_count() < frame.height
+    }
+    said = {key: value for key, value in said.items() if str(value).strip()}
+    apart = {*steps, *INTERNAL, *(names[c] for c in (*PER_RUN, "run_id", "metric", "value", "eval_set") if c in names)}
+    series: dict[str, ScalarSeries] = {}
+    if "metric" in names and "value" in names:
+        metric, values = frame[names["metric"]], _floats(frame[names["value"]])
+        for tag in metric.drop_nulls().unique(maintain_order=True):
+            here = (metric == tag).fill_null(False).to_numpy() & ~np.isnan(at)
+            series[str(tag)] = scalar_series(at[here], values[here])
+    for column in frame.columns:
+        if column in apart:
+            continue
+        values = _floats(frame[column])
+        there = ~np.isnan(values) & ~np.isnan(at)
+        if there.any():
+            series[column] = scalar_series(at[there], values[there])
+    if not series:
+        raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
+    attempts: tuple[EventFile, ...] = attempts_from_series(path, series)
+    return RunLog(name, path, "table", attempts, table.notes, said, steps[0])
+
+
+def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Numbers of a column; what is none, such as an empty cell, is NaN."""
+    import polars as pl
+
+    series = to_series("column", values)
+    if series.dtype == pl.String:
+        series = series.str.strip_chars()
+    elif not series.dtype.is_numeric():
+        return np.full(len(series), np.nan)
+    return series.cast(pl.Float64, strict=False).fill_null(float("nan")).to_numpy().astype(np.float64)

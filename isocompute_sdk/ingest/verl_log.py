@@ -1,0 +1,64 @@
+"""veRL's file logger: JSON lines `{"step": 3, "data": {"critic/score/mean": 0.4, ...}}`, one file per attempt.
+
+The logger empties its file whenever it starts, so that attempts survive only where each had a name of its own:
+files that differ in nothing but `attempt-2`, `resume_1` and the like are one run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.event_file import EventFile
+from isocompute_sdk.ingest.jsonl import read_objects
+from isocompute_sdk.ingest.runlog import RunLog, attempts_from_rows, numeric
+
+_LONGEST_FIRST_LINE = 1 << 20
+_ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(\d*)$", re.IGNORECASE)
+
+
+def looks_like_verl(path: Path) -> bool:
+    """Whether the first line of a file is a record of veRL's file logger."""
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(_LONGEST_FIRST_LINE))
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and isinstance(first.get("data"), dict) and "step" in first
+
+
+def run_of(path: Path) -> tuple[Path, int]:
+    """What the files of one run have in common, and the number of the attempt that a file belongs to."""
+    found = _ATTEMPT.search(path.stem)
+    if found is None:
+        return path.with_suffix(""), 0
+    stem = path.stem[: found.start()]
+    return (path.parent / stem if stem else path.parent), int(found[1] or 1)
+
+
+def read_verl(paths: list[Path], name: str) -> RunLog:
+    """Read the files of one run, one for each attempt; lines that a kill left broken are passed over with a note.
+
+    Raises:
+        RecordError: a line that is no record of the logger, with its number.
+    """
+    attempts = [
+        attempt for path in sorted(paths, key=lambda path: (run_of(path)[1], path.name)) for attempt in _attempts(path)
+    ]
+    notes = tuple(note for attempt in attempts for note in attempt.notes)
+    return RunLog(name, paths[0], "verl", tuple(attempts), notes)
+
+
+def _attempts(path: Path) -> tuple[EventFile, ...]:
+    rows, lines, notes = read_objects(path, "drop")
+    for row, line in zip(rows, lines, strict=True):
+        step, data = row.get("step"), row.get("data")
+        if isinstance(step, bool) or not isinstance(step, int | float) or step < 0 or not isinstance(data, dict):
+            raise RecordError(
+                f"{path}:{line}: received step {step!r} and data of type {type(data).__name__}; accepted: "
+                '{"step": a number >= 0, "data": {tag: value}}',
+                'This is no line of veRL\'s file logger; other JSON lines are read with format="jsonl".',
+            )
+    return attempts_from_rows(path, [row["step"] for row in rows], [numeric(row["data"]) for row in rows], notes)

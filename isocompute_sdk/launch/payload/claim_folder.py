@@ -1,0 +1,166 @@
+"""Make sure that a run folder is used for one run only, and note this start in it.
+
+    python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
+
+Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, that the
+inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with the same inputs.
+Writes
+
+* inputs.json: absolute path and SHA-256 of each input, and the name of the reward function where one was given;
+* attempts.jsonl: one line per start.
+
+What cannot be used ends with exit status 2 and one message that says what is accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+
+class InputError(Exception):
+    """Something that was given cannot be used; the message says what and where."""
+
+
+def main(argv: list[str]) -> int:
+    """Claim the run folder named on the command line; 0 on success, 2 where it cannot be used."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: claim_folder.py RUN_FOLDER\n")
+        return 2
+    try:
+        claim(Path(argv[0]), Path.cwd())
+    except InputError as error:
+        sys.stderr.write(f"claim_folder: {error}\n")
+        return 2
+    return 0
+
+
+def claim(run_folder: Path, data_folder: Path) -> None:
+    """Check the request in `run_folder` against its past and write down this start.
+
+    Raises:
+        InputError: an input is missing, or the folder cannot be used for this run.
+    """
+    request = json.loads((run_folder / "request.json").read_text(encoding="utf-8"))
+    check_framework(request["framework"], request["version"])
+    data = request["run"]["data"]
+    reward, function = reward_target(data_folder, data["reward"])
+    files = {
+        "train": existing_file(data_folder, data["train"], "training data"),
+        "validation": existing_file(data_folder, data["validation"], "validation data"),
+        "reward": reward,
+    }
+    inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
+    inputs["reward"]["function"] = function
+    check_same_run(run_folder, request, inputs)
+    write_json(run_folder / "inputs.json", inputs)
+    next_attempt(run_folder)
+
+
+def check_framework(package: str, expected: str) -> None:
+    """Refuse an installed framework of another version: its settings and their meaning differ."""
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        warn(f"this interpreter ({sys.executable}) has no record of an installed package {package}")
+        return
+    if found.partition("+")[0] != expected:
+        raise InputError(
+            f"{package} {found} is installed in {sys.executable}; this script is written for {expected}. "
+            f"Install {package}=={expected}, or set PYTHON to an interpreter that has it."
+        )
+
+
+def existing_file(folder: Path, name: str, what: str) -> Path:
+    """Absolute path of an existing regular file."""
+    path = folder / name
+    if not path.is_file():
+        raise InputError(f"{what}: there is no file {name!r} in {str(folder)!r}")
+    return path
+
+
+def reward_target(folder: Path, target: str) -> tuple[Path, str | None]:
+    """Split `file.py` or `file.py:function` into an existing file and a function name (None: not given)."""
+    path, separator, function = target.rpartition(":")
+    if separator and function.isidentifier() and not (folder / target).is_file():
+        return existing_file(folder, path, "reward file"), function
+    return existing_file(folder, target, "reward file"), None
+
+
+def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]) -> None:
+    """Refuse a folder in which another run was started.
+
+    Raises:
+        InputError: settings or inputs differ from those of the earlier start; the message names them.
+    """
+    path = folder / "started.json"
+    if not path.exists():
+        return
+    earlier = json.loads(path.read_text(encoding="utf-8"))
+    changed = differences(earlier["request"]["identity"], request["identity"])
+    changed += [
+        f"content of {name} ({file['path']})"
+        for name, file in inputs.items()
+        if file["sha256"] != earlier["inputs"][name]["sha256"]
+    ]
+    if changed:
+        raise InputError(
+            f"{str(folder)!r} holds a run that differs in: {'; '.join(changed)}. A resumed run has to be the same "
+            "run: restore what changed, or give this one another run_id or output_dir."
+        )
+
+
+def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
+    """Dotted names of the leaves in which two JSON values differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        before, now = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
+        found: list[str] = []
+        for key in {**before, **now}:
+            found += differences(before.get(key), now.get(key), f"{prefix}{key}.")
+        return found
+    return [] if old == new else [f"{prefix.rstrip('.')} ({shortened(old)} before, {shortened(new)} now)"]
+
+
+def next_attempt(folder: Path) -> int:
+    """Number this start (from 1) and note its time."""
+    path = folder / "attempts.jsonl"
+    number = len(path.read_text(encoding="utf-8").splitlines()) + 1 if path.exists() else 1
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"attempt": number, "time": time.time()}) + "\n")
+    return number
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file in one step."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def shortened(value: Any) -> str:
+    """A value for a message, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def warn(message: str) -> None:
+    """One line on stderr; the run goes on."""
+    sys.stderr.write(f"claim_folder: warning: {message}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

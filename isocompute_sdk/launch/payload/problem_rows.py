@@ -1,0 +1,296 @@
+"""Turn problem files into exactly the rows that one run needs; the programs that know a framework's row import this.
+
+`main(argv, row)` reads request.json and inputs.json in the run folder and writes there:
+
+* train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
+  cut short.
+* validation_rows.jsonl: the validation problems in file order.
+* started.json: the request with the digests of all inputs and outputs, written last. Where it exists, the rows are only
+  compared with it: a resumed run continues inside the same rows.
+
+Bad input ends with exit status 2 and one message that names the file, the line and what is accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROMPT_KEYS = ("prompt", "input", "question", "problem")
+ANSWER_KEYS = ("answer", "label", "solution", "target")
+ID_KEY = "id"
+ROW_FILES = {"train": "train_rows.jsonl", "validation": "validation_rows.jsonl"}
+
+
+class InputError(Exception):
+    """Something the user gave cannot be used; the message says what and where."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One line of a problem file."""
+
+    id: str
+    prompt: Any  # text, or a list of {"role", "content"}
+    answer: Any
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The prompt as a chat: text is what the user says."""
+        return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt
+
+
+Row = Callable[[Problem, str], dict[str, Any]]
+"""Makes the framework's row from a problem and the name of its split, train or validation."""
+
+
+def main(argv: list[str], row: Row) -> int:
+    """Write the rows of the run folder named on the command line; 0 on success, 2 on bad input."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
+        return 2
+    try:
+        prepare(Path(argv[0]), row)
+    except InputError as error:
+        sys.stderr.write(f"prepare_rows: {error}\n")
+        return 2
+    return 0
+
+
+def prepare(folder: Path, row: Row) -> None:
+    """Write the rows and the record of the run, or check those of an earlier start.
+
+    Raises:
+        InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
+    """
+    record = folder / "started.json"
+    if record.exists():
+        check_rows(folder, json.loads(record.read_text(encoding="utf-8"))["outputs"])
+        return
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    inputs = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
+    run = request["run"]
+    keys = run["data"]["prompt_key"], run["data"]["answer_key"]
+    train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
+    validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
+    # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
+    validation = validation[: run["evaluation"]["n_problems"]]
+    report(run, train, validation)
+    order = epoch_orders(len(train), run["problems_per_batch"] * run["update_steps"], run["seed"])
+    outputs = {
+        ROW_FILES["train"]: write_lines(folder / ROW_FILES["train"], (row(train[i], "train") for i in order)),
+        ROW_FILES["validation"]: write_lines(
+            folder / ROW_FILES["validation"], (row(problem, "validation") for problem in validation)
+        ),
+    }
+    document = {"request": request, "inputs": inputs, "outputs": outputs}
+    write_parts(record, [json.dumps(document, indent=1), "\n"])
+
+
+def check_rows(folder: Path, outputs: dict[str, str]) -> None:
+    """Refuse rows that are not the ones the run started with."""
+    for name, digest in outputs.items():
+        if not (folder / name).is_file() or digest_of(folder / name) != digest:
+            raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
+
+
+def read_problems(path: Path, split: str, prompt_key: str | None, answer_key: str | None) -> list[Problem]:
+    """All problems of a JSONL file, in file order.
+
+    Raises:
+        InputError: a line is no JSON object, a key is missing or ambiguous, a prompt is not usable, an id
+            occurs twice, or the file is empty.
+    """
+    rows = list(json_lines(path))
+    if not rows:
+        raise InputError(f"{path.name}: holds no problems; accepted: one JSON object per line")
+    prompt_key = chosen_key(path, rows, prompt_key, PROMPT_KEYS, "prompt")
+    answer_key = chosen_key(path, rows, answer_key, ANSWER_KEYS, "answer")
+    problems: list[Problem] = []
+    line_of: dict[str, int] = {}
+    for number, row in rows:
+        where = f"{path.name}:{number}"
+        for key, what in ((prompt_key, "prompt"), (answer_key, "answer")):
+            if key not in row:
+                raise InputError(f"{where}: has no {what} key {key!r}; its keys are {key_list(row)}")
+        check_prompt(where, row[prompt_key])
+        name = problem_id(where, row, f"{split}-{len(problems)}")
+        if name in line_of:
+            raise InputError(f"{where}: the id {name!r} was used in line {line_of[name]} already; ids are unique")
+        line_of[name] = number
+        problems.append(Problem(name, row[prompt_key], row[answer_key]))
+    return uniform_prompts(problems)
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and objects of a JSONL file; blank lines are skipped."""
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                row = parsed(path, number, line)
+                if not isinstance(row, dict):
+                    raise InputError(
+                        f"{path.name}:{number}: holds a JSON {type(row).__name__}; accepted: one JSON object "
+                        'per line, such as {"prompt": "...", "answer": "..."}'
+                    )
+                yield number, row
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name}: is not UTF-8 text ({error}); accepted: JSONL") from error
+
+
+def parsed(path: Path, number: int, line: str) -> Any:
+    """One JSON value; text that cannot be written as UTF-8 again is refused here."""
+    try:
+        value = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path.name}:{number}: is not valid JSON ({error.msg} at column {error.colno}); accepted: one JSON "
+            "object per line. The file may have been cut off."
+        ) from error
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path.name}:{number}: holds half of a surrogate pair, which is no text") from error
+    return value
+
+
+def chosen_key(
+    path: Path, rows: list[tuple[int, dict[str, Any]]], given: str | None, candidates: tuple[str, ...], what: str
+) -> str:
+    """The key named by the user, or the only candidate that occurs in the file."""
+    if given is not None:
+        return given
+    present = [key for key in candidates if any(key in row for _, row in rows)]
+    if len(present) == 1:
+        return present[0]
+    problem = f"several {what} keys ({', '.join(present)})" if present else f"no {what} key"
+    raise InputError(
+        f"{path.name}: has {problem}; its keys are {key_list(rows[0][1])}. Exactly one of "
+        f"{', '.join(candidates)} is recognised; otherwise set {what}_key in the data section."
+    )
+
+
+def check_prompt(where: str, prompt: Any) -> None:
+    """Accept non-empty text or a non-empty list of {"role", "content"} messages."""
+    if isinstance(prompt, str):
+        texts = [prompt]
+    elif isinstance(prompt, list) and prompt and all(is_message(message) for message in prompt):
+        texts = [message["content"] for message in prompt]
+    else:
+        raise InputError(
+            f'{where}: the prompt is {shortened(prompt)}; accepted: text, or a list of {{"role": text, "content": '
+            "text}} without other keys"
+        )
+    if not any(text.strip() for text in texts):
+        raise InputError(f"{where}: the prompt is empty")
+    if any("<image>" in text for text in texts):
+        raise InputError(f"{where}: the prompt holds '<image>', which OpenRLHF would replace by a picture")
+
+
+def is_message(value: Any) -> bool:
+    """Whether `value` is a chat message of plain text."""
+    return (
+        isinstance(value, dict)
+        and set(value) == {"role", "content"}
+        and all(isinstance(part, str) for part in value.values())
+    )
+
+
+def problem_id(where: str, row: dict[str, Any], default: str) -> str:
+    """The row's own id as text, else a name made from its position."""
+    value = row.get(ID_KEY)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise InputError(f"{where}: the id is {shortened(value)}; accepted: text or a whole number")
+    return str(value)
+
+
+def uniform_prompts(problems: list[Problem]) -> list[Problem]:
+    """Make all prompts message lists where one is: a column of mixed types cannot be loaded."""
+    if all(isinstance(problem.prompt, str) for problem in problems):
+        return problems
+    return [
+        Problem(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer)
+        if isinstance(problem.prompt, str)
+        else problem
+        for problem in problems
+    ]
+
+
+def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:
+    """Indices of `rows` rows: every epoch holds each problem once, in an order of its own."""
+    for epoch in range(-(-rows // problems)):
+        order = list(range(problems))
+        random.Random(f"{seed}:{epoch}").shuffle(order)
+        yield from order[: rows - epoch * problems]
+
+
+def report(run: dict[str, Any], train: list[Problem], validation: list[Problem]) -> None:
+    """Say on stderr what is legal but may not be meant."""
+    batch = run["problems_per_batch"]
+    if len(train) < batch:
+        warn(f"{len(train)} training problems for batches of {batch}: every batch repeats problems")
+    stated = run["data"]["n_problems"]
+    if stated is not None and stated != len(train):
+        warn(f"the run was planned for {stated} training problems; the file holds {len(train)}")
+    wanted = run["evaluation"]["n_problems"]
+    if wanted is not None and len(validation) < wanted:
+        warn(f"the validation file holds {len(validation)} problems; {wanted} were asked for")
+    known = {json.dumps(problem.prompt) for problem in train}
+    shared = sum(json.dumps(problem.prompt) in known for problem in validation)
+    if shared:
+        warn(f"{shared} of {len(validation)} validation prompts are also training prompts")
+
+
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> str:
+    """Replace a JSONL file in one step; returns the SHA-256 of what was written."""
+    return write_parts(path, (json.dumps(row) + "\n" for row in rows))
+
+
+def write_parts(path: Path, parts: Iterable[str]) -> str:
+    """Replace a file in one step; returns the SHA-256 of what was written."""
+    temporary = path.with_name(path.name + ".tmp")
+    digest = hashlib.sha256()
+    with temporary.open("wb") as file:
+        for part in parts:
+            data = part.encode("utf-8")
+            digest.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def key_list(row: dict[str, Any]) -> str:
+    """The keys of a row for a message."""
+    return ", ".join(map(repr, row)) or "none"
+
+
+def shortened(value: Any) -> str:
+    """A value for a message, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def warn(message: str) -> None:
+    """One line on stderr; the run goes on."""
+    sys.stderr.write(f"prepare_rows: warning: {message}\n")

@@ -1,0 +1,156 @@
+"""The user's reward function, called so that nothing it raises reaches the training framework.
+
+The user's file defines `reward(prompt, response, answer) -> float`, or another function named `file.py:function`:
+`prompt` is the text the model saw, `response` what it wrote, `answer` the JSON value of the problem file. What is
+raised, is no number, NaN or infinite scores 0.0 and is counted.
+
+`check` scores one problem of each split, so that a wrong signature is found before any GPU is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import math
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+DEFAULT_NAME = "reward"
+
+
+class RewardFileError(Exception):
+    """The user's reward file cannot be used; the message says why."""
+
+
+class Scorer:
+    """One user function and its error count; safe to call from several threads.
+
+    Args:
+        function: `reward(prompt, response, answer)`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.errors = 0
+        self.lock = threading.Lock()
+
+    def __call__(self, prompt: str, response: str, answer: Any, problem: str) -> tuple[float, str | None]:
+        """The reward, and what the function failed with, if it did; `problem` names the problem in a complaint."""
+        try:
+            return as_float(self.function(prompt, response, answer)), None
+        except Exception as raised:
+            with self.lock:
+                self.errors += 1
+                first = self.errors == 1
+            if first:  # the rest is counted; a thousand equal traces would hide everything else
+                sys.stderr.write(f"reward: a response to {problem!r} scores 0.0: {traceback.format_exc()}")
+            return 0.0, f"{type(raised).__name__}: {raised}"
+
+
+def as_float(value: Any) -> float:
+    """A finite Python float from a number, a 0-d or one-element tensor, or a list of one."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("the reward function is asynchronous; accepted: a plain function")
+    if isinstance(value, (list, tuple)) and len(cast("list[Any]", value)) == 1:
+        return as_float(value[0])
+    item = getattr(value, "item", None)
+    if callable(item):
+        value = item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"the reward is {value!r}; accepted: a number")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"the reward is {number}; accepted: a finite number")
+    return number
+
+
+def load_function(path: Path, name: str | None) -> Callable[..., Any]:
+    """The user's function.
+
+    Raises:
+        RewardFileError: the file does not run, the function is missing or takes other arguments.
+    """
+    # Its neighbours are importable, as they are when the file is run by hand.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location("isocompute_user_reward", path)
+    if spec is None or spec.loader is None:
+        raise RewardFileError(f"{str(path)!r} is not a Python file; accepted: a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RewardFileError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
+    wanted = name if name is not None else DEFAULT_NAME
+    function = getattr(module, wanted, None)
+    if not callable(function):
+        defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
+        raise RewardFileError(
+            f"{path.name} defines no {wanted}; its functions are {', '.join(defined) or 'none'}. Define "
+            "reward(prompt, response, answer), or name another function as file.py:function"
+        )
+    check_signature(path, wanted, function)
+    return function
+
+
+def check_signature(path: Path, name: str, function: Callable[..., Any]) -> None:
+    """Refuse a function that three positional arguments do not fit."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in and compiled functions state no signature
+        return
+    try:
+        signature.bind("", "", "")
+    except TypeError as error:
+        raise RewardFileError(
+            f"{path.name}: {name}{signature} cannot be called with (prompt, response, answer): {error}"
+        ) from error
+
+
+def function_of(folder: Path) -> Callable[..., Any]:
+    """The reward function of a run folder that was claimed.
+
+    Raises:
+        RewardFileError: as `load_function`.
+    """
+    reward = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))["reward"]
+    return load_function(Path(reward["path"]), reward["function"])
+
+
+def attempt_of(folder: Path) -> int:
+    """Number of the start that is going on, from 1."""
+    return len((folder / "attempts.jsonl").read_text(encoding="utf-8").splitlines())
+
+
+def check(folder: Path, problem: Callable[[dict[str, Any]], tuple[str, str, Any]]) -> None:
+    """Score the first row of each split with the right answer and with nothing as the response.
+
+    Args:
+        folder: a run folder whose rows were prepared.
+        problem: id, prompt as text and answer of a row.
+
+    Raises:
+        RewardFileError: the function cannot be loaded, or fails on both.
+    """
+    function = function_of(folder)
+    for file in ("train_rows.jsonl", "validation_rows.jsonl"):
+        with (folder / file).open(encoding="utf-8") as lines:
+            name, prompt, answer = problem(json.loads(next(lines)))
+        errors: list[str] = []
+        for response in (str(answer), ""):
+            try:
+                as_float(function(prompt, response, answer))
+            except Exception:
+                errors.append(traceback.format_exc())
+        if len(errors) == 2:
+            raise RewardFileError(
+                f"the reward function fails on problem {name!r}, whether the response is its answer or empty; every "
+                f"sample would score 0.0. {errors[0]}"
+            )

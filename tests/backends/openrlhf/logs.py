@@ -1,0 +1,80 @@
+"""Run folders as a launch script and OpenRLHF leave them, without running either."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from isocompute_openrlhf.payload import claim_folder, prepare_rows, resume_point
+from isocompute_openrlhf.preflight import examine
+from isocompute_openrlhf.request import request_of
+from isocompute_sdk.specs import RunSpec
+from tests.backends.openrlhf.inputs import write_inputs
+
+Values = Mapping[str, float]
+
+
+class LoggedRun:
+    """One run folder and what its attempts write into it."""
+
+    def __init__(self, top: Path, run: RunSpec) -> None:
+        self.run, self.folder, self.inputs = run, top / run.run_id, top / f"inputs-{run.run_id}"
+        self.folder.mkdir(parents=True)
+        write_inputs(self.inputs, run)
+
+    def begin(self, from_step: int = 0) -> int:
+        """What the script does before training starts; returns the number of the attempt."""
+        _, options, placement = examine(self.run)
+        assert options is not None
+        assert placement is not None
+        (self.folder / "request.json").write_text(json.dumps(request_of(self.run, options, placement)))
+        if from_step:
+            checkpoint = self.folder / "checkpoints" / "_actor" / f"global_step{from_step}"
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "metric.json").write_text("{}")
+        claim_folder.claim(self.folder, self.inputs)
+        prepare_rows.prepare(self.folder)
+        resume_point.main([str(self.folder / "checkpoints"), "_actor"])
+        return int(json.loads((self.folder / "reward_config.json").read_text())["attempt"])
+
+    def events(self, train: Mapping[int, Values], evaluation: Mapping[int, Values] | None = None) -> None:
+        """One event file with the tags that OpenRLHF's TensorboardLogger uses."""
+        writer = EventFileWriter(str(self.folder / "tensorboard" / self.run.run_id), max_queue_size=100)
+        for kind, steps in (("train", train), ("eval", evaluation or {})):
+            for step, values in steps.items():
+                summary = [Summary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in values.items()]
+                writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=summary)))
+        writer.close()
+
+    def samples(
+        self,
+        attempt: int,
+        split: str,
+        scores: Mapping[str, Iterable[float]],
+        *,
+        process: int = 1,
+        error: str | None = None,
+    ) -> None:
+        """Records of samples, one after the other, by the reward wrapper of one process."""
+        with (self.folder / f"samples.{process}.jsonl").open("a") as file:
+            for problem, values in scores.items():
+                for score in values:
+                    record = {"id": problem, "split": split, "score": score, "error": error, "attempt": attempt}
+                    file.write(json.dumps({**record, "time": time.time()}) + "\n")
+
+
+def updates(steps: Iterable[int], **values: float) -> dict[int, dict[str, float]]:
+    """What OpenRLHF logs at each update, as far as it matters here."""
+    shared = {
+        "rollout/reward_mean": 0.5,
+        "rollout/response_length_mean": 10.0,
+        "rollout/num_samples": 6.0,
+        "timing/step_total": 2.0,
+    }
+    return {step: {**shared, **values} for step in steps}

@@ -1,0 +1,255 @@
+"""What is read back from run folders: the curve over resumes, exact evaluations, and everything that can be missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_openrlhf.console import parse_console
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Data, Evaluation, RunSpec
+from tests.backends.openrlhf.logs import LoggedRun, updates
+
+BACKEND = OpenRLHFBackend()
+BATCH = 6
+IDS = ("val0", "val1")
+
+
+@pytest.fixture
+def logged(small: RunSpec, tmp_path: Path) -> LoggedRun:
+    run = small.replace(update_steps=20, options={"save_every_steps": 2, "probe_problems": 0})
+    return LoggedRun(tmp_path, run)
+
+
+def table(folder: Path, metric: str, eval_set: str = "train", column: str = "value") -> dict[float, float]:
+    """Step -> value of a column."""
+    frame = BACKEND.read_records(folder).to_polars()
+    frame = frame.filter((pl.col("eval_set") == eval_set) & (pl.col("metric") == metric))
+    return dict(zip(frame["step"], frame[column], strict=True))
+
+
+def note(folder: Path, code: str) -> Note:
+    (found,) = [note for note in BACKEND.read_records(folder).notes if note.code == code]
+    return found
+
+
+def codes(folder: Path) -> list[str]:
+    return [note.code for note in BACKEND.read_records(folder).notes]
+
+
+def evaluated(pass1: float, pass4: float) -> dict[str, float]:
+    return {"eval_validation_pass1": pass1, "eval_validation_pass4": pass4}
+
+
+def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.events(updates(range(1, 10), policy_loss=1.0))
+    logged.begin(from_step=6)
+    logged.events(updates(range(7, 13), policy_loss=2.0))
+    assert table(logged.folder, "loss") == {s: 1.0 if s <= 6 else 2.0 for s in range(1, 13)}
+    assert table(logged.folder, "loss", column="rollouts") == {s: BATCH * s for s in range(1, 13)}
+    assert table(logged.folder, "train_reward", column="rollouts_spent") == {
+        s: BATCH * (s if s <= 6 else s + 3) for s in range(1, 13)
+    }
+    assert table(logged.folder, "loss", column="gpu_seconds")[12] == 24.0
+    assert table(logged.folder, "loss", column="tokens")[12] == 12 * BATCH * 10.0
+    assert codes(logged.folder) == []
+
+
+def test_an_evaluation_of_weights_that_were_given_up_is_not_on_the_curve(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.events(updates(range(1, 10)), {3: evaluated(0.25, 0.5), 9: evaluated(0.75, 1.0)})
+    logged.begin(from_step=6)
+    logged.events(updates([7]))
+    assert table(logged.folder, "avg@4", "validation") == {3: 0.25}
+
+
+def test_an_attempt_that_logged_nothing_is_counted_by_its_samples(logged: LoggedRun) -> None:
+    first = logged.begin()
+    logged.samples(first, "train", {"tra0": [0.0] * 4})
+    logged.begin()
+    logged.events(updates([1, 2]))
+    assert table(logged.folder, "train_reward", column="rollouts_spent") == {1: 4 + BATCH, 2: 4 + 2 * BATCH}
+
+
+def test_rollouts_that_dynamic_filtering_threw_away_are_counted(logged: LoggedRun) -> None:
+    logged.begin()
+    # 6 samples kept of 4 prompts with 2 samples each: samples per prompt, in percent.
+    logged.events({**updates([1], dynamic_filtering_pass_rate=150.0), **updates([2])})
+    assert table(logged.folder, "train_reward", column="rollouts") == {1: 8, 2: 8 + BATCH}
+
+
+def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 2, (2, 2, 4)).astype(float)  # evaluation, problem, sample
+    for index in range(2):
+        for problem in (0, 1):
+            rows = {IDS[problem]: scores[index, problem].tolist()}
+            logged.samples(attempt, "validation", rows, process=(index + problem) % 2)
+    means, best = scores.mean(axis=(1, 2)), scores.max(axis=2).mean(axis=1)
+    evaluations = {3 * (i + 1): evaluated(means[i], best[i]) for i in range(2)}
+    logged.events(updates(range(1, 8)), evaluations)
+    worst = scores.min(axis=2).mean(axis=1)
+    assert table(logged.folder, "avg@4", "validation") == {3: means[0], 6: means[1]}
+    assert table(logged.folder, "worst@4", "validation") == {3: worst[0], 6: worst[1]}
+    assert codes(logged.folder) == []
+
+
+def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    logged.samples(attempt, "validation", {name: [1.0, 0.0, 0.0, 0.0] for name in IDS})
+    logged.events(updates([1, 2, 3]), {3: evaluated(0.5, 1.0)})
+    assert table(logged.folder, "avg@4", "validation") == {3: 0.5}
+    with pytest.raises(RecordError, match="worst@4"):
+        BACKEND.read_records(logged.folder).series("worst@4")
+    found = note(logged.folder, "records-disagree-with-log")
+    assert found.severity == "warning"
+    assert found.data == {
+        "values": 1,
+        "compared": 2,
+        "step": 3,
+        "eval_set": "validation",
+        "metric": "avg@4",
+        "exact": 0.25,
+        "logged": 0.5,
+    }
+
+
+def test_an_evaluation_under_way_is_not_taken_for_a_whole_one(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    logged.samples(attempt, "validation", {"val0": [1.0] * 8, "val1": [1.0] * 4})
+    logged.events(updates(range(1, 7)), {3: evaluated(1.0, 1.0), 6: evaluated(0.5, 1.0)})
+    assert table(logged.folder, "worst@4", "validation") == {3: 1.0}
+    assert table(logged.folder, "avg@4", "validation") == {3: 1.0, 6: 0.5}
+    assert note(logged.folder, "records-incomplete").data == {"evaluations": 1}
+
+
+def test_an_evaluation_that_was_not_logged_any_more_is_recovered_from_its_samples(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    logged.events(updates([1, 2, 3]))
+    logged.samples(attempt, "validation", {name: [1.0, 0.0, 0.0, 0.0] for name in IDS})
+    assert table(logged.folder, "avg@4", "validation") == {3: 0.25}
+    assert table(logged.folder, "avg@4", "validation", "rollouts") == {3: 3 * BATCH}
+
+
+def test_groups_of_equal_scores_are_counted_batch_by_batch(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    logged.samples(attempt, "train", {"tra0": [1.0, 1.0], "tra1": [0.0, 1.0], "tra2": [0.0, 0.0]})
+    logged.samples(attempt, "train", {"tra3": [1.0, 0.0], "tra4": [0.0, 1.0], "tra0": [1.0, 0.0]})
+    logged.events(updates([1, 2]))
+    assert table(logged.folder, "zero_variance_share") == {1: pytest.approx(2 / 3), 2: 0.0}
+
+
+def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    logged.samples(attempt, "train", {"tra0": [0.0]}, error="ValueError: no")
+    with (logged.folder / "samples.1.jsonl").open("a") as file:
+        file.write('{"id": "tra1", "spl\n')
+    logged.samples(attempt, "train", {"tra2": [1.0]})
+    logged.events(updates([1]))
+    assert note(logged.folder, "reward-errors").data == {"failed": 1, "samples": 2}
+    assert note(logged.folder, "log-damaged").data == {"lines": 1}
+
+
+def test_values_that_are_no_numbers_are_left_out_with_a_note(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.events({**updates([1], kl=float("nan"), policy_loss=float("inf")), **updates([2], kl=0.5)})
+    assert table(logged.folder, "kl") == {2: 0.5}
+    assert note(logged.folder, "log-values-not-finite").data == {"values": 2}
+
+
+def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_base_model(logged: LoggedRun) -> None:
+    logged.begin(from_step=4)
+    logged.events(updates([5, 6]))
+    assert table(logged.folder, "train_reward", column="rollouts") == {5: 5 * BATCH, 6: 6 * BATCH}
+    assert table(logged.folder, "train_reward", column="gpu_seconds") == {5: None, 6: None}
+    assert note(logged.folder, "log-starts-late").data == {"steps": 4, "first": 1}
+
+
+def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.events(updates([1, 2, 5]))
+    assert table(logged.folder, "train_reward", column="rollouts") == {1: BATCH, 2: 2 * BATCH, 5: 5 * BATCH}
+    assert table(logged.folder, "train_reward", column="gpu_seconds") == {1: 2.0, 2: 4.0, 5: None}
+    assert note(logged.folder, "log-gaps").data == {"steps": 2, "first": 3}
+
+
+def test_the_console_fills_what_never_reached_the_disk(logged: LoggedRun) -> None:
+    attempt = logged.begin()
+    logged.events(updates([1], policy_loss=1.0))
+    line = "\x1b[36m(PPOTrainer pid=7)\x1b[0m INFO 11-21 08:00:00 ppo_trainer.py:99] ✨ Global step {}: {}\n"
+    values = {"policy_loss": -1.5e-05, "kl": float("nan"), "rollout/reward_mean": 0.25}
+    text = "".join(line.format(step, values) for step in (1, 2)) + line.format(3, values)[:-20]
+    (logged.folder / f"console.{attempt}.log").write_text(text)
+    assert table(logged.folder, "loss") == {1: 1.0, 2: -1.5e-05}
+
+
+def test_console_lines_are_told_apart_by_attempt() -> None:
+    lines = [f"ppo_trainer.py:1] ✨ Global step {step}: {{'reward': {step}.5}}" for step in (1, 2, 3, 3, 4)]
+    lines.insert(
+        2, "x] ✨ Evaluation completed in 0:01:02, global_step 2, eval_metrics: {'eval_a_pass1': np.float64(1.0)}"
+    )
+    first, second = parse_console(lines)
+    assert first.train == {1: {"reward": 1.5}, 2: {"reward": 2.5}, 3: {"reward": 3.5}}
+    assert first.evaluation == {2: {"eval_a_pass1": 1.0}}
+    assert list(second.train) == [3, 4]
+
+
+def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedRun) -> None:
+    logged.begin()
+    path = logged.folder / "request.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "framework_version": "0.10.2"}))
+    with pytest.raises(RecordError, match=r"of OpenRLHF 0\.10\.2; this release reads 0\.11\.2"):
+        BACKEND.read_records(logged.folder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "version"),
+    [
+        ("--pretrain m --train_batch_size 128 --n_samples_per_prompt 8", "0.10.1 or earlier"),
+        ("--train.batch_size 128 --algo.advantage.is_correction_enable", "0.10.2 to 0.11.1"),
+    ],
+)
+def test_a_script_with_old_flags_is_recognised(tmp_path: Path, flags: str, version: str) -> None:
+    (tmp_path / "train.sh").write_text(f"python3 -m openrlhf.cli.train_ppo_ray {flags}\n")
+    with pytest.raises(RecordError, match=f"with the flags of {version}, this release reads runs of 0.11.2"):
+        BACKEND.read_records(tmp_path)
+
+
+def test_a_run_that_has_begun_but_measured_nothing_is_said_to_wait(logged: LoggedRun) -> None:
+    logged.begin()
+    with pytest.raises(RecordError, match="1 runs, and none of them has measured anything yet"):
+        BACKEND.read_records(logged.folder)
+
+
+def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: Path) -> None:
+    evaluation = Evaluation(every_steps=2, samples=4)
+    for n in (2, 4, 8):
+        run = small.replace(run_id=f"n{n}", group_size=n, update_steps=16, evaluation=evaluation)
+        one = LoggedRun(tmp_path, run)
+        attempt = one.begin()
+        reward = {step: 0.2 + 0.5 * (1 - np.exp(-step * n / 40)) for step in range(2, 17, 2)}
+        one.events(updates(range(1, 17)), {step: evaluated(v, min(1.0, v + 0.2)) for step, v in reward.items()})
+        one.samples(attempt, "train_probe", {f"tra{i}": [1.0] * 4 * len(reward) for i in range(5)})
+    runs = BACKEND.read_records(tmp_path)
+    assert runs.run_ids == ("n2", "n4", "n8")
+    assert set(runs.eval_sets) == {"train", "train_probe", "validation"}
+    fits = iso.fit(runs, metric="avg@4", draws=20, pool=("learning_rate",))
+    assert 0.2 < fits.predict(96, 4).mean < 0.8
+
+
+def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
+    data = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=5)
+    one = LoggedRun(tmp_path, small.replace(data=data, recipe=small.recipe.replace(kl_coef=0.01)))
+    one.begin()
+    one.events(updates([1]))
+    (info,) = BACKEND.read_records(tmp_path).runs()
+    assert {**info.context, "group_size": 2, "problems_per_batch": 3, "seed": 0} == one.run.context()

@@ -1,0 +1,87 @@
+"""A run that logs with OpenRLHF's own classes (logger, TensorboardLogger, eval metrics), killed, resumed, read back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_sdk.specs import RunSpec
+from tests.backends.openrlhf.inputs import start, write_inputs, write_site
+from tests.backends.openrlhf.real_parser import RealParser
+
+
+def samples(folder: Path) -> list[dict[str, Any]]:
+    lines = [line for file in folder.glob("samples.*.jsonl") for line in file.read_text().splitlines()]
+    return sorted(map(json.loads, lines), key=lambda record: record["time"])
+
+
+def table(runs: iso.RunSet, eval_set: str, metric: str) -> dict[float, float]:
+    """Step -> value."""
+    frame = runs.to_polars().filter((pl.col("eval_set") == eval_set) & (pl.col("metric") == metric))
+    return dict(zip(frame["step"], frame["value"], strict=True))
+
+
+@pytest.fixture(scope="module")
+def resumed(small: RunSpec, real_parser: RealParser, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was killed after step 5, whose newest checkpoint is of step 4, and went on to step 7."""
+    top = tmp_path_factory.mktemp("resumed")
+    site, work = write_site(top / "site", real_parser), write_inputs(top / "work", small)
+    assert start(small, site, work, LOGGING="real", STOP_AFTER_STEP="5").returncode == 9
+    finished = start(small, site, work, LOGGING="real")
+    assert finished.returncode == 0, finished.stderr
+    (folder,) = work.glob("out*/tiny")
+    return folder
+
+
+def test_a_killed_and_resumed_run_is_read_back_exactly(resumed: Path, small: RunSpec) -> None:
+    backend = OpenRLHFBackend()
+    runs = backend.read_records(resumed)
+    # The one of step 4 came from the first attempt, although the first attempt's events were lost with it.
+    assert table(runs, "train", "loss") == {step: -0.25 * step for step in (1, 3, 4, 5, 6, 7)}
+    summary = json.loads((resumed / "model" / "summary.json").read_text())
+    rewards = table(runs, "train", "train_reward")
+    assert [rewards[step] for step in (5, 6, 7)] == pytest.approx([np.mean(r) for r in summary["rewards"]], abs=1e-6)
+    frame = runs.to_polars()
+    assert frame.filter(pl.col("step") == 7)["rollouts_spent"].unique().to_list() == [small.rollouts + 6]
+    assert frame.filter(pl.col("step") == 7)["rollouts"].unique().to_list() == [small.rollouts]
+    assert frame.filter(pl.col("step") == 7)["tokens"].unique().to_list() == [42 * 10.0]
+    assert frame.filter(pl.col("step") == 7)["gpu_seconds"].unique().to_list() == [7 * 1.25]
+    (info,) = runs.runs()
+    assert info.context == {**{k: v for k, v in small.context().items() if k in info.context}, "n_problems": 5}
+    assert (info.group_size, info.problems_per_batch, info.seed) == (2, 3, 0)
+    assert {note.code for note in runs.notes} == {"log-values-not-finite"}
+
+
+@pytest.mark.parametrize(("eval_set", "size"), [("validation", 2), ("train_probe", 5)])
+def test_evaluations_are_exact_and_agree_with_the_log(resumed: Path, eval_set: str, size: int) -> None:
+    runs = OpenRLHFBackend().read_records(resumed)
+    records = samples(resumed)
+    for attempt, step in ((1, 3), (2, 6)):
+        mine = [r["score"] for r in records if (r["attempt"], r["split"]) == (attempt, eval_set)]
+        scores = np.array(mine).reshape(size, 4)
+        exact = {"avg@4": scores.mean(), "best@4": scores.max(axis=1).mean(), "worst@4": scores.min(axis=1).mean()}
+        for metric, value in exact.items():
+            assert table(runs, eval_set, metric)[step] == pytest.approx(value)
+    assert set(table(runs, eval_set, "avg@2")) == {3.0, 6.0}
+    assert table(runs, eval_set, "response_length") == {3: 7.0, 6: 7.0}
+
+
+def test_without_events_the_console_tells_the_same(resumed: Path, tmp_path: Path) -> None:
+    backend = OpenRLHFBackend()
+    whole = backend.read_records(resumed).to_polars()
+    bare = tmp_path / "bare"
+    shutil.copytree(resumed, bare, ignore=shutil.ignore_patterns("tensorboard"))
+    console = backend.read_records(bare).to_polars()
+    assert "log-from-console" in {note.code for note in backend.read_records(bare).notes}
+    keys = ["step", "eval_set", "metric"]
+    assert whole.select(keys).equals(console.select(keys))
+    np.testing.assert_allclose(whole["value"].to_numpy(), console["value"].to_numpy(), rtol=1e-6)
+    assert whole.select("rollouts", "gpu_seconds").equals(console.select("rollouts", "gpu_seconds"))

@@ -1,0 +1,173 @@
+"""The settings of GRPOConfig that a run turns into, and what is refused because TRL would do something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_trl import TRLBackend
+from isocompute_trl.flags import LOSS_TYPES, sharding_config, trainer_settings
+from isocompute_trl.options import TRLOptions
+
+MakeRun = Callable[..., RunSpec]
+
+
+def settings(run: RunSpec) -> dict[str, Any]:
+    return trainer_settings(run, TRLOptions.model_validate(run.options))
+
+
+def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
+    wanted = severities or ("info", "warning", "refuse")
+    return {note.code: note for note in TRLBackend().preflight(run) if note.severity in wanted}
+
+
+CHANGED: dict[str, list[Any]] = {
+    "algorithm": ["ppo", "cispo"],
+    "normalize_advantage": [False],
+    "std_epsilon": [1e-4, 1e-2],
+    "kl_coef": [0.0, 0.01],
+    "kl_estimator": ["k1", "k2"],
+    "kl_in": ["reward"],
+    "entropy_coef": [0.0, 0.01],
+    "zero_variance_filter_policy": [True],
+    "zero_variance_filter_kl": [True],
+    "zero_variance_filter_entropy": [True],
+    "learning_rate_rule": ["linear", "constant"],
+    "learning_rate_anchor": [2e-6],
+    "learning_rate_anchor_batch": [256],
+    "warmup_steps": [0, 20],
+    "adam_betas": [(0.9, 0.95)],
+    "weight_decay": [0.1],
+    "gradient_clip": [0.5],
+    "ratio_clip": [0.3],
+    "importance_sampling": ["none"],
+    "tis_cap": [3.0],
+    "loss_aggregation": ["seq-mean-token-mean"],
+    "temperature": [1.0],
+    "top_p": [0.9],
+    "max_response_tokens": [4096],
+    "max_prompt_tokens": [512],
+    "updates_per_batch": [2],
+    "min_problems_per_batch": [64],
+    "value_learning_rate": [2e-5],
+    "gae_lambda": [0.9],
+    "gae_gamma": [0.9],
+    "value_clip": [0.1],
+}
+
+
+def test_the_table_of_changes_covers_every_field_of_a_recipe() -> None:
+    assert set(CHANGED) | {"name", "based_on"} == set(Recipe.model_fields)
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CHANGED.items() for value in values])
+def test_each_recipe_field_is_emitted_or_noted_or_refused(make_run: MakeRun, field: str, value: Any) -> None:
+    before, after = make_run(), make_run(recipe={field: value})
+    emitted = settings(before) != settings(after)
+    noted = {c: n.message for c, n in codes(before).items()} != {c: n.message for c, n in codes(after).items()}
+    assert codes(after, "refuse") or emitted or noted
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"recipe": {"algorithm": "ppo"}}, "ppo-unsupported"),
+        ({"recipe": {"algorithm": "cispo", "loss_aggregation": "seq-mean-token-mean"}}, "loss-aggregation-unsupported"),
+        ({"recipe": {"zero_variance_filter_policy": True}}, "zero-variance-filter-unsupported"),
+        ({"recipe": {"updates_per_batch": 2}}, "one-update-per-batch"),
+        ({"recipe": {"kl_in": "reward"}}, "kl-form-unsupported"),
+        ({"recipe": {"kl_estimator": "k1"}}, "kl-form-unsupported"),
+        ({"recipe": {"std_epsilon": 1e-2}}, "std-epsilon-fixed"),
+        ({"evaluation": Evaluation(temperature=1.0)}, "evaluation-temperature"),
+        ({"evaluation": Evaluation(top_p=0.9)}, "evaluation-top-p"),
+        ({"update_steps": 1}, "no-learning"),
+        ({"hardware": Hardware(gpus=(4, 8))}, "several-gpu-counts"),
+        ({"hardware": Hardware(gpus=3, divisible_by=1)}, "batch-not-divisible"),
+        ({"options": {"tensor_parallel": 2}}, "tensor-parallel-does-not-fit"),
+        ({"options": {"device": "cpu"}}, "invalid-option"),
+        ({"options": {"sampling": "vllm"}}, "unknown-option"),
+        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data-format"),
+        ({"model": "~/model"}, "home-not-expanded"),
+    ],
+)
+def test_what_trl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, changes: dict[str, Any], code: str) -> None:
+    run = make_run(**changes)
+    assert set(codes(run, "refuse")) == {code}
+    with pytest.raises(BackendError, match=rf"\[{code}\]"):
+        TRLBackend().script(run)
+
+
+def test_a_refused_algorithm_names_the_backends_that_have_it(make_run: MakeRun) -> None:
+    assert "openrlhf, verl or torch" in codes(make_run(recipe={"algorithm": "ppo"}))["ppo-unsupported"].message
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "severity"),
+    [
+        ({"group_size": 8}, "std-epsilon-fixed", "info"),
+        ({"group_size": 512}, "std-epsilon-fixed", "warning"),
+        ({"evaluation": Evaluation(n_problems=300), "hardware": Hardware(gpus=8)}, "evaluation-padded", "info"),
+        ({"options": {"device": "cpu", "sampler": "transformers"}}, "importance-sampling-not-needed", "info"),
+        ({"recipe": {"top_p": 0.9}, "evaluation": Evaluation(top_p=0.9)}, "importance-weights-biased", "warning"),
+        ({"update_steps": 5}, "warmup-longer-than-run", "warning"),
+        ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
+        ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
+        ({"data": Data(train="t", validation="v", reward="r", n_problems=4)}, "batch-repeats-problems", "warning"),
+    ],
+)
+def test_what_may_surprise_is_said(make_run: MakeRun, changes: dict[str, Any], code: str, severity: str) -> None:
+    run = make_run(**changes)
+    assert codes(run)[code].severity == severity
+    assert not codes(run, "refuse")
+
+
+def test_one_generation_is_one_optimiser_step_whatever_the_gpus(make_run: MakeRun) -> None:
+    for gpus in (1, 2, 4, 8):
+        for limit in (1, 3, 8, 1000):
+            run = make_run(hardware=Hardware(gpus=gpus), options={"samples_per_pass": limit})
+            found = settings(run)
+            per_pass, passes = found["per_device_train_batch_size"], found["gradient_accumulation_steps"]
+            assert per_pass * passes * gpus == run.rollouts_per_batch
+            assert per_pass <= limit
+            assert "steps_per_generation" not in found
+
+
+def test_the_cispo_cap_is_the_ratio_itself_and_the_default_of_one_fifth_is_never_left(make_run: MakeRun) -> None:
+    found = settings(make_run(recipe={"algorithm": "cispo", "ratio_clip": 0.3}))
+    assert (found["loss_type"], found["epsilon_high"]) == ("cispo", 1.3)
+    assert settings(make_run())["epsilon_high"] == 0.2
+
+
+def test_only_known_loss_types_are_emitted(make_run: MakeRun) -> None:
+    for (algorithm, aggregation), loss in LOSS_TYPES.items():
+        run = make_run(recipe={"algorithm": algorithm, "loss_aggregation": aggregation})
+        assert settings(run)["loss_type"] == loss
+
+
+def test_importance_weights_are_capped_and_not_masked(make_run: MakeRun) -> None:
+    found = settings(make_run(recipe={"tis_cap": 2.5}))
+    assert found["vllm_importance_sampling_mode"] == "token_truncate"
+    assert found["vllm_importance_sampling_clip_max"] == 2.5
+    assert "vllm_importance_sampling_clip_min" not in found
+    assert not settings(make_run(recipe={"importance_sampling": "none"}))["vllm_importance_sampling_correction"]
+
+
+def test_several_gpus_are_shared_as_asked(make_run: MakeRun) -> None:
+    def config(gpus: int, sharding: str) -> dict[str, Any] | None:
+        run = make_run(hardware=Hardware(gpus=gpus), options={"sharding": sharding})
+        return sharding_config(run, TRLOptions.model_validate(run.options))
+
+    assert config(1, "zero3") is None
+    three, two, copies = config(8, "zero3"), config(8, "zero2"), config(4, "ddp")
+    assert three is not None
+    assert two is not None
+    assert copies is not None
+    assert three["deepspeed_config"]["zero_stage"] == 3
+    assert two["deepspeed_config"]["zero_stage"] == 2
+    assert (copies["distributed_type"], copies["num_processes"]) == ("MULTI_GPU", 4)
+    assert "deepspeed_config" not in copies

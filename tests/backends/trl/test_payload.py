@@ -1,0 +1,151 @@
+"""What runs beside TRL: the journal, the samples of an evaluation, and the choice of its batch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.launch import payload as shared
+from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+from isocompute_sdk.records import RunSet
+from isocompute_trl import payload as own
+
+FOLDERS = [str(Path(str(package.__file__)).parent) for package in (shared, own)]
+
+
+def load(name: str) -> ModuleType:
+    """A program as it runs: its neighbours are found by their bare names."""
+    (path,) = [Path(folder) / f"{name}.py" for folder in FOLDERS if (Path(folder) / f"{name}.py").exists()]
+    spec = importlib.util.spec_from_file_location(f"trl_payload_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    sys.path[:0] = FOLDERS
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path[:] = before
+    return module
+
+
+samples, journal, train = load("validation_samples"), load("run_journal"), load("train")
+
+
+@given(
+    st.integers(1, 9).flatmap(
+        lambda k: st.lists(st.lists(st.floats(-5, 5), min_size=k, max_size=k), min_size=1, max_size=6)
+    )
+)
+def test_metrics_beside_the_training_equal_the_exact_estimators(groups: list[list[float]]) -> None:
+    k_most = len(groups[0])
+    found = samples.metrics({str(i): group for i, group in enumerate(groups)}, k_most)
+    rewards = np.array(groups)
+    for name, value in found.items():
+        kind, _, k = name.partition("@")
+        expected = {"avg": avg_at_k, "best": best_at_k, "worst": worst_at_k}[kind](rewards, int(k))
+        assert value == pytest.approx(expected, abs=1e-9), name
+    assert {f"{kind}@{k_most}" for kind in ("avg", "best", "worst")} <= set(found)
+
+
+def test_samples_of_several_processes_and_attempts_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for process, attempt, problem, scores in [(1, 1, "a", [0, 0]), (7, 2, "a", [1, 0]), (8, 2, "b", [1, 1])]:
+        monkeypatch.setattr(samples.os, "getpid", lambda process=process: process)
+        records = [{"problem": problem, "score": float(score), "error": None} for score in scores]
+        samples.write(tmp_path, 10, attempt, records)
+    assert samples.read(tmp_path, 10, 2) == {"a": [1.0, 0.0], "b": [1.0, 1.0]}
+    assert samples.metrics(samples.read(tmp_path, 10, 2), 2) == {"avg@2": 0.75, "best@2": 1.0, "worst@2": 0.5}
+    with pytest.raises(RuntimeError, match="fewer than 2 rewards"):
+        samples.metrics(samples.read(tmp_path, 20, 2), 2)
+
+
+def test_a_problem_that_padding_repeats_counts_once() -> None:
+    assert samples.metrics({"a": [1.0, 1.0, 0.0, 0.0], "b": [0.0, 0.0]}, 2)["avg@2"] == 0.5
+
+
+@given(st.integers(1, 400), st.integers(1, 16), st.integers(1, 16), st.integers(1, 300))
+def test_the_evaluation_batch_holds_whole_groups_and_repeats_no_problem_where_it_can(
+    problems: int, k: int, processes: int, most: int
+) -> None:
+    size = train.eval_batch(problems, k, processes, most)
+    assert size % k == 0
+    assert size <= max(most, k)
+    if problems % processes == 0:
+        assert (problems * k) % (size * processes) == 0
+
+
+def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path: Path) -> None:
+    context = {"group_size": 4, "problems_per_batch": 8, "seed": 0, "model": "m"}
+
+    def steps(attempt: int, first: int, last: int) -> None:
+        book = journal.Journal(tmp_path / "metrics.jsonl", "run", attempt)
+        kept = book.begin(first - 1 or None, context)
+        assert kept.get("step") == (first - 1 or None)
+        for step in range(first, last + 1):
+            counts = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
+            book.append("step", **counts, metrics={"train_reward": step / 10, "kl": float("nan")})
+            if step % 2 == 0:
+                book.append("evaluation", **counts, eval_set="validation", metrics={"avg@4": step / 20 + attempt})
+
+    steps(1, 1, 7)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "st')  # killed in the middle of a line
+    steps(2, 5, 8)
+    runs = RunSet.read(tmp_path / "metrics.jsonl")
+    (series,) = runs.series("avg@4")
+    assert series.step_T.tolist() == [2, 4, 6, 8]
+    assert series.value_T.tolist() == pytest.approx([1.1, 1.2, 2.3, 2.4])
+    assert runs.series("train_reward")[0].step_T.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert "kl" not in runs.metrics
+    assert series.context["model"] == "m"
+
+
+def test_only_whole_checkpoints_are_gone_on_from(tmp_path: Path) -> None:
+    assert train.last_checkpoint(tmp_path) is None
+    for step, text in [(4, '{"global_step": 4}'), (20, '{"global_step": 20}'), (24, '{"global_st'), (28, None)]:
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        if text is not None:
+            (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert train.last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
+
+
+def test_a_failing_reward_scores_zero_is_counted_and_never_raises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "reward.py").write_text("def reward(p, r, a):\n    return {'ok': 1.0, 'nan': float('nan')}[r]\n")
+    (tmp_path / "inputs.json").write_text(
+        json.dumps({"reward": {"path": str(tmp_path / "reward.py"), "function": None}})
+    )
+    logged: list[tuple[str, float]] = []
+    reward = train.reward_function(tmp_path, 3)
+    asked = {"problem": ["a", "a", "b", "b"], "split": ["validation"] * 4, "question": ["?"] * 4, "answer": ["1"] * 4}
+    completions = ["ok", "nan", [{"role": "assistant", "content": "ok"}], "missing"]
+    state = SimpleNamespace(global_step=5)
+    found = reward(completions=completions, trainer_state=state, log_metric=lambda *v: logged.append(v), **asked)
+    assert found == [1.0, 0.0, 1.0, 0.0]
+    assert logged == [("reward_error", 0.5)]
+    assert samples.read(tmp_path, 5, 3) == {"a": [1.0, 0.0], "b": [1.0, 0.0]}
+    assert capsys.readouterr().err.count("scores 0.0") == 1
+
+
+def test_prompts_above_the_limit_are_refused() -> None:
+    def tokenizer(text: str) -> dict[str, list[str]]:
+        return {"input_ids": text.split()}
+
+    rows = [
+        {"problem": "short", "split": "train", "prompt": "a b"},
+        {"problem": "long", "split": "train", "prompt": "a b c"},
+    ]
+    train.check_lengths(tokenizer, rows, 3)
+    with pytest.raises(train.InputError, match=r"1 prompts have more than .* = 2 tokens, first 'long' with 3"):
+        train.check_lengths(tokenizer, rows, 2)

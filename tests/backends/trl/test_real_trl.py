@@ -1,0 +1,271 @@
+"""Against the real TRL 1.16: GRPOConfig takes every generated run; runs on a CPU are read back and fitted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk.backend import Launch
+from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_trl import TRLBackend
+from isocompute_trl.flags import LOSS_TYPES, processes, trainer_settings
+from isocompute_trl.options import TRLOptions
+
+# transformers and TRL warn about their own future.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built-in tiny task: a model of 100,672 parameters and its problems."""
+    from isocompute_torch.tasks import prepare
+
+    folder = tmp_path_factory.mktemp("trl")
+    prepare(folder / "task", family="mul31", kind="easy", seed=0)
+    return folder
+
+
+def tiny_run(n: int, seed: int = 0, **changes: Any) -> RunSpec:
+    recipe = Recipe.preset(
+        "easy",
+        max_response_tokens=5,
+        max_prompt_tokens=16,
+        temperature=1.0,
+        learning_rate_anchor=2e-3,
+        warmup_steps=2,
+        min_problems_per_batch=8,
+        **changes,
+    )
+    return RunSpec(
+        run_id=f"n{n}-seed{seed}",
+        model="task/model",
+        data=Data(train="task/train.jsonl", validation="task/validation.jsonl", reward="task/reward.py"),
+        recipe=recipe,
+        group_size=n,
+        problems_per_batch=8,
+        update_steps=STEPS,
+        seed=seed,
+        evaluation=Evaluation(every_steps=2, samples=4, temperature=1.0, n_problems=30),
+        backend="trl",
+        options={
+            "device": "cpu",
+            "sampler": "transformers",
+            "chat_template": False,
+            "save_every_steps": 4,
+            "gradient_checkpointing": False,
+        },
+    )
+
+
+def start(launch: Launch, cwd: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, **launch.env, "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+    with (launch.folder / "log.txt").open("ab") as log:
+        return subprocess.Popen(
+            launch.argv, cwd=cwd, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+@pytest.fixture(scope="module")
+def trained(task: Path) -> Callable[[RunSpec], Path]:
+    """Carry a run out as the script does, and return its folder; each is trained once."""
+
+    def carry_out(run: RunSpec) -> Path:
+        folder = task / "runs" / run.run_id
+        if not folder.exists():
+            assert start(TRLBackend().prepare(run, folder), task).wait() == 0, (folder / "log.txt").read_text()
+        return folder
+
+    return carry_out
+
+
+def test_runs_of_several_group_sizes_are_read_back_and_fitted(trained: Callable[[RunSpec], Path]) -> None:
+    folders = [trained(tiny_run(n)) for n in (2, 4, 8)]
+    backend = TRLBackend()
+    first, *others = (backend.read_records(folder) for folder in folders)
+    runs = first.concat(*others)
+    assert set(runs.run_ids) == {"n2-seed0", "n4-seed0", "n8-seed0"}
+    for series in runs.series("avg@4", "validation"):
+        assert series.step_T.tolist() == [0, 2, 4, 6, 8, 10, 12]
+        assert series.rollouts_T[-1] == 8 * series.group_size * STEPS
+        assert series.context["algorithm"] == "grpo"
+    for metric in ("avg@4", "best@4", "worst@4"):
+        fits = iso.fit(runs, metric, draws=20, pool=("learning_rate",))
+        assert fits.group_sizes == (2, 4, 8)
+        mean, low, high = fits.predict(8 * 4 * STEPS, 4)
+        assert 0 <= float(low) <= float(mean) <= float(high) <= 1
+
+
+def test_what_is_read_back_is_what_trl_logged_and_what_the_samples_say(trained: Callable[[RunSpec], Path]) -> None:
+    folder = trained(tiny_run(4))
+    runs = TRLBackend().read_records(folder)
+    state = json.loads((folder / "checkpoints" / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())
+    logged = {entry["step"]: entry["eval_reward"] for entry in state["log_history"] if "eval_reward" in entry}
+    rewards = {entry["step"]: entry["reward"] for entry in state["log_history"] if "reward" in entry}
+    (average,) = runs.series("avg@4", "validation")
+    assert dict(zip(average.step_T.tolist(), average.value_T.tolist(), strict=True)) == pytest.approx(logged)
+    (train,) = runs.series("train_reward", "train")
+    assert dict(zip(train.step_T.tolist(), train.value_T.tolist(), strict=True)) == rewards
+    for step in (0, 6, 12):
+        lines = [json.loads(x) for p in folder.glob(f"samples/{step}.1.*") for x in p.read_text().splitlines()]
+        scores: dict[str, list[float]] = {}
+        for line in lines:
+            scores.setdefault(line["problem"], []).append(line["score"])
+        exact = np.array(list(scores.values()))
+        assert exact.shape == (30, 4)
+        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k)):
+            for k in (2, 4):
+                (series,) = runs.series(f"{name}@{k}", "validation")
+                (value,) = series.value_T[series.step_T == step]
+                assert value == pytest.approx(metric(exact, k))
+
+
+def test_a_killed_run_goes_on_to_the_same_records_as_a_whole_one(
+    task: Path, trained: Callable[[RunSpec], Path]
+) -> None:
+    whole = trained(tiny_run(4))
+    backend, run = TRLBackend(), tiny_run(4).replace(run_id="killed")
+    folder = task / "runs" / "killed"
+    process = start(backend.prepare(run, folder), task)
+    deadline = time.monotonic() + 300
+    while not _has_step(folder, 6) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    begun = backend.read_records(folder)
+    assert begun.series("avg@4", "validation")[0].step_T[0] == 0
+    assert start(backend.resume(run, folder), task).wait() == 0, (folder / "log.txt").read_text()
+    records, expected = backend.read_records(folder), backend.read_records(whole)
+    for metric, eval_set in (("train_reward", "train"), ("learning_rate", "train"), ("avg@4", "validation")):
+        (found,), (wanted,) = records.series(metric, eval_set), expected.series(metric, eval_set)
+        assert found.step_T.tolist() == wanted.step_T.tolist()
+        assert found.value_T.tolist() == pytest.approx(wanted.value_T.tolist()), metric
+        assert found.rollouts_T.tolist() == wanted.rollouts_T.tolist()
+    assert (folder / "model" / "model.safetensors").exists()
+
+
+def _has_step(folder: Path, step: int) -> bool:
+    path = folder / "metrics.jsonl"
+    return path.exists() and f'"step": {step},' in path.read_text()
+
+
+def test_a_finished_run_is_not_trained_again(task: Path, trained: Callable[[RunSpec], Path]) -> None:
+    run = tiny_run(2)
+    folder = trained(run)
+    before = (folder / "metrics.jsonl").read_text()
+    assert start(TRLBackend().resume(run, folder), task).wait() == 0
+    assert (folder / "metrics.jsonl").read_text() == before
+
+
+def test_cispo_trains_too(trained: Callable[[RunSpec], Path]) -> None:
+    run = tiny_run(2, algorithm="cispo").replace(run_id="cispo", update_steps=3)
+    runs = TRLBackend().read_records(trained(run))
+    assert runs.series("train_reward", "train")[0].step_T.tolist() == [1, 2, 3]
+    assert runs.series("avg@4", "validation")[0].step_T.tolist() == [0, 2, 3]
+
+
+def test_a_prompt_above_the_limit_stops_the_run_with_the_reason(task: Path) -> None:
+    run = tiny_run(2)
+    run = run.replace(run_id="long", recipe=run.recipe.replace(max_prompt_tokens=3))
+    folder = task / "runs" / "long"
+    assert start(TRLBackend().prepare(run, folder), task).wait() == 2
+    assert "more than recipe.max_prompt_tokens = 3" in (folder / "log.txt").read_text()
+
+
+def generated_runs(count: int, seed: int) -> list[RunSpec]:
+    draw, runs = random.Random(seed), list[RunSpec]()
+    while len(runs) < count:
+        gpus, n, problems = (
+            draw.choice([1, 2, 4, 8]),
+            draw.choice([2, 3, 8, 24, 64, 512]),
+            draw.choice([8, 32, 48, 256]),
+        )
+        if (n * problems) % gpus:
+            continue
+        temperature = draw.choice([0.6, 1.0])
+        algorithm = draw.choice(["grpo", "cispo"])
+        recipe = Recipe.preset(
+            draw.choice(["easy", "hard", "mixture"]),
+            algorithm=algorithm,
+            normalize_advantage=draw.random() < 0.7,
+            std_epsilon=1e-4,
+            kl_coef=draw.choice([0.0, 1e-3]),
+            entropy_coef=draw.choice([0.0, 1e-3]),
+            importance_sampling=draw.choice(["tis", "none"]),
+            tis_cap=draw.choice([1.0, 2.0]),
+            loss_aggregation=draw.choice(["token-mean", "seq-mean-token-mean"])
+            if algorithm == "grpo"
+            else "token-mean",
+            warmup_steps=draw.choice([0, 1, 10]),
+            temperature=temperature,
+        )
+        runs.append(
+            RunSpec(
+                run_id=f"n{n}-bp{problems}",
+                model="m",
+                data=Data(train="t.jsonl", validation="v.jsonl", reward="r.py"),
+                recipe=recipe,
+                group_size=n,
+                problems_per_batch=problems,
+                update_steps=draw.choice([11, 147, 2000]),
+                seed=draw.randrange(2**31),
+                evaluation=Evaluation(samples=draw.choice([1, 3, 4]), temperature=temperature, n_problems=240),
+                hardware=Hardware(gpus=gpus),
+                options={"samples_per_pass": draw.choice([1, 8, 64])},
+            )
+        )
+    return runs
+
+
+def test_the_real_configuration_takes_what_every_generated_run_means(tmp_path: Path) -> None:
+    from trl import GRPOConfig
+
+    class OnManyGPUs(GRPOConfig):
+        """The same checks as on a machine with as many GPUs."""
+
+        count = 1
+
+        @property
+        def world_size(self) -> int:
+            return self.count
+
+    for run in generated_runs(300, 0):
+        assert not [note for note in TRLBackend().preflight(run) if note.severity == "refuse"]
+        options = TRLOptions.model_validate(run.options)
+        OnManyGPUs.count = count = processes(run, options)
+        settings = trainer_settings(run, options) | {"use_cpu": True, "bf16": False, "output_dir": str(tmp_path)}
+        size = run.evaluation.samples * max(1, 64 // run.evaluation.samples)
+        config = OnManyGPUs(**settings, per_device_eval_batch_size=size)
+        per_step = config.per_device_train_batch_size * config.gradient_accumulation_steps * count
+        assert config.generation_batch_size == per_step == run.rollouts_per_batch
+        assert config.steps_per_generation == config.gradient_accumulation_steps
+        assert config.max_steps == run.update_steps
+        assert config.get_warmup_steps(run.update_steps) == run.recipe.warmup_steps
+        assert config.learning_rate == run.learning_rate
+        assert config.beta == run.recipe.kl_coef
+        assert config.num_generations_eval == run.evaluation.samples
+
+
+def test_every_loss_type_we_name_is_one_that_trl_computes() -> None:
+    found = importlib.util.find_spec("trl")
+    assert found is not None
+    assert found.origin is not None
+    source = (Path(found.origin).parent / "trainer" / "grpo_trainer.py").read_text()
+    computed = set(re.findall(r"self\.loss_type (?:==|in) (.*):", source))
+    assert all(any(f'"{loss}"' in line for line in computed) for loss in LOSS_TYPES.values())

@@ -1,0 +1,204 @@
+"""The overrides that a run turns into, composed by Hydra from veRL's own files; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hydra.errors import ConfigCompositionException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_verl import VeRLBackend
+from isocompute_verl.flags import overrides
+from isocompute_verl.options import VeRLOptions
+from tests.backends.verl.composing import Composer, generated_runs, load, words
+
+MakeRun = Callable[..., RunSpec]
+
+start_training = load("start_training")
+
+
+def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
+    wanted = severities or ("info", "warning", "refuse")
+    return {note.code: note for note in VeRLBackend().preflight(run) if note.severity in wanted}
+
+
+def emitted(run: RunSpec) -> dict[str, Any]:
+    return overrides(run, VeRLOptions.model_validate(run.options))
+
+
+def test_the_real_composition_reads_back_what_each_generated_run_means(compose: Composer) -> None:
+    for run in generated_runs(6, 0):
+        assert not codes(run, "refuse")
+        found, recipe = compose(words(run)), run.recipe
+        actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout
+        assert found.data.train_batch_size == run.problems_per_batch
+        assert rollout.n == run.group_size
+        # In problems; veRL multiplies by n, so that this many optimiser steps come of a batch.
+        assert found.data.train_batch_size // actor.ppo_mini_batch_size == recipe.updates_per_batch
+        assert found.trainer.total_training_steps == run.update_steps
+        assert found.trainer.nnodes * found.trainer.n_gpus_per_node == max(run.hardware.gpu_counts)
+        assert actor.optim.lr == run.learning_rate
+        assert actor.optim.lr_warmup_steps == recipe.warmup_steps
+        assert (rollout.temperature, rollout.top_p) == (recipe.temperature, recipe.top_p)
+        assert rollout.response_length == recipe.max_response_tokens
+        assert actor.use_kl_loss == (recipe.kl_coef > 0 and recipe.kl_in == "loss")
+        assert found.algorithm.use_kl_in_reward == (recipe.kl_coef > 0 and recipe.kl_in == "reward")
+        assert found.algorithm.adv_estimator == ("gae" if recipe.algorithm == "ppo" else "grpo")
+        assert actor.policy_loss.loss_mode == ("cispo" if recipe.algorithm == "cispo" else "vanilla")
+        correction = found.algorithm.rollout_correction
+        assert correction.rollout_is == ("token" if recipe.importance_sampling == "tis" else None)
+        assert correction.rollout_is_threshold == recipe.tis_cap
+        assert rollout.val_kwargs.n == run.evaluation.samples
+        assert rollout.val_kwargs.do_sample == (run.evaluation.temperature > 0)
+        longest = recipe.max_prompt_tokens + recipe.max_response_tokens
+        assert rollout.log_prob_max_token_len_per_gpu >= longest
+        assert found.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu >= longest
+        if recipe.algorithm == "ppo":
+            assert found.critic.model.path == run.model
+            assert found.critic.ppo_max_token_len_per_gpu >= longest
+            assert found.critic.optim.lr == recipe.value_learning_rate
+
+
+def test_paths_and_the_log_are_those_of_the_attempt(make_run: MakeRun, compose: Composer) -> None:
+    run = make_run(options={"tensorboard": True})
+    found = compose(words(run, "/data/it's [odd], $x\\", attempt=3))
+    folder = "/data/it's [odd], $x\\"
+    assert found.data.train_files == f"{folder}/train_rows.jsonl"
+    assert found.reward.custom_reward_function.path == f"{folder}/reward_score.py"
+    assert found.trainer.validation_data_dir == f"{folder}/validation/3"
+    assert found.trainer.default_local_dir == f"{folder}/checkpoints"
+    environment = found.ray_kwargs.ray_init.runtime_env.env_vars
+    assert f"{folder}/logs/3.jsonl" == environment.VERL_FILE_LOGGER_PATH
+    assert f"{folder}/tensorboard" == environment.TENSORBOARD_DIR
+    assert "wandb" not in found.trainer.logger
+
+
+def test_the_real_composition_refuses_an_unknown_key(make_run: MakeRun, compose: Composer) -> None:
+    with pytest.raises(ConfigCompositionException, match="custom_reward"):
+        compose([*words(make_run()), "reward.custom_reward_func.path=x"])
+
+
+@given(st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\\'\"$ {}[]=,:()#~"), max_size=30))
+def test_any_text_reaches_the_configuration_as_it_is(text: str) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    if "${" in text:
+        with pytest.raises(start_training.InputError, match="would take for a reference"):
+            start_training.quoted(text)
+        return
+    override = OverridesParser.create().parse_override(f"trainer.project_name={start_training.quoted(text)}")
+    assert override.value() == text
+
+
+HOSTILE = ["it's", "\\", "a\\'b\\", "\"both\" 'kinds'", "[1,2]", "a=b", "null", "1e3", "模型 \u202e", "--x", "$x {y}"]
+
+
+def test_hostile_text_survives_composition(make_run: MakeRun, compose: Composer) -> None:
+    extra = [f"+ray_kwargs.X{i}={start_training.quoted(text)}" for i, text in enumerate(HOSTILE)]
+    found = compose([*words(make_run(model=HOSTILE[2])), *extra])
+    assert found.actor_rollout_ref.model.path == HOSTILE[2]
+    assert [found.ray_kwargs[f"X{i}"] for i in range(len(HOSTILE))] == HOSTILE
+
+
+CHANGED: dict[str, list[Any]] = {
+    "algorithm": ["ppo", "cispo"],
+    "normalize_advantage": [False],
+    "std_epsilon": [1e-7, 1e-2],
+    "kl_coef": [0.0, 0.01],
+    "kl_estimator": ["k1", "k2"],
+    "kl_in": ["reward"],
+    "entropy_coef": [0.0, 0.01],
+    "zero_variance_filter_policy": [True],
+    "zero_variance_filter_kl": [True],
+    "zero_variance_filter_entropy": [True],
+    "learning_rate_rule": ["linear", "constant"],
+    "learning_rate_anchor": [2e-6],
+    "learning_rate_anchor_batch": [256],
+    "warmup_steps": [0, 20],
+    "adam_betas": [(0.9, 0.95)],
+    "weight_decay": [0.1],
+    "gradient_clip": [0.5],
+    "ratio_clip": [0.3],
+    "importance_sampling": ["none"],
+    "tis_cap": [3.0],
+    "loss_aggregation": ["seq-mean-token-mean"],
+    "temperature": [1.0],
+    "top_p": [0.9],
+    "max_response_tokens": [4096],
+    "max_prompt_tokens": [512],
+    "updates_per_batch": [2],
+    "min_problems_per_batch": [64],
+    "value_learning_rate": [2e-5],
+    "gae_lambda": [0.9],
+    "gae_gamma": [0.9],
+    "value_clip": [0.1],
+}
+
+
+def test_the_table_of_changes_covers_every_field_of_a_recipe() -> None:
+    assert set(CHANGED) | {"name", "based_on"} == set(Recipe.model_fields)
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CHANGED.items() for value in values])
+def test_each_recipe_field_is_emitted_or_noted_or_refused(
+    make_run: MakeRun, algorithm: str, field: str, value: Any
+) -> None:
+    if (field, value) == ("algorithm", algorithm):
+        return
+    before, after = make_run(recipe={"algorithm": algorithm}), make_run(recipe={"algorithm": algorithm, field: value})
+    noted = {c: n.message for c, n in codes(before).items()} != {c: n.message for c, n in codes(after).items()}
+    assert codes(after, "refuse") or emitted(before) != emitted(after) or noted
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"recipe": {"zero_variance_filter_policy": True}}, "zero-variance-filter-unsupported"),
+        ({"recipe": {"algorithm": "ppo", "normalize_advantage": False}}, "advantages-always-normalised"),
+        ({"recipe": {"std_epsilon": 1e-2}}, "std-epsilon-fixed"),
+        ({"recipe": {"updates_per_batch": 3}, "group_size": 3}, "updates-cut-groups"),
+        ({"update_steps": 1}, "no-learning"),
+        ({"hardware": Hardware(gpus=(4, 8))}, "several-gpu-counts"),
+        ({"hardware": Hardware(gpus=3, divisible_by=1)}, "batch-not-divisible"),
+        ({"hardware": Hardware(gpus=4), "options": {"nodes": 3}}, "gpus-do-not-fill-nodes"),
+        ({"hardware": Hardware(gpus=4), "options": {"tensor_parallel": 3}}, "tensor-parallel-does-not-fit"),
+        ({"options": {"node": 2}}, "unknown-option"),
+        ({"options": {"nodes": 0}}, "invalid-option"),
+        ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data-format"),
+        ({"model": "~/model"}, "home-not-expanded"),
+        ({"output_dir": "runs/${USER}"}, "path-misread"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, changes: dict[str, Any], code: str) -> None:
+    run = make_run(**changes)
+    assert set(codes(run, "refuse")) == {code}
+    with pytest.raises(BackendError, match=rf"\[{code}\]"):
+        VeRLBackend().script(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "severity"),
+    [
+        ({"recipe": {"kl_estimator": "k1"}}, "kl-estimator-without-gradient", "warning"),
+        ({"recipe": {"top_p": 0.9}}, "importance-weights-biased", "warning"),
+        ({"recipe": {"algorithm": "ppo"}}, "std-epsilon-fixed", "info"),
+        ({"recipe": {"normalize_advantage": False}}, "std-epsilon-unused", "info"),
+        ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
+        ({"update_steps": 5}, "warmup-longer-than-run", "warning"),
+        ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
+        ({"data": Data(train="t", validation="v", reward="r", n_problems=4)}, "batch-repeats-problems", "warning"),
+        ({"hardware": Hardware(gpus=16), "options": {"nodes": 2}}, "several-nodes", "info"),
+        ({"evaluation": Evaluation(temperature=0.0)}, "long-prompts-left-out", "info"),
+    ],
+)
+def test_what_may_surprise_is_said(make_run: MakeRun, changes: dict[str, Any], code: str, severity: str) -> None:
+    run = make_run(**changes)
+    assert codes(run)[code].severity == severity
+    assert not codes(run, "refuse")

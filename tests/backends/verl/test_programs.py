@@ -1,0 +1,129 @@
+"""The script as bash runs it, its programs with a real Python, and the reward that veRL calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from isocompute_sdk.specs import Data, Evaluation, RunSpec
+from isocompute_verl import VeRLBackend
+from tests.backends.verl.composing import Composer, load
+
+MakeRun = Callable[..., RunSpec]
+
+RECORDER = """
+import json, os, sys
+json.dump({"words": sys.argv[1:]}, open(os.environ["RECORD"], "w"))
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[[RunSpec, Path], subprocess.CompletedProcess[str]]:
+    """Run a script with a package `verl` whose trainer only notes its arguments."""
+    package = tmp_path / "site" / "verl" / "trainer"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "main_ppo.py").write_text(RECORDER)
+
+    def run(spec: RunSpec, work: Path) -> subprocess.CompletedProcess[str]:
+        site = str(tmp_path / "site")
+        environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": site, "RECORD": f"{tmp_path}/record"}
+        script = VeRLBackend().script(spec).encode()
+        done = subprocess.run(["bash"], input=script, cwd=work, env=environment, capture_output=True, check=False)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def small(make_run: MakeRun) -> RunSpec:
+    return make_run(group_size=2, problems_per_batch=3, update_steps=7, evaluation=Evaluation(n_problems=2))
+
+
+def test_the_script_starts_the_trainer_with_what_was_meant(
+    small: RunSpec,
+    start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
+    write_inputs: Callable[[Path], None],
+    compose: Composer,
+    tmp_path: Path,
+) -> None:
+    work = tmp_path / "it's a $folder"
+    write_inputs(work)
+    run = small.replace(output_dir="out 'here'")
+    folder = work / "out 'here'" / "small"
+    for attempt in (1, 2):
+        done = start(run, work)
+        assert done.returncode == 0, done.stderr
+        found = compose(json.loads((tmp_path / "record").read_text())["words"])
+        assert found.data.train_files == f"{folder}/train_rows.jsonl"
+        assert f"{folder}/logs/{attempt}.jsonl" == found.ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH
+        assert found.trainer.validation_data_dir == f"{folder}/validation/{attempt}"
+    rows = [json.loads(line) for line in (folder / "train_rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 3 * 7
+    first = json.loads((folder / "validation_rows.jsonl").read_text().splitlines()[0])
+    assert first == {
+        "prompt": [{"role": "user", "content": "0 + 0?"}],
+        "data_source": "validation",
+        "reward_model": {"style": "rule", "ground_truth": "0"},
+        "extra_info": {"index": "v0", "question": "0 + 0?"},
+    }
+
+
+def test_a_folder_that_verl_would_misread_stops_the_script(
+    small: RunSpec,
+    start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
+    write_inputs: Callable[[Path], None],
+    tmp_path: Path,
+) -> None:
+    write_inputs(tmp_path / "${HOME}")
+    done = start(small, tmp_path / "${HOME}")
+    assert done.returncode == 2
+    assert "would take for a reference" in done.stderr
+    assert not (tmp_path / "record").exists()
+
+
+def test_bad_input_and_another_run_stop_the_script(
+    small: RunSpec,
+    start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
+    write_inputs: Callable[[Path], None],
+    tmp_path: Path,
+) -> None:
+    work = tmp_path / "work"
+    write_inputs(work)
+    named = small.replace(data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py:missing"))
+    done = start(named.replace(run_id="other"), work)
+    assert (done.returncode, "defines no missing" in done.stderr) == (2, True)
+    assert start(small, work).returncode == 0
+    done = start(small.replace(group_size=4), work)
+    assert done.returncode == 2
+    assert "differs in: group_size (2 before, 4 now)" in done.stderr
+
+
+@pytest.fixture
+def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The reward file with a function that likes `ok`, and fails otherwise."""
+    (tmp_path / "mine.py").write_text("def reward(p, r, a):\n    return {'ok': a, 'nan': float('nan')}[r]\n")
+    inputs = {"reward": {"path": str(tmp_path / "mine.py"), "function": None}}
+    (tmp_path / "inputs.json").write_text(json.dumps(inputs))
+    module = load("reward_score")
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    return module
+
+
+def test_the_reward_never_raises_and_counts_what_fails(reward: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    info = {"index": "v0", "question": "?"}
+    good = reward.compute_score("validation", "ok", "0.5", info, extra="unused")
+    assert good == {"score": 0.5, "acc": 0.5, "reward_error": 0.0}
+    for response in ("nan", "missing"):
+        failed = reward.compute_score("validation", response, "0.5", info)
+        assert failed == {"score": 0.0, "acc": 0.0, "reward_error": 1.0}
+    assert reward.compute_score("train", "ok", "1", None)["score"] == 1.0
+    assert capsys.readouterr().err.count("scores 0.0") == 1

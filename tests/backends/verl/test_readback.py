@@ -1,0 +1,195 @@
+"""Logs and dumps as veRL writes them, read back: attempts merged, k-metrics exact, broken tails lost alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import best_at_k, worst_at_k
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.specs import Evaluation, RunSpec
+from isocompute_verl import VeRLBackend
+from isocompute_verl.backend import request
+from isocompute_verl.options import VeRLOptions
+from isocompute_verl.readback import merged_log
+
+MakeRun = Callable[..., RunSpec]
+
+
+class Trainer:
+    """Writes what one start of veRL would write."""
+
+    def __init__(self, run: RunSpec, folder: Path, attempt: int) -> None:
+        self.run, self.folder, self.attempt = run, folder, attempt
+        for name in ("logs", f"validation/{attempt}"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / "request.json").write_text(json.dumps(request(run, VeRLOptions.model_validate(run.options))))
+        self.log = folder / "logs" / f"{attempt}.jsonl"
+        self.log.write_text("")
+
+    def step(self, step: int, rewards_PN: np.ndarray | None = None, **values: float | None) -> None:
+        """One line of the log, with the evaluation of `rewards_PN` where there was one."""
+        data: dict[str, float | None] = {
+            "training/global_step": step,
+            **{k.replace("__", "/"): v for k, v in values.items()},
+        }
+        if rewards_PN is not None:
+            k = rewards_PN.shape[1]
+            # veRL's bootstrap with replacement: never what the exact metric says.
+            data |= {"val-core/validation/acc/best@4/mean": 0.111, "val-aux/validation/acc/worst@4/mean": 0.999}
+            data[f"val-core/validation/acc/mean@{k}"] = float(rewards_PN.mean())
+            data[f"val-aux/validation/reward_error/mean@{k}"] = 0.25
+            self.dump(step, rewards_PN)
+        with self.log.open("a") as file:
+            file.write(json.dumps({"step": step, "data": data}) + "\n")
+
+    def dump(self, step: int, rewards_PN: np.ndarray) -> None:
+        rows = [
+            {"input": "?", "output": "\u2028", "gts": "1", "score": score, "acc": score, "uid": f"p_{i}-x_{j}_0"}
+            for i, row in enumerate(rewards_PN.tolist())
+            for j, score in enumerate(row)
+        ]
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (self.folder / "validation" / str(self.attempt) / f"{step}.jsonl").write_text(text)
+
+
+def rewards(seed: int, problems: int = 6, samples: int = 4) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2, (problems, samples)).astype(float)
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> RunSpec:
+    return make_run(evaluation=Evaluation(samples=4))
+
+
+def values(runs: RunSet, metric: str, eval_set: str = "validation") -> dict[float, float]:
+    (series,) = runs.series(metric, eval_set)
+    return dict(zip(series.step_T.tolist(), series.value_T.tolist(), strict=True))
+
+
+def test_k_metrics_are_exact_and_the_bootstrapped_ones_are_left_out(run: RunSpec, tmp_path: Path) -> None:
+    trainer = Trainer(run, tmp_path, 1)
+    for step in (0, 10):
+        trainer.step(step, rewards(step))
+    runs = VeRLBackend().read_records(tmp_path)
+    for step in (0, 10):
+        for k in (2, 4):
+            assert values(runs, f"best@{k}")[step] == pytest.approx(best_at_k(rewards(step), k))
+            assert values(runs, f"worst@{k}")[step] == pytest.approx(worst_at_k(rewards(step), k))
+        assert values(runs, "avg@4")[step] == pytest.approx(rewards(step).mean())
+    assert values(runs, "reward_error_share") == {0: 0.25, 10: 0.25}
+    everything = runs.to_polars()["value"].to_list()
+    assert 0.111 not in everything
+    assert 0.999 not in everything
+
+
+def test_steps_carry_compute_tokens_gpu_time_and_context(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(hardware=iso.Hardware(gpus=8))
+    trainer = Trainer(run, tmp_path, 1)
+    for step in (1, 2):
+        trainer.step(
+            step, critic__score__mean=0.1 * step, response_length__mean=100.0, timing_s__step=30.0, actor__entropy=None
+        )
+    runs = VeRLBackend().read_records(tmp_path)
+    (series,) = runs.series("train_reward", "train")
+    assert series.rollouts_T.tolist() == [512, 1024]
+    assert series.tokens_T is not None
+    assert series.tokens_T.tolist() == [51_200, 102_400]
+    assert runs.to_polars()["gpu_seconds"].unique().sort().to_list() == [240.0, 480.0]
+    assert series.context["learning_rate"] == run.learning_rate
+    assert series.context["eval_samples"] == 4
+    assert "entropy" not in runs.metrics  # veRL logs NaN as null
+
+
+def test_a_resumed_run_is_one_run_and_the_later_start_counts(run: RunSpec, tmp_path: Path) -> None:
+    first = Trainer(run, tmp_path, 1)
+    first.step(0, rewards(0))
+    for step in range(1, 9):
+        first.step(step, rewards(step) if step % 4 == 0 else None, critic__score__mean=step / 10)
+    second = Trainer(run, tmp_path, 2)
+    second.step(6, rewards(106))  # goes on from the checkpoint of step 6, which it evaluates again
+    second.step(7, critic__score__mean=7.0)
+    runs = VeRLBackend().read_records(tmp_path)
+    trained = values(runs, "train_reward", "train")
+    assert trained == {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4, 5: 0.5, 6: 0.6, 7: 7.0}
+    assert set(values(runs, "avg@4")) == {0, 4, 6}
+    assert values(runs, "best@2")[6] == pytest.approx(best_at_k(rewards(106), 2))
+    assert runs.run_ids == ("small",)
+
+
+def test_a_start_that_measured_nothing_takes_nothing_away(run: RunSpec, tmp_path: Path) -> None:
+    Trainer(run, tmp_path, 1).step(5, critic__score__mean=0.5)
+    Trainer(run, tmp_path, 2)
+    Trainer(run, tmp_path, 10).step(6, critic__score__mean=0.6)
+    assert list(merged_log(tmp_path)) == [5, 6]
+
+
+def test_an_incomplete_dump_gives_only_what_verl_itself_says(run: RunSpec, tmp_path: Path) -> None:
+    trainer = Trainer(run, tmp_path, 1)
+    for step, damage in ((0, "cut"), (10, "short"), (20, "gone"), (30, "whole")):
+        trainer.step(step, rewards(step))
+        path = tmp_path / "validation" / "1" / f"{step}.jsonl"
+        text = path.read_text()
+        if damage == "cut":
+            path.write_text(text[:-20])
+        elif damage == "short":
+            path.write_text("\n".join(text.split("\n")[:5]) + "\n")
+        elif damage == "gone":
+            path.unlink()
+    runs = VeRLBackend().read_records(tmp_path)
+    assert values(runs, "avg@4") == pytest.approx({step: rewards(step).mean() for step in (0, 10, 20, 30)})
+    assert set(values(runs, "best@4")) == {30}
+
+
+def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec, tmp_path: Path) -> None:
+    trainer = Trainer(run, tmp_path, 1)
+    trainer.step(1, critic__score__mean=0.1)
+    with trainer.log.open("a") as file:
+        file.write('{"step":2,"da')
+    assert values(VeRLBackend().read_records(tmp_path), "train_reward", "train") == {1: 0.1}
+    trainer.log.write_text('{"step":1}\n{"step":2,"data":{}}\n')
+    with pytest.raises(RecordError, match=r'logs/1\.jsonl:1: received .*accepted: {"step"'):
+        VeRLBackend().read_records(tmp_path)
+
+
+def test_several_runs_below_one_folder_are_read_together(make_run: MakeRun, tmp_path: Path) -> None:
+    for n in (2, 8):
+        trainer = Trainer(make_run(run_id=f"n{n}", group_size=n), tmp_path / "runs" / f"n{n}", 1)
+        trainer.step(0, rewards(n))
+    assert VeRLBackend().read_records(tmp_path).run_ids == ("n2", "n8")
+
+
+def test_runs_of_a_sweep_can_be_fitted(make_run: MakeRun, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for n in (4, 16, 64):
+        trainer = Trainer(make_run(run_id=f"n{n}", group_size=n), tmp_path / f"n{n}", 1)
+        for step in range(0, 201, 10):
+            chance = 0.4 + 0.3 * (1 - np.exp(-step / 40))
+            trainer.step(step, (rng.random((100, 4)) < chance).astype(float))
+    fits = iso.fit(VeRLBackend().read_records(tmp_path), "worst@4", draws=20, pool=("learning_rate",))
+    assert fits.group_sizes == (4, 16, 64)
+
+
+def test_a_folder_without_measurements_is_refused(run: RunSpec, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="holds no veRL run"):
+        VeRLBackend().read_records(tmp_path)
+    Trainer(run, tmp_path, 1)
+    with pytest.raises(RecordError, match="logged nothing yet"):
+        VeRLBackend().read_records(tmp_path)
+
+
+def test_two_answers_of_one_sample_count_once(run: RunSpec, tmp_path: Path) -> None:
+    trainer = Trainer(run, tmp_path, 1)
+    trainer.step(0, np.array([[1.0, 1.0, 0.0, 0.0]]))
+    path = tmp_path / "validation" / "1" / "0.jsonl"
+    rows: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    rows.append({**rows[0], "uid": rows[0]["uid"].removesuffix("0") + "1"})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert values(VeRLBackend().read_records(tmp_path), "best@4") == {0: 1.0}

@@ -1,0 +1,309 @@
+"""`isocompute watch` over logs that grow while it looks, with a real command behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk.cli import main
+from isocompute_sdk.health.band import band_findings
+from isocompute_sdk.health.traces import gather
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+N, BP = 16, 32
+RECORDER = """\
+import json, os, sys
+told = {name: value for name, value in os.environ.items() if name.startswith("ISOCOMPUTE_ALERT_")}
+with open(sys.argv[1], "a", encoding="utf-8") as file:
+    file.write(json.dumps({"stdin": json.loads(sys.stdin.read()), "env": told, "argv": sys.argv[2:]}) + chr(10))
+print("heard")
+sys.exit(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+"""
+HOSTILE = "run'; touch pwned; $(touch pwned) `touch pwned` \"\n\x1b[31mred\u202e\t%s {0} ~"
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Path:
+    """A command that writes down what it is given; its first argument is where, its second the exit code."""
+    script = tmp_path / "recorder.py"
+    script.write_text(RECORDER)
+    return script
+
+
+def command(recorder: Path, heard: Path, *more: object) -> str:
+    return shlex.join([sys.executable, str(recorder), str(heard), *map(str, more)])
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def line(step: int, run: str = "run", **metrics: float) -> str:
+    return json.dumps({"run_id": run, "n": N, "bp": BP, "step": step, **metrics}) + "\n"
+
+
+def write(path: Path, updates: int, *, sick_from: int | None = None, run: str = "run") -> None:
+    """A run's log in place; KL runs away from an update on."""
+    text = ""
+    for step in range(1, updates + 1):
+        kl = 0.01 if sick_from is None or step < sick_from else 2.0
+        text += line(step, run, kl=kl, entropy=0.5)
+    path.write_text(text)
+
+
+@pytest.fixture
+def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The real command, going on until the test ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[str]:
+        with (tmp_path / "stderr.txt").open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "watch", *map(str, arguments)],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NO_COLOR": "1"},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def isocompute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process, which is started a few dozen times here; what it starts is real."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["isocompute", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def until(true: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.05)
+
+
+def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
+    watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
+) -> None:
+    log, heard = tmp_path / "logs" / "run.jsonl", tmp_path / "heard.jsonl"
+    log.parent.mkdir()
+    process = watching("logs", "--interval", 0.1, "--json", "--on-alert", command(recorder, heard))
+    until(lambda: "cannot read for now" in (tmp_path / "stderr.txt").read_text())
+    write(log, 40)
+    for step in range(41, 61):
+        with log.open("a") as file:
+            text = line(step, kl=2.0, entropy=0.5)
+            # Half a line is there for a while, as when a file is read while it is written.
+            file.write(text[:20])
+            file.flush()
+            time.sleep(0.03)
+            file.write(text[20:])
+    until(lambda: lines(heard))
+    with log.open("a") as file:
+        file.writelines(line(step, kl=2.0, entropy=0.5) for step in range(61, 90))
+    time.sleep(0.6)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    err = (tmp_path / "stderr.txt").read_text()
+    assert process.returncode == 0, err
+    # What the command prints does not mix with the alerts.
+    assert "heard" in err
+    (told,) = [json.loads(text) for text in out.splitlines()]
+    (given,) = lines(heard)
+    assert given["stdin"] == told
+    assert (told["code"], told["severity"], told["run_id"]) == ("kl-drift", "warning", "run")
+    assert 41 <= told["step"] <= 45
+    assert given["env"] == {
+        "ISOCOMPUTE_ALERT_CODE": "kl-drift",
+        "ISOCOMPUTE_ALERT_SEVERITY": "warning",
+        "ISOCOMPUTE_ALERT_RUN_ID": "run",
+        "ISOCOMPUTE_ALERT_STEP": f"{told['step']:g}",
+        "ISOCOMPUTE_ALERT_ROLLOUTS": f"{told['rollouts']:g}",
+        "ISOCOMPUTE_ALERT_MESSAGE": told["message"],
+    }
+
+
+def test_a_restart_tells_nothing_twice_and_a_run_that_began_again_is_told_again(
+    isocompute: Command, recorder: Path, tmp_path: Path
+) -> None:
+    log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
+    look = ("watch", log, "--once", "--on-alert", command(recorder, heard))
+    write(log, 60, sick_from=30)
+    first, second = isocompute(*look), isocompute(*look)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "warning kl-drift: Run run:" in first.stdout
+    assert second.stdout == ""
+    write(log, 20)
+    assert isocompute(*look).stdout == ""
+    write(log, 60, sick_from=40)
+    assert "kl-drift" in isocompute(*look).stdout
+    assert len(lines(heard)) == 2
+
+
+def test_a_run_without_trouble_gives_no_alert(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
+    log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
+    write(log, 60)
+    result = isocompute("watch", log, "--once", "--json", "--on-alert", command(recorder, heard))
+    assert [json.loads(text) for text in result.stdout.splitlines()] == [
+        {"schema_version": 1, "kind": "watch", "runs": 1, "undelivered": 0}
+    ]
+    assert not heard.exists()
+
+
+def test_names_of_runs_never_become_part_of_a_command(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
+    log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
+    write(log, 60, sick_from=30, run=HOSTILE)
+    result = isocompute("watch", log, "--once", "--on-alert", command(recorder, heard))
+    assert result.returncode == 0, result.stderr
+    (given,) = lines(heard)
+    assert given["stdin"]["run_id"] == given["env"]["ISOCOMPUTE_ALERT_RUN_ID"] == HOSTILE
+    assert given["argv"] == []
+    assert not list(tmp_path.rglob("pwned"))
+    # Nor can they write lines or colours of their own on the terminal.
+    assert len(result.stdout.splitlines()) == 1
+    assert "\x1b" not in result.stdout
+    shell = 'sh -c \'printf "%s" "$ISOCOMPUTE_ALERT_RUN_ID" > shell.txt\''
+    assert isocompute("watch", log, "--once", "--state", tmp_path / "other.json", "--on-alert", shell).returncode == 0
+    assert not list(Path.cwd().glob("pwned"))
+
+
+def test_a_command_that_fails_is_tried_again_and_the_alert_printed_once(
+    isocompute: Command, recorder: Path, tmp_path: Path
+) -> None:
+    log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
+    write(log, 60, sick_from=30)
+    look = ("watch", log, "--once", "--on-alert", command(recorder, heard, 3))
+    results = [isocompute(*look) for _ in range(4)]
+    assert [bool(result.stdout) for result in results] == [True, False, False, False]
+    assert len(lines(heard)) == 3
+    assert results[0].returncode == 1
+    assert "ended with exit code 3" in results[0].stderr
+    missing = isocompute("watch", log, "--once", "--state", tmp_path / "s.json", "--on-alert", "no-such-command x")
+    assert missing.returncode == 1
+    assert "no-such-command cannot be run: No such file or directory" in missing.stderr
+
+
+def test_what_cannot_work_is_refused(isocompute: Command, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    write(log, 20)
+    for arguments, message in (
+        (("--on-alert", "sh -c 'x"), "No closing quotation"),
+        (("--on-alert", " "), "--on-alert is empty"),
+        (("--plan", tmp_path / "none.json"), "no such file"),
+    ):
+        result = isocompute("watch", log, "--once", *arguments)
+        assert result.returncode == 1
+        assert message in result.stderr
+    result = isocompute("watch", tmp_path / "nowhere", "--once")
+    assert result.returncode == 1
+    assert "no such file or folder" in result.stderr
+    result = isocompute("watch", log, "--once", "--state", log / "state.json")
+    assert result.returncode == 1
+    assert "state" in result.stderr or "run.jsonl" in result.stderr
+    plan = isocompute("plan", "--budget", "3M", "--output", tmp_path / "prior.json")
+    assert plan.returncode == 0
+    result = isocompute("watch", log, "--once", "--plan", tmp_path / "prior.json")
+    assert "predicts no band (its fits: prior)" in result.stderr
+
+
+def test_logs_that_can_no_longer_be_read_are_an_alert(
+    watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
+) -> None:
+    log, heard = tmp_path / "run.jsonl", tmp_path / "heard.jsonl"
+    write(log, 40, sick_from=20)
+    watching("run.jsonl", "--interval", 0.1, "--on-alert", command(recorder, heard))
+    until(lambda: len(lines(heard)) == 1)
+    log.write_text("this is no JSON\nat all\n")
+    until(lambda: len(lines(heard)) == 2)
+    given = lines(heard)[1]
+    # Readable again, then not: that is another alert.
+    write(log, 41, sick_from=20)
+    time.sleep(0.5)
+    until(lambda: "logs-unreadable" not in (tmp_path / ".run.jsonl.isocompute-watch.json").read_text())
+    log.write_text("this is no JSON\nat all\n")
+    until(lambda: len(lines(heard)) == 3)
+    assert given["stdin"]["code"] == "logs-unreadable"
+    assert "run.jsonl" in given["stdin"]["message"]
+
+
+def reward(n: int, compute: np.ndarray) -> np.ndarray:
+    return 0.4 + (0.1 + 0.03 * np.log2(n)) * (1 - np.exp(-compute / (4e3 * n)))
+
+
+@pytest.fixture(scope="module")
+def plan() -> iso.Plan:
+    """A plan from a pilot over four n, of which the truth is known."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[float]] = {"n": [], "bp": [], "step": [], "reward": []}
+    for n in (4, 16, 64):
+        steps = np.unique(np.linspace(0, 200_000 / (n * BP), 25).round())
+        columns["n"] += [n] * len(steps)
+        columns["bp"] += [BP] * len(steps)
+        columns["step"] += steps.tolist()
+        columns["reward"] += (reward(n, steps * n * BP) + rng.normal(0, 0.01, len(steps))).tolist()
+    return iso.Planner(iso.fit(iso.RunSet.from_columns(columns, metric="avg@4"), draws=50)).allocate("300k")
+
+
+def planned_run(plan: iso.Plan, factor: float, seed: int = 1) -> iso.RunSet:
+    steps = np.unique(np.linspace(0, plan.update_steps, 31).round())
+    truth = reward(plan.group_size, steps * plan.rollouts_per_batch)
+    value = 0.4 + (truth - 0.4) * factor + np.random.default_rng(seed).normal(0, 0.01, len(steps))
+    columns = {"n": [plan.group_size] * len(steps), "bp": [BP] * len(steps), "step": steps, "reward": value}
+    return iso.RunSet.from_columns(columns, metric="avg@4")
+
+
+@pytest.mark.parametrize(
+    ("factor", "codes"), [(1.0, []), (0.3, ["below-predicted-band"]), (1.9, ["above-predicted-band"])]
+)
+def test_a_planned_run_is_held_against_what_was_predicted(
+    plan: iso.Plan, factor: float, codes: list[str], isocompute: Command, tmp_path: Path
+) -> None:
+    runs = planned_run(plan, factor)
+    assert plan.fits is not None
+    (run,) = gather(runs)
+    assert [finding.code for finding in band_findings(run, plan.fits)] == codes
+    plan.save(tmp_path / "plan.json")
+    runs.to_polars().write_parquet(tmp_path / "runs.parquet")
+    result = isocompute("watch", tmp_path / "runs.parquet", "--once", "--info", "--plan", tmp_path / "plan.json")
+    assert result.returncode == 0, result.stderr
+    assert [text.split()[2].rstrip(":") for text in result.stdout.splitlines()] == codes
+    if codes:
+        assert "98% band" in result.stdout
+
+
+def test_runs_of_other_sizes_are_not_held_against_the_plan(plan: iso.Plan, isocompute: Command, tmp_path: Path) -> None:
+    plan.save(tmp_path / "plan.json")
+    other = planned_run(plan, 0.3).to_polars().drop("rollouts", "run_id").to_dict(as_series=False)
+    other["group_size"] = [2 * plan.group_size] * len(other["group_size"])
+    iso.RunSet.from_columns(other).to_polars().write_parquet(tmp_path / "runs.parquet")
+    result = isocompute("watch", tmp_path / "runs.parquet", "--once", "--plan", tmp_path / "plan.json")
+    assert result.stdout == ""
+    assert f"no run has the plan's n = {plan.group_size}" in result.stderr

@@ -1,0 +1,310 @@
+"""Detectors on runs with a known history: healthy, or with one fault that begins at a known update."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import isocompute_sdk as iso
+from isocompute_sdk import Note, RunSet
+from isocompute_sdk.health.advice import ADVICE
+from isocompute_sdk.health.verdict import findings
+from isocompute_simulator.vitals import FAULTS, healthy_vitals
+
+N, BP, UPDATES, EVERY = 16, 32, 300, 10
+
+
+def reward_curve(updates: int = UPDATES, gain: float = 0.3) -> np.ndarray:
+    return 0.4 + gain * (1 - np.exp(-3 * np.arange(1, updates + 1) / updates))
+
+
+def vitals(seed: int = 0, fault: str | None = None, at: int = 150, updates: int = UPDATES) -> dict[str, np.ndarray]:
+    found = healthy_vitals(reward_curve(updates), N, BP, np.random.default_rng(seed))
+    return found if fault is None else FAULTS[fault](found, at)
+
+
+def table(
+    logged: Mapping[str, np.ndarray] | None = None,
+    validation: np.ndarray | None = None,
+    run_id: str = "run",
+    every: int = EVERY,
+    scale: int = 1,
+    probe: np.ndarray | None = None,
+    **context: object,
+) -> pl.DataFrame:
+    """Long table of one run: `logged` at updates 1, 2, ..., `validation` at 0, every, 2 every, ..."""
+    parts: list[pl.DataFrame] = []
+
+    def add(metric: str, eval_set: str, step: np.ndarray, value: np.ndarray) -> None:
+        part = {"step": step.astype(float), "value": np.asarray(value, dtype=float)}
+        parts.append(pl.DataFrame(part).with_columns(metric=pl.lit(metric), eval_set=pl.lit(eval_set)))
+
+    for name, values in (logged or {}).items():
+        add(name, "train", np.arange(1, len(values) + 1), values)
+    if validation is not None:
+        add("avg@4", "validation", np.arange(len(validation)) * every, validation)
+    if probe is not None:
+        add("avg@4", "train_probe", np.arange(len(probe)) * every, probe)
+    settings = {"group_size": N * scale, "problems_per_batch": BP, **context}
+    return pl.concat(parts).with_columns(run_id=pl.lit(run_id), **{k: pl.lit(v) for k, v in settings.items()})
+
+
+def runs(*tables: pl.DataFrame) -> RunSet:
+    return RunSet.from_columns(pl.concat(tables))
+
+
+def evaluations(count: int = 40, noise: float = 0.01, seed: int = 0, gain: float = 0.3) -> np.ndarray:
+    """Validation rewards of a healthy run, the base model's first."""
+    rng = np.random.default_rng(seed)
+    return 0.4 + gain * (1 - np.exp(-4 * np.arange(count) / count)) + rng.normal(0, noise, count)
+
+
+def warnings(found: RunSet) -> list[str]:
+    return [note.code for note in iso.check_health(found).notes if note.severity != "info"]
+
+
+def only(found: RunSet, code: str) -> Note:
+    return next(note for note in iso.check_health(found).notes if note.code == code)
+
+
+def decayed(count: int = 40, best: int = 20, left: float = 0.3, noise: float = 0.005, seed: int = 0) -> np.ndarray:
+    """Rises by .3 until `best`, then falls within six evaluations to a share of that gain."""
+    at = np.arange(count)
+    rise = 0.3 * np.minimum(at / best, 1.0)
+    kept = 1.0 - (1.0 - left) * np.clip((at - best) / 6, 0.0, 1.0)
+    return 0.4 + rise * kept + np.random.default_rng(seed).normal(0, noise, count)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_healthy_run_gives_no_warning(seed: int) -> None:
+    assert warnings(runs(table(vitals(seed), evaluations(seed=seed)))) == []
+
+
+@pytest.mark.parametrize("code", sorted(FAULTS))
+@pytest.mark.parametrize("at", [60, 150])
+def test_every_planted_fault_is_named_with_the_step_where_it_began(code: str, at: int) -> None:
+    healthy, sick = runs(table(vitals(3))), runs(table(vitals(3, code, at)))
+    assert code not in warnings(healthy)
+    note = only(sick, code)
+    assert note.severity == "warning"
+    # Entropy that loses 30 % a step is at a tenth seven steps later; a median lags two steps behind.
+    assert at <= note.data["runs"]["run"]["step"] <= at + 15
+
+
+def test_a_note_says_what_was_seen_where_and_what_to_try_with_its_basis() -> None:
+    (note,) = (n for n in iso.check_health(runs(table(vitals(0, "kl-drift", 100)))).by_run["run"])
+    assert note.message.startswith("Run run: the policy runs away")
+    assert "Seen in your data: KL" in note.message
+    assert f"from step {note.data['step']:,.0f} on" in note.message
+    assert "(measured in the paper, section 3)" in note.message
+    assert "(a guess)" in note.message
+    assert note.data["basis"] == "measured in the paper"
+    assert {one["basis"] for one in note.data["tries"]} == {"measured in the paper", "a guess"}
+    assert note.data["rollouts"] == note.data["step"] * N * BP
+
+
+def test_every_code_has_advice_with_a_place_wherever_the_paper_is_named() -> None:
+    for code, advice in ADVICE.items():
+        assert advice.tries, code
+        for one in advice.tries:
+            assert (one.basis == "measured in the paper") == bool(one.where), (code, one.text)
+
+
+@pytest.mark.parametrize(("left", "code"), [(0.1, "collapsed-run"), (0.6, "decayed-run")])
+def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> None:
+    note = only(runs(table(validation=decayed(left=left))), code)
+    assert abs(note.data["runs"]["run"]["step"] - 20 * EVERY) <= 3 * EVERY
+    assert "decayed-run" not in warnings(runs(table(validation=decayed(left=1.0))))
+
+
+def test_a_fall_that_training_reward_does_not_share_is_overfitting() -> None:
+    validation = decayed(left=0.5)
+    rising = np.repeat(0.4 + 0.45 * np.arange(39) / 39, EVERY)
+    falling = np.repeat(validation[1:], EVERY)
+    assert warnings(runs(table({"train_reward": rising}, validation))) == ["overfitting-run"]
+    assert warnings(runs(table({"train_reward": falling}, validation))) == ["decayed-run"]
+    # A fixed probe of training problems is the better witness where there is one.
+    probe = 0.4 + 0.45 * np.arange(40) / 40
+    assert warnings(runs(table({"train_reward": falling}, validation, probe=probe))) == ["overfitting-run"]
+
+
+def test_a_gap_between_training_and_held_out_reward_is_worth_knowing_only() -> None:
+    validation = evaluations(gain=0.15)
+    note = only(runs(table({"train_reward": reward_curve(390, 0.5)}, validation)), "train-validation-gap")
+    assert note.severity == "info"
+    same = table({"train_reward": reward_curve(390, 0.3)}, evaluations())
+    assert "train-validation-gap" not in [n.code for n in iso.check_health(runs(same)).notes]
+
+
+def test_low_entropy_is_no_collapse_where_the_failures_are_gone_too() -> None:
+    entropy = 0.5 * np.geomspace(1.0, 0.02, UPDATES)
+    solved = {"entropy": entropy, "train_reward": 1 - 0.6 * np.geomspace(1.0, 0.01, UPDATES)}
+    assert warnings(runs(table(solved))) == []
+    assert warnings(runs(table({"entropy": entropy, "train_reward": np.full(UPDATES, 0.4)}))) == ["entropy-collapse"]
+    assert warnings(runs(table({"entropy": entropy}))) == ["entropy-collapse"]
+
+
+def test_groups_without_variance_are_no_trouble_where_all_is_solved() -> None:
+    share = np.linspace(0.2, 0.99, 60)
+    for reward, severity in ((0.96, "info"), (0.05, "warning")):
+        logged = {"zero_variance_share": share, "train_reward": np.full(60, reward)}
+        assert only(runs(table(logged)), "zero-variance-groups").severity == severity
+
+
+def test_longer_responses_are_a_warning_only_where_the_reward_has_not_risen() -> None:
+    length = 300 * np.geomspace(1, 4, UPDATES)
+    risen = only(runs(table({"response_length": length}, evaluations(30))), "response-length-growth")
+    flat = only(runs(table({"response_length": length}, evaluations(30, gain=0.0))), "response-length-growth")
+    assert (risen.severity, flat.severity) == ("info", "warning")
+
+
+def test_truncation_from_the_start_on_is_worth_knowing_and_growing_truncation_a_warning() -> None:
+    constant = only(runs(table({"truncated_share": np.full(50, 0.2)})), "truncated-responses")
+    growing = only(runs(table({"truncated_share": np.linspace(0.02, 0.4, 50)})), "truncated-responses")
+    assert (constant.severity, growing.severity) == ("info", "warning")
+
+
+def test_one_gradient_spike_is_forgotten_and_three_close_together_are_not() -> None:
+    norm = np.random.default_rng(0).lognormal(0, 0.2, 200)
+    one, three = norm.copy(), norm.copy()
+    one[100] *= 50
+    three[[100, 110, 125]] *= 50
+    assert warnings(runs(table({"gradient_norm": one}))) == []
+    note = only(runs(table({"gradient_norm": three})), "gradient-norm-spikes")
+    assert note.data["runs"]["run"]["step"] == 101
+
+
+def test_settings_are_told_without_a_step() -> None:
+    found = runs(table(vitals(), updates_per_batch=4))
+    note = only(found, "off-policy-unstudied")
+    assert "4 updates per rollout batch" in note.message
+    assert note.data["runs"]["run"]["step"] is None
+    assert warnings(runs(table(vitals(), updates_per_batch=1))) == []
+
+
+@pytest.mark.parametrize(("share", "severity"), [(0.8, "info"), (0.3, "warning")])
+def test_rollouts_that_are_filtered_away_are_told(share: float, severity: str) -> None:
+    note = only(runs(table({"trained_share": np.full(40, share)})), "filtered-rollouts")
+    assert note.severity == severity
+    assert iso.check_health(runs(table({"trained_share": np.ones(40)}))).notes == ()
+
+
+def test_names_of_other_frameworks_are_understood() -> None:
+    collapsed = vitals(0, "entropy-collapse")["entropy"]
+    for name in ("actor/entropy", "train/entropy_loss"):
+        assert warnings(runs(table({name: collapsed}))) == ["entropy-collapse"]
+
+
+def test_many_runs_give_one_note_per_code_and_each_run_its_own() -> None:
+    sick = [table(vitals(i, "kl-drift", 50), run_id=f"sick{i}", learning_rate=1e-5) for i in range(9)]
+    healthy = [table(vitals(i), run_id=f"fine{i}", learning_rate=1e-6) for i in range(3)]
+    health = iso.check_health(runs(*sick, *healthy))
+    assert [note.code for note in health.notes] == ["kl-drift"]
+    assert "9 of 12 run(s)" in health.notes[0].message
+    assert "and 4 more" in health.notes[0].message
+    assert set(health.by_run) == {f"sick{i}" for i in range(9)}
+    assert not health.healthy
+    # What all healthy runs share and no sick one does is advice out of the user's own data.
+    assert "learning rate of 1e-06 or less: all 3 runs there are without it (seen in your data)" in (
+        health.notes[0].message
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["entropy", "response_length", "gradient_norm", "train_reward"]),
+    st.floats(1e-3, 1e4),
+    st.integers(0, 200),
+    st.floats(0.0, 1.0),
+)
+def test_a_run_in_which_nothing_changes_gives_no_note(name: str, level: float, count: int, reward: float) -> None:
+    logged = {name: np.full(count + 1, reward if name == "train_reward" else level)}
+    assert iso.check_health(runs(table(logged, np.full(count // 4 + 1, reward)))).notes == ()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from([*FAULTS, None]), st.integers(0, 5), st.integers(2, 4096))
+def test_the_size_of_a_batch_changes_no_verdict(fault: str | None, seed: int, scale: int) -> None:
+    logged, validation = vitals(seed, fault, 80, 160), evaluations(17, seed=seed)
+    plain, scaled = (findings(runs(table(logged, validation, scale=k)))["run"] for k in (1, scale))
+    assert [(f.code, f.severity, f.step) for f in plain] == [(f.code, f.severity, f.step) for f in scaled]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(FAULTS)), st.integers(0, 5), st.integers(20, 160))
+def test_what_is_known_at_a_step_does_not_depend_on_what_comes_later(fault: str, seed: int, length: int) -> None:
+    # Hence nothing is gained or lost by looking often: the false alarms of many looks are those of one.
+    logged, validation = vitals(seed, fault, 60, 160), decayed(17, best=8, left=0.1, seed=seed)
+    whole = findings(runs(table(logged, validation)))["run"]
+    so_far = findings(runs(table({k: v[:length] for k, v in logged.items()}, validation[: length // EVERY + 1])))["run"]
+    limit = length * N * BP
+    certain = {(f.code, f.step) for f in whole if (f.noticed_rollouts or 0) <= limit and f.severity == "warning"}
+    assert certain == {(f.code, f.step) for f in so_far if f.severity == "warning"}
+
+
+WORSE = {
+    "entropy-collapse": ("entropy", 0.5),
+    "entropy-explosion": ("entropy", 2.0),
+    "kl-drift": ("kl", 3.0),
+    "zero-variance-groups": ("zero_variance_share", 1.02),
+    "gradient-norm-growth": ("gradient_norm", 2.0),
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(sorted(WORSE)), st.integers(0, 5), st.integers(30, 100))
+def test_a_worse_run_is_alarmed_no_later(code: str, seed: int, at: int) -> None:
+    name, factor = WORSE[code]
+    sick = vitals(seed, code, at, 160)
+    worse = {**sick, name: np.where(np.arange(160) > at, sick[name] * factor, sick[name])}
+    first, second = (
+        next(f for f in findings(runs(table(logged)))["run"] if f.code == code) for logged in (sick, worse)
+    )
+    assert second.severity == "warning"
+    assert second.step is not None
+    assert first.step is not None
+    assert second.step <= first.step
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.0, 0.3), st.floats(0.0, 0.3), st.integers(0, 5))
+def test_losing_more_of_the_gain_never_takes_an_alarm_back(one: float, other: float, seed: int) -> None:
+    worse, better = sorted((one, other))
+    mild, bad = (runs(table(validation=decayed(left=left, seed=seed))) for left in (better, worse))
+    if warnings(mild):
+        assert warnings(bad)
+
+
+def test_fits_carry_the_health_of_the_runs_they_used_and_plans_carry_it_on() -> None:
+    tables = [
+        table(vitals(i, "kl-drift" if i == 1 else None, 50), evaluations(31, seed=i), run_id=f"r{i}", scale=2**i)
+        for i in range(3)
+    ]
+    fits = iso.fit(runs(*tables), draws=20)
+    note = next(note for note in fits.notes if note.code == "kl-drift")
+    assert list(note.data["runs"]) == ["r1"]
+    plan = iso.Planner(fits).allocate(fits.largest_compute or 0)
+    assert note in plan.notes
+    # A run that the fit did not use says nothing about it.
+    stranger = table({"kl": np.full(50, 9.0)}, run_id="stranger")
+    again = iso.fit(runs(*tables[:1], *tables[2:], stranger), draws=20)
+    assert "kl-drift" not in [note.code for note in again.notes]
+
+
+def test_a_collapse_is_told_once_on_fits() -> None:
+    tables = [table(validation=decayed(left=0.05 if i else 1.0), run_id=f"r{i}", scale=2**i) for i in range(3)]
+    codes = [note.code for note in iso.fit(runs(*tables), draws=20).notes]
+    assert codes.count("collapsed-run") == 1
+
+
+def test_a_finding_without_its_step_says_the_compute() -> None:
+    logged = table({"kl": np.full(50, 9.0)}).drop("problems_per_batch").with_columns(rollouts=pl.col("step") * 512)
+    note = only(RunSet.from_columns(logged.drop("step")), "kl-drift")
+    assert "C = 2,560" in note.message
+    assert dataclasses.is_dataclass(note)

@@ -1,0 +1,173 @@
+"""TensorBoard event files, written by TensorBoard's own writer."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.util.tensor_util import make_tensor_proto
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.tensorboard import event_folders, read_tensorboard
+
+
+def scalar(tag: str, step: int, value: float, wall_time: float = 0.0) -> Event:
+    """A value as torch's SummaryWriter and TensorFlow 1 store it."""
+    return Event(wall_time=wall_time, step=step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value)]))
+
+
+def tensor(tag: str, step: int, content: object, plugin: str = "") -> Event:
+    """A value as TensorFlow 2 stores it: the plugin's name comes with the first value of a tag only."""
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name=plugin))
+    value = Summary.Value(tag=tag, tensor=make_tensor_proto(content), metadata=metadata if plugin else None)
+    return Event(step=step, summary=Summary(value=[value]))
+
+
+def write(folder: Path, events: Sequence[Event]) -> Path:
+    """One attempt of a run: one event file."""
+    before = set(folder.glob("*"))
+    writer = EventFileWriter(str(folder), max_queue_size=100)
+    for event in events:
+        writer.add_event(event)
+    writer.close()
+    (made,) = set(folder.glob("*")) - before
+    return made
+
+
+def test_every_value_comes_back_however_many_there_are(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=12_000).astype(np.float32)
+    write(tmp_path, [scalar("reward", step, float(v), step + 0.5) for step, v in enumerate(values)])
+    series = read_tensorboard(tmp_path).series("reward")
+    np.testing.assert_array_equal(series.step_T, np.arange(12_000))
+    np.testing.assert_array_equal(series.wall_time_T, np.arange(12_000) + 0.5)
+    np.testing.assert_array_equal(series.value_T, values.astype(np.float64))
+
+
+def test_after_a_resume_the_later_attempt_counts_and_the_earlier_one_stays_available(tmp_path: Path) -> None:
+    write(tmp_path, [scalar("reward", step, 1.0) for step in range(1, 58)])
+    write(tmp_path, [scalar("reward", step, 2.0) for step in range(51, 101)])
+    run = read_tensorboard(tmp_path)
+    series = run.series("reward")
+    assert series.step_T.tolist() == list(range(1, 101))
+    assert series.value_T.tolist() == [1.0] * 50 + [2.0] * 50
+    assert [(a.first_step, a.last_step, len(a.series["reward"].step_T)) for a in run.attempts] == [
+        (1, 57, 57),
+        (51, 100, 50),
+    ]
+
+
+def test_values_of_a_lost_branch_do_not_outlive_the_resume_that_gave_them_up(tmp_path: Path) -> None:
+    write(tmp_path, [scalar("reward", step, 1.0) for step in range(1, 58)])
+    write(tmp_path, [scalar("reward", step, 2.0) for step in range(51, 54)])
+    assert read_tensorboard(tmp_path).series("reward").step_T.tolist() == list(range(1, 54))
+
+
+def test_writers_with_different_tags_in_one_folder_do_not_cut_each_other(tmp_path: Path) -> None:
+    write(tmp_path, [scalar("train/reward", step, 1.0) for step in range(1, 58)])
+    write(tmp_path, [scalar("eval/reward", step, 2.0) for step in (10, 20)])
+    run = read_tensorboard(tmp_path)
+    assert run.tags == ("eval/reward", "train/reward")
+    assert len(run.series("train/reward").step_T) == 57
+
+
+def test_a_writer_that_declares_earlier_values_void_is_believed(tmp_path: Path) -> None:
+    write(tmp_path, [scalar("eval", step, 1.0) for step in (10, 20, 30)])
+    void = Event(step=15, session_log=SessionLog(status=SessionLog.START))
+    write(tmp_path, [void, scalar("train", 16, 2.0)])
+    assert read_tensorboard(tmp_path).series("eval").step_T.tolist() == [10]
+
+
+def test_of_a_step_written_twice_in_one_file_the_last_value_counts(tmp_path: Path) -> None:
+    write(tmp_path, [scalar("x", 2, 1.0), scalar("x", 1, 5.0), scalar("x", 2, 3.0)])
+    series = read_tensorboard(tmp_path).series("x")
+    assert (series.step_T.tolist(), series.value_T.tolist()) == ([1, 2], [5.0, 3.0])
+
+
+def test_scalars_of_new_writers_are_read_and_texts_are_not(tmp_path: Path) -> None:
+    events = [
+        tensor("loss", 1, 0.25, "scalars"),
+        tensor("loss", 2, 0.125),
+        tensor("samples", 1, [b"a text"], "text"),
+        tensor("weights", 1, [1.0, 2.0], "histograms"),
+        scalar("bad", 1, math.nan),
+    ]
+    write(tmp_path, events)
+    run = read_tensorboard(tmp_path)
+    assert run.tags == ("bad", "loss")
+    assert run.series("loss").value_T.tolist() == [0.25, 0.125]
+    assert math.isnan(run.series("bad").value_T[0])
+
+
+@pytest.mark.parametrize("missing", [1, 4, 11, 30])
+def test_a_file_cut_inside_its_last_record_loses_that_record_only(tmp_path: Path, missing: int) -> None:
+    file = write(tmp_path, [scalar("reward", step, 1.0) for step in range(100)])
+    file.write_bytes(file.read_bytes()[:-missing])
+    run = read_tensorboard(tmp_path)
+    assert run.series("reward").step_T.tolist() == list(range(99))
+    assert [(note.code, note.severity) for note in run.notes] == [("log-cut-off", "info")]
+    assert run.notes[0].data["values_kept"] == 99
+
+
+def test_a_damaged_record_is_left_out_and_the_ones_behind_it_are_read(tmp_path: Path) -> None:
+    file = write(tmp_path, [scalar("reward", step, 1.0) for step in range(100)])
+    content = bytearray(file.read_bytes())
+    # Records of one size: the byte lies inside the message of the 51st value.
+    record = len(content) // 101
+    content[-50 * record + 20] ^= 0xFF
+    file.write_bytes(content)
+    run = read_tensorboard(tmp_path)
+    assert len(run.series("reward").step_T) == 99
+    assert [(note.code, note.data["records"]) for note in run.notes] == [("log-damaged", 1)]
+
+
+def test_where_the_chain_of_records_breaks_everything_before_it_is_kept(tmp_path: Path) -> None:
+    file = write(tmp_path, [scalar("reward", step, 1.0) for step in range(100)])
+    size = file.stat().st_size
+    with file.open("ab") as grown:
+        grown.write(bytes(4096))
+    run = read_tensorboard(tmp_path)
+    assert len(run.series("reward").step_T) == 100
+    assert [(note.code, note.severity, note.data["offset"]) for note in run.notes] == [("log-damaged", "warning", size)]
+
+
+def test_a_file_that_was_never_written_to_is_no_attempt(tmp_path: Path) -> None:
+    write(tmp_path, [scalar("reward", 1, 1.0)])
+    (tmp_path / "events.out.tfevents.1.host").touch()
+    assert len(read_tensorboard(tmp_path).attempts) == 1
+
+
+def test_folders_are_found_and_a_folder_without_events_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "n8", [scalar("reward", 1, 1.0)])
+    write(tmp_path / "b", [scalar("reward", 1, 1.0)])
+    assert event_folders(tmp_path) == [tmp_path / "a" / "n8", tmp_path / "b"]
+    with pytest.raises(RecordError, match=r"it holds: a, b"):
+        read_tensorboard(tmp_path)
+    with pytest.raises(RecordError, match=r"It has: reward"):
+        read_tensorboard(tmp_path / "b").series("rewrad")
+
+
+def test_without_the_package_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [scalar("reward", 1, 1.0)])
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    with pytest.raises(RecordError, match=r"isocompute\[tensorboard\]"):
+        read_tensorboard(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_million_values_take_less_than_a_minute(tmp_path: Path) -> None:
+    # TensorBoard's writer needs minutes for as many: the records of one file are repeated.
+    file = write(tmp_path, [scalar(f"train/metric_{i % 10}", i // 10, 1.0, 1e9 + i) for i in range(10_000)])
+    file.write_bytes(file.read_bytes() * 100)
+    start = time.process_time()
+    run = read_tensorboard(tmp_path)
+    assert time.process_time() - start < 60
+    assert sum(len(one.step_T) for one in run.attempts[0].series.values()) == 1_000_000
+    assert all(len(run.series(tag).step_T) == 1_000 for tag in run.tags)
