@@ -122,6 +122,7 @@ def fit(
                     *found.notes,
                     *_confounded(series, pool),
                     *_stood_in(name, standing_in),
+                    *_on_logs(runs, series),
                     *_health(runs, series, name, eval_set, found.notes),
                 ]
             ),
@@ -363,6 +364,24 @@ def _varied_sets(series: Sequence[RunSeries]) -> bool:
     for one in series:
         sizes.setdefault(one.group_size, set()).add(one.context.get("n_problems"))
     return None not in set().union(*sizes.values()) and any(len(found) > 1 for found in sizes.values())
+
+
+def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
+    """What readers found in the logs of these runs: one note a code, however many runs it was found in."""
+    used = {one.run_id for one in series}
+    by_code: dict[str, list[Note]] = {}
+    for note in runs.notes:
+        if note.data.get("run_id") in (None, *used):
+            by_code.setdefault(note.code, []).append(note)
+    found: list[Note] = []
+    for same in by_code.values():
+        first, *others = same
+        if others:
+            more = [str(note.data.get("run_id", "?")) for note in others]
+            message = f"{first.message} The same was found {len(more)} more time(s), in: {', '.join(more[:5])}."
+            first = replace(first, message=message, data={**first.data, "also": more})
+        found.append(first)
+    return found
 
 
 def _stood_in(metric: str, standing_in: dict[str, tuple[int, int]]) -> list[Note]:

@@ -375,3 +375,17 @@ def test_a_plan_becomes_a_run_with_the_same_numbers(reference: Fits) -> None:
     assert (run.seed, run.output_dir, run.data.n_problems) == (3, "out", 6000)
     assert run.recipe == plan.recipe
     assert run.hardware == plan.hardware
+
+
+def test_what_readers_found_in_logs_travels_with_fits_once_a_code() -> None:
+    columns = {"n": [4] * 6 + [8] * 6 + [16] * 6, "B_p": [32] * 18, "step": [0, 10, 20, 40, 80, 160] * 3}
+    reward = [0.2 + 0.02 * np.log2(n) * np.log1p(step) for n, step in zip(columns["n"], columns["step"], strict=True)]
+    plain = iso.RunSet.from_columns({**columns, "reward": reward}, metric="avg@4")
+    names = plain.run_ids
+    found = [iso.Note("log-starts-late", "warning", f"run {name!r} begins late.", {"run_id": name}) for name in names[:2]]
+    runs = iso.RunSet(plain.to_polars(), found)
+    (note,) = [note for note in iso.fit(runs, draws=4).notes if note.code == "log-starts-late"]
+    assert note.message.startswith(f"run {names[0]!r} begins late.")
+    assert note.data["also"] == [names[1]]
+    others = runs.filter(run_id=list(names[2:]))
+    assert "log-starts-late" not in {note.code for note in iso.fit(others, draws=4).notes}
