@@ -26,8 +26,9 @@ from isocompute_sdk.planner.asking import (
     reward_draws,
 )
 from isocompute_sdk.planner.plan import Plan
-from isocompute_sdk.planner.pricing import Pricing, amount_text
+from isocompute_sdk.planner.pricing import DEFAULT_EVALUATION, Pricing, amount_text
 from isocompute_sdk.planner.question import TIE
+from isocompute_sdk.planner.schedule import EVALUATION_SHARE
 from isocompute_sdk.specs import Allocation, Budget
 
 if TYPE_CHECKING:
@@ -167,7 +168,11 @@ def against(
     parsed = Budget.parse(budget)
     asking = Asking(planner, options, parsed)
     plan = asking.known(parsed.amount)
-    fits, pricing = fits_of(plan), Pricing(parsed, plan.throughput)
+    # Its evaluations are bought by the same rule as the plan's, or two costs could not be compared.
+    measured = planner.evaluation or DEFAULT_EVALUATION
+    share = float(options.get("evaluation_share", EVALUATION_SHARE))
+    fits = fits_of(plan)
+    pricing = Pricing(parsed, plan.throughput, measured, share, evaluation_counts=plan.evaluation_counted)
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
         steps = plan.update_steps if same else pricing.affordable_steps(n * problems)[0]

@@ -19,7 +19,7 @@ from isocompute_sdk.planner.inverse import BudgetFor
 from isocompute_sdk.planner.marginal import Marginal
 from isocompute_sdk.planner.optima import find_optima
 from isocompute_sdk.planner.plan import Plan
-from isocompute_sdk.planner.pricing import Pricing
+from isocompute_sdk.planner.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planner.question import TIE, Question, band, refusal, reward_with_interval, worthwhile
 from isocompute_sdk.planner.request import Request, whole
 from isocompute_sdk.planner.schedule import EVALUATION_SHARE
@@ -201,7 +201,7 @@ class Planner:
         return Pricing(
             request.budget,
             throughput,
-            self.evaluation if self.evaluation is not None else Evaluation(),
+            self.evaluation or DEFAULT_EVALUATION,
             request.evaluation_share,
             evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
         )

@@ -382,7 +382,8 @@ def test_what_readers_found_in_logs_travels_with_fits_once_a_code() -> None:
     reward = [0.2 + 0.02 * np.log2(n) * np.log1p(step) for n, step in zip(columns["n"], columns["step"], strict=True)]
     plain = iso.RunSet.from_columns({**columns, "reward": reward}, metric="avg@4")
     names = plain.run_ids
-    found = [iso.Note("log-starts-late", "warning", f"run {name!r} begins late.", {"run_id": name}) for name in names[:2]]
+    late = [(name, f"run {name!r} begins late.") for name in names[:2]]
+    found = [iso.Note("log-starts-late", "warning", message, {"run_id": name}) for name, message in late]
     runs = iso.RunSet(plain.to_polars(), found)
     (note,) = [note for note in iso.fit(runs, draws=4).notes if note.code == "log-starts-late"]
     assert note.message.startswith(f"run {names[0]!r} begins late.")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planner.against import parse_configuration
+from isocompute_sdk.specs import Evaluation
 
 Make = Callable[..., RunSet]
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
@@ -134,6 +135,13 @@ def test_a_small_n_is_compared_in_reward_rollouts_and_gpu_hours(planner: Planner
     assert "the plan is ahead by" in found.summary()
     with pytest.raises(PlanError, match="cannot be compared"):
         planner.compare((2048, 32), "20M")
+
+
+def test_evaluations_are_paid_for_on_both_sides_of_a_comparison(fits: Fits, planner: Planner) -> None:
+    paying = Planner(fits, throughput=SPEED, evaluation=Evaluation(n_problems=300))
+    with_evaluations, without = (one.compare("n=8,bp=32", "4M").costs["gpu_hours"] for one in (paying, planner))
+    # The schedule may cost 5 % of training.
+    assert 1.01 * without < with_evaluations < 1.06 * without
 
 
 def test_curves_without_draws_answer_without_intervals() -> None:
