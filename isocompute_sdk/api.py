@@ -17,6 +17,7 @@ from isocompute_sdk.fitting.surface.data import SurfaceRun
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.records.learning_rates import learning_rate_rule, rule_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.planner import Plan
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
 """The methods of `fit`, with what each can be told."""
+BATCHES_FOR_A_RULE = 3
+"""Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 _AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 DEFAULT_SEED = 0
 """Seed of the bootstrap where no generator is given: the same input gives the same bits."""
@@ -104,7 +107,9 @@ def fit(
 
     def one(name: str) -> Fits:
         series, standing_in = _series(runs, name, eval_set, stand_in=method == "surface")
-        _refuse_mixed_contexts(series, (*pool, "n_problems") if method == "surface" and _varied_sets(series) else pool)
+        rule = None if "learning_rate" in pool else _one_rule(series)
+        free = [*pool, *(["n_problems"] if method == "surface" and _varied_sets(series) else [])]
+        _refuse_mixed_contexts(series, [*free, *(["learning_rate"] if rule else [])])
         _check_bounds(series, name, (low, high))
         # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
         generator = np.random.default_rng(seed)
@@ -122,6 +127,7 @@ def fit(
                     *found.notes,
                     *_confounded(series, pool),
                     *_stood_in(name, standing_in),
+                    *([rule_note(rule)] if rule else []),
                     *_on_logs(runs, series),
                     *_health(runs, series, name, eval_set, found.notes),
                 ]
@@ -445,12 +451,19 @@ def _refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> 
     if not differing:
         return
     shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
-    rule = " Learning rates that follow one rule in the batch size may be pooled."
+    rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
         f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
         + (rule if differing == ("learning_rate",) else ""),
     )
+
+
+def _one_rule(series: Sequence[RunSeries]) -> str | None:
+    """The rule in the batch size that all learning rates follow, as a recipe sets them; None where there is none."""
+    if any(one.context.get("learning_rate") is None for one in series):
+        return None
+    return learning_rate_rule(series, BATCHES_FOR_A_RULE) or None
 
 
 def _common_context(series: Sequence[RunSeries]) -> dict[str, Any]:

@@ -12,13 +12,11 @@ import numpy as np
 from isocompute_sdk.auditing.words import some
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import CONTEXT_FIELDS
+from isocompute_sdk.records.learning_rates import learning_rate_rule, rule_note
 from isocompute_sdk.records.series import RunInfo
 
-RULE_TOLERANCE = 0.03
-"""Relative scatter within which learning rates follow a rule in the batch size."""
 BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of an evaluation, that tells base models apart."""
-_RULES = ((0.5, "the square root of the batch"), (1.0, "the batch"))
 _FREE = ("learning_rate", "eval_samples")
 """Compared by rules of their own. More samples per problem estimate the same mean, only less noisily."""
 
@@ -108,23 +106,7 @@ def _agree(key: Sequence[Any], other: Sequence[Any]) -> bool:
 
 
 def _by_learning_rate(cell: list[RunInfo]) -> list[list[RunInfo]]:
-    return [cell] if _rule(cell) is not None else _split(cell, "learning_rate")
-
-
-def _rule(cell: Sequence[RunInfo]) -> str | None:
-    """What the learning rates of a group follow; None where they differ without a rule, "" where they do not differ."""
-    known = [run for run in cell if run.context["learning_rate"] is not None]
-    if len({run.context["learning_rate"] for run in known}) <= 1:
-        return ""
-    if any(run.problems_per_batch is None or not run.context["learning_rate"] for run in known):
-        return None
-    rate = np.array([run.context["learning_rate"] for run in known], dtype=float)
-    batch = np.array([run.group_size * (run.problems_per_batch or 1) for run in known], dtype=float)
-    for power, words in _RULES:
-        scale = np.log(rate / batch**power)
-        if float(np.ptp(scale)) <= RULE_TOLERANCE:
-            return words
-    return None
+    return [cell] if learning_rate_rule(cell) is not None else _split(cell, "learning_rate")
 
 
 def _by_base(cell: list[RunInfo], bases: Mapping[str, float], noise: float) -> list[list[RunInfo]]:
@@ -167,16 +149,9 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
                 {"fields": guessed, "runs": silent},
             )
         )
-    rule = _rule(cell)
+    rule = learning_rate_rule(cell)
     if rule and "learning_rate" in pooled:
-        notes.append(
-            Note(
-                "learning-rates-of-one-rule",
-                "info",
-                f"Learning rates differ and follow {rule}: the runs are compared all the same.",
-                {"rule": rule},
-            )
-        )
+        notes.append(rule_note(rule))
     ordered = sorted(cell, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     measured = [bases[run.run_id] for run in cell if run.run_id in bases]
     base = float(np.mean(measured)) if measured else None

@@ -52,7 +52,7 @@ def fit(
     Examples:
         isocompute fit runs.csv --output fits.json --plot pictures
 
-        isocompute fit sweep/*.jsonl --metric avg@4 --metric best@4 --pool learning_rate
+        isocompute fit sweep/*.jsonl --metric avg@4 --metric best@4
 
         isocompute fit runs.csv --method paper --points all
     """

@@ -58,4 +58,4 @@ def run(
         return
     for status in statuses:
         say(describe(status))
-    say(f"next: isocompute fit {folder} --eval-set validation --pool learning_rate")
+    say(f"next: isocompute fit {folder} --eval-set validation")

@@ -17,6 +17,7 @@ from isocompute_sdk.ingest.tags import TRAIN_SET
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.records.learning_rates import learning_rate_rule
 from isocompute_sdk.records.naming import Options
 from isocompute_sdk.records.table import build
 
@@ -149,6 +150,7 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     )
 
 
+_RATE = "learning_rate"
 _SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
 _SHORT = {
     "group_size": "n",
@@ -238,19 +240,43 @@ def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, att
 
 def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
     """Findings with the number of their context group."""
-    groups: dict[tuple[Any, ...], int] = {}
-    told: list[RunFinding] = []
-    contexts: list[Mapping[str, Any]] = []
+    alike: dict[tuple[Any, ...], list[RunFinding]] = {}
     for one in findings:
-        if not one.readable:
-            told.append(one)
-            continue
-        key = tuple(one.context.get(name) for name in CONTEXT_FIELDS)
-        if key not in groups:
-            groups[key] = len(groups) + 1
-            contexts.append(one.context)
-        told.append(replace(one, context_group=groups[key]))
-    return told, contexts
+        if one.readable:
+            alike.setdefault(tuple(one.context.get(name) for name in CONTEXT_FIELDS if name != _RATE), []).append(one)
+    keys: dict[int, tuple[Any, ...]] = {}
+    contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for i, cell in enumerate(alike.values()):
+        rule = _learning_rate_rule(cell)
+        for one in cell:
+            rate = f"follows {rule}" if rule else one.context.get(_RATE)
+            keys[id(one)] = (i, rate)
+            contexts.setdefault((i, rate), {**one.context, _RATE: rate} if rule else one.context)
+    number = {key: count for count, key in enumerate(contexts, start=1)}
+    told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
+    return told, list(contexts.values())
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a rule of learning rates is about."""
+
+    group_size: int
+    problems_per_batch: int | None
+    context: Mapping[str, Any]
+
+
+def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
+    """The rule that all learning rates of a cell follow; None where there is none, or n or B_p is not one number."""
+    if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
+        return None
+    known = [
+        _Known(
+            int(one.group_size), int(one.problems_per_batch) if one.problems_per_batch.isdigit() else None, one.context
+        )
+        for one in cell
+    ]
+    return learning_rate_rule(known) or None
 
 
 def _or_unknown(value: object) -> str:

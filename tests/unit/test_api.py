@@ -390,3 +390,23 @@ def test_what_readers_found_in_logs_travels_with_fits_once_a_code() -> None:
     assert note.data["also"] == [names[1]]
     others = runs.filter(run_id=list(names[2:]))
     assert "log-starts-late" not in {note.code for note in iso.fit(others, draws=4).notes}
+
+
+@pytest.mark.parametrize(("rates", "pooled"), [((1e-6, 2e-6 * 2**0.5, 8e-6), True), ((1e-6, 2e-6, 8e-6), False)])
+def test_learning_rates_of_one_rule_over_three_batches_are_pooled_unasked(
+    make_runs: Callable[..., iso.RunSet], rates: tuple[float, ...], pooled: bool
+) -> None:
+    parts = [
+        make_runs(reward, [(n, 32)], COMPUTE, seed=0, learning_rate=rate)
+        for n, rate in zip((8, 64, 512), rates, strict=True)
+    ]
+    runs = parts[0].concat(*parts[1:])
+    if not pooled:
+        with pytest.raises(iso.IsoComputeError, match="differ in learning_rate"):
+            iso.fit(runs, draws=4)
+        return
+    fits = iso.fit(runs, draws=4)
+    assert "learning-rates-of-one-rule" in {note.code for note in fits.notes}
+    # Two batch sizes agree on a rule too easily.
+    with pytest.raises(iso.IsoComputeError, match="differ in learning_rate"):
+        iso.fit(parts[0].concat(parts[1]), draws=4)
