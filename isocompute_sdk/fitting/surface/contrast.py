@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk.fitting.batched import Mask
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.surface import BASE_SPREAD, LARGEST_SPREAD, SPREAD_ABOVE, Surface
 
@@ -63,7 +64,7 @@ def estimate(drawn_D: npt.ArrayLike, level: float = 0.8, beyond: float = 1.0) ->
     return Estimate(mean, min(float(low), mean), max(float(high), mean))
 
 
-def first_reach(log_G: Array, reward_DG: Array, target_D: Array) -> tuple[Array, Array, Array]:
+def first_reach(log_G: Array, reward_DG: Array, target_D: Array) -> tuple[Array, Mask, Mask]:
     """Where each draw first reaches its target along a path, interpolated between its points.
 
     Args:
@@ -76,11 +77,13 @@ def first_reach(log_G: Array, reward_DG: Array, target_D: Array) -> tuple[Array,
     """
     kept_DG = np.maximum.accumulate(reward_DG, axis=1)
     reached_DG = kept_DG >= target_D[:, None]
-    some_D = reached_DG.any(axis=1)
+    some_D: Mask = np.asarray(reached_DG.any(axis=1))
     first_D = np.where(some_D, reached_DG.argmax(axis=1), len(log_G) - 1)
     before_D = np.maximum(first_D - 1, 0)
     rows = np.arange(len(target_D))
     lower, upper = kept_DG[rows, before_D], kept_DG[rows, first_D]
     share = np.divide(target_D - lower, upper - lower, out=np.ones(len(rows)), where=upper > lower)
     found_D = log_G[before_D] + np.clip(share, 0.0, 1.0) * (log_G[first_D] - log_G[before_D])
-    return found_D, some_D & (first_D == 0), ~some_D
+    at_once_D: Mask = np.asarray(some_D & (first_D == 0))
+    never_D: Mask = np.asarray(np.logical_not(some_D))
+    return found_D, at_once_D, never_D
