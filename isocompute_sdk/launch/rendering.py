@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, TemplateError, Undefined
@@ -43,9 +42,3 @@ def _word(value: str | float | Undefined) -> str:
     if isinstance(value, Undefined):
         return str(value)  # raises with the variable's name, which `sh` does not know
     return sh(value)
-
-
-def render_resource(package: str, name: str, context: Mapping[str, Any]) -> str:
-    """Fill the template file `name` that ships inside `package` (dotted; the file may lie in a folder)."""
-    template = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    return render(template, context)
