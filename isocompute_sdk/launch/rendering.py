@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, TemplateError, Undefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError, Undefined
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch.quoting import comment, heredoc, sh
@@ -17,10 +17,15 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     Filters: `sh` for one quoted word, `comment` for comment lines, `heredoc("MARK")` for the body of a
     quoted heredoc.
 
+    `{% include "size.sh.j2" %}` puts in one of the parts that scripts share (templates/): `size`, `notes` and `where`
+    are comments for the top; `folder` makes the run folder, and `rows` fills it with `documents` and checks the
+    problems. They read `run`, `folder`, `notes` and `documents`, as `ScriptBackend` gives them.
+
     Raises:
         BackendError: a variable is undefined, the template is malformed, or a filter refuses a value.
     """
     environment = Environment(
+        loader=PackageLoader("isocompute_sdk.launch"),
         undefined=StrictUndefined,
         autoescape=False,
         trim_blocks=True,

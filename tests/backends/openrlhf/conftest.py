@@ -13,7 +13,8 @@ import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.payload import claim_folder, prepare_rows
-from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_sdk.specs import Data, Evaluation, RunSpec
+from tests.backends.framework_runs import run_maker
 from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
 from tests.backends.openrlhf.real_parser import VERSION, RealParser
 from tests.backends.wheels import ANY_LINUX, cached_wheel
@@ -31,21 +32,7 @@ def openrlhf() -> OpenRLHFBackend:
 
 @pytest.fixture(scope="session")
 def make_run() -> Callable[..., RunSpec]:
-    def make(**changes: Any) -> RunSpec:
-        recipe = changes.pop("recipe", {})
-        values: dict[str, Any] = {
-            "run_id": "small",
-            "model": "Qwen/Qwen2.5-7B-Instruct",
-            "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-            "recipe": recipe if isinstance(recipe, Recipe) else Recipe(**recipe),
-            "group_size": 16,
-            "problems_per_batch": 32,
-            "update_steps": 100,
-            "output_dir": "runs",
-        }
-        return RunSpec(**{**values, **changes})
-
-    return make
+    return run_maker()
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -18,24 +15,9 @@ from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
 from isocompute_verl.backend import request
 from isocompute_verl.options import VeRLOptions
+from tests.backends.framework_runs import program_loader
 
-FOLDERS = [str(Path(str(package.__file__)).parent) for package in (shared, own)]
-
-
-def load(name: str) -> ModuleType:
-    """A program of the run folder as it runs there: its neighbours are found by their bare names."""
-    (path,) = [Path(folder) / f"{name}.py" for folder in FOLDERS if (Path(folder) / f"{name}.py").exists()]
-    spec = importlib.util.spec_from_file_location(f"verl_payload_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    sys.path[:0] = FOLDERS
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
+load = program_loader(shared, own)
 
 
 def words(run: RunSpec, folder: str = "/data/runs/small", attempt: int = 1) -> list[str]:

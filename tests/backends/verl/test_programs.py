@@ -14,6 +14,7 @@ import pytest
 
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
+from tests.backends.framework_runs import write_sums
 from tests.backends.verl.composing import Composer, load
 
 MakeRun = Callable[..., RunSpec]
@@ -51,12 +52,11 @@ def small(make_run: MakeRun) -> RunSpec:
 def test_the_script_starts_the_trainer_with_what_was_meant(
     small: RunSpec,
     start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
-    write_inputs: Callable[[Path], None],
     compose: Composer,
     tmp_path: Path,
 ) -> None:
     work = tmp_path / "it's a $folder"
-    write_inputs(work)
+    write_sums(work)
     run = small.replace(output_dir="out 'here'")
     folder = work / "out 'here'" / "small"
     for attempt in (1, 2):
@@ -83,10 +83,9 @@ def test_the_script_starts_the_trainer_with_what_was_meant(
 def test_a_folder_that_verl_would_misread_stops_the_script(
     small: RunSpec,
     start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
-    write_inputs: Callable[[Path], None],
     tmp_path: Path,
 ) -> None:
-    write_inputs(tmp_path / "${HOME}")
+    write_sums(tmp_path / "${HOME}")
     done = start(small, tmp_path / "${HOME}")
     assert done.returncode == 2
     assert "would take for a reference" in done.stderr
@@ -96,11 +95,10 @@ def test_a_folder_that_verl_would_misread_stops_the_script(
 def test_bad_input_and_another_run_stop_the_script(
     small: RunSpec,
     start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
-    write_inputs: Callable[[Path], None],
     tmp_path: Path,
 ) -> None:
     work = tmp_path / "work"
-    write_inputs(work)
+    write_sums(work)
     named = small.replace(data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py:missing"))
     done = start(named.replace(run_id="other"), work)
     assert (done.returncode, "defines no missing" in done.stderr) == (2, True)
