@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.launch import ScriptBackend
 from isocompute_sdk.launch.payload import program
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.store import read_journals
 from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
@@ -60,14 +57,6 @@ class TRLBackend(ScriptBackend):
             "deepspeed": processes(run, options) > 1 and options.sharding != "ddp",
             "documents": _documents(run, options),
         }
-
-    def read_records(self, folder: str | Path) -> RunSet:
-        """Every metrics.jsonl in or below the folder; its avg@k, best@k and worst@k come from single samples.
-
-        Raises:
-            RecordError: nothing was measured yet, or a file cannot be read.
-        """
-        return read_journals(folder)
 
 
 def _documents(run: RunSpec, options: TRLOptions) -> dict[str, str]:
