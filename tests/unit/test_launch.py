@@ -116,7 +116,8 @@ class Small(ScriptBackend):
 def small_run(**changes: Any) -> RunSpec:
     data = Data(train="t.jsonl", validation="v.jsonl", reward="r.py")
     values: dict[str, Any] = {"run_id": "one", "model": "$(m)", "data": data, "recipe": Recipe()}
-    return RunSpec(**{**values, "group_size": 4, "problems_per_batch": 8, "update_steps": 5, **changes})
+    values |= {"group_size": 4, "problems_per_batch": 8, "update_steps": 5}
+    return RunSpec(**{**values, **changes})
 
 
 def test_a_backend_of_one_template_needs_no_more_than_what_is_particular_to_it(tmp_path: Path) -> None:
@@ -140,13 +141,11 @@ def test_a_part_that_does_not_exist_is_named() -> None:
         render('{% include "other.sh.j2" %}', {})
 
 
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 3), st.integers(1, 16))
-def test_a_batch_is_refused_exactly_where_some_gpu_would_get_less(
-    n: int, problems: int, updates: int, gpus: int
-) -> None:
-    run = small_run(group_size=n, problems_per_batch=problems, recipe=Recipe(updates_per_batch=updates))
+@given(st.integers(2, 40), st.integers(1, 20), st.integers(1, 3), st.integers(1, 16))
+def test_a_batch_is_refused_exactly_where_some_gpu_would_get_less(n: int, each: int, updates: int, gpus: int) -> None:
+    run = small_run(group_size=n, problems_per_batch=each * updates, recipe=Recipe(updates_per_batch=updates))
     found = sharing.batch_not_divisible(run, gpus)
-    assert bool(found) == bool(n * problems // updates % gpus)
+    assert bool(found) == bool(n * each % gpus)
     for note in found:
         near = [int(word) for word in re.findall(r"\d+", note.message.split("Nearest multiples:")[1])]
         assert note.severity == "refuse"
