@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 
 from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
@@ -22,12 +21,15 @@ from isocompute_sdk.backend import (
 )
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch import render_resource
+from isocompute_sdk.launch.payload import program
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
-PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
-"""Programs that the script writes into the run folder, from the folder payload/."""
+SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
+"""Programs of the SDK that the script writes into the run folder."""
+OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
+"""Programs of this backend that go beside them."""
 
 
 class OpenRLHFBackend:
@@ -66,7 +68,8 @@ class OpenRLHFBackend:
         raise_if_refused(notes, self.name, run.run_id)
         if options is None or placement is None:
             raise BackendError(f"{run.run_id!r} has no placement although nothing was refused", "Report this defect.")
-        payload = resources.files("isocompute_openrlhf") / "payload"
+        programs = {name: program(name) for name in SHARED}
+        programs |= {name: program(name, "isocompute_openrlhf.payload") for name in OWN}
         return render_resource(
             "isocompute_openrlhf",
             "templates/launch.sh.j2",
@@ -78,7 +81,7 @@ class OpenRLHFBackend:
                 "placement": placement,
                 "notes": notes,
                 "request": json.dumps(request_of(run, options, placement), indent=1),
-                "programs": {name: (payload / name).read_text(encoding="utf-8") for name in PROGRAMS},
+                "programs": programs,
                 "sections": sections(run, options, placement),
                 "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
                 "supervision": _supervision(run, options),

@@ -88,7 +88,9 @@ def read_config(path: Path) -> SavedConfig | None:
         raw = flags(text) if path.suffix == ".sh" else document(path, text)
     except (RecordError, ValueError):
         return None
-    keys = dict(flat(raw))
+    # The request of a launch script holds the run beside what its programs need.
+    run = raw.get("run") if path.name == "request.json" else None
+    keys = dict(flat(run if isinstance(run, dict) else raw))
     for dialect, (mark, translate) in _DIALECTS.items():
         if mark in keys:
             fields, batch = translate(_Keys(path, keys))

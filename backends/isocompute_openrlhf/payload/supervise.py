@@ -18,7 +18,6 @@ The exit status is otherwise that of the command.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -259,13 +258,10 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, command
 
 
-def attempt_of(folder: Path) -> int:
-    """Number of this start, which claim_folder.py has written down."""
-    return int(json.loads((folder / "reward_config.json").read_text(encoding="utf-8"))["attempt"])
-
-
 def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
+    from reward_calls import attempt_of  # lies beside this program in a run folder, but not where plans are made
+
     options, command = parsed(argv)
     folder = Path(options.folder)
     if options.submit is not None and not PLAIN_PATH.match(str(folder)):

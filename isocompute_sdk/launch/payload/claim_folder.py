@@ -2,9 +2,17 @@
 
     python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
 
-Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, that the
-inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with the same
-inputs. Writes
+Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, the folder's
+path, that the inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with
+the same inputs. Of the request it reads
+
+* framework, version: the package that has to be installed;
+* earlier_releases, if there: [version, what releases before it take], ascending;
+* misread_in_paths, if there: what the path of the folder must not hold;
+* run.data, and evaluation_sets, if there: name -> file;
+* identity: what a later start has to ask for again.
+
+Writes
 
 * inputs.json: absolute path and SHA-256 of each input, and the name of the reward function where one was given;
 * attempts.jsonl: one line per start.
@@ -16,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import time
 from importlib import metadata
@@ -47,7 +56,8 @@ def claim(run_folder: Path, data_folder: Path) -> None:
         InputError: an input is missing, or the folder cannot be used for this run.
     """
     request = json.loads((run_folder / "request.json").read_text(encoding="utf-8"))
-    check_framework(request["framework"], request["version"])
+    check_framework(request["framework"], request["version"], request.get("earlier_releases", []))
+    check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
     data = request["run"]["data"]
     reward, function = reward_target(data_folder, data["reward"])
     files = {
@@ -55,6 +65,8 @@ def claim(run_folder: Path, data_folder: Path) -> None:
         "validation": existing_file(data_folder, data["validation"], "validation data"),
         "reward": reward,
     }
+    for name, path in request.get("evaluation_sets", {}).items():
+        files[f"evaluation set {name}"] = existing_file(data_folder, path, f"evaluation set {name}")
     inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     inputs["reward"]["function"] = function
     check_same_run(run_folder, request, inputs)
@@ -62,7 +74,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     next_attempt(run_folder)
 
 
-def check_framework(package: str, expected: str) -> None:
+def check_framework(package: str, expected: str, earlier: list[tuple[str, str]]) -> None:
     """Refuse an installed framework of another version: its settings and their meaning differ."""
     try:
         found = metadata.version(package)
@@ -70,9 +82,27 @@ def check_framework(package: str, expected: str) -> None:
         warn(f"this interpreter ({sys.executable}) has no record of an installed package {package}")
         return
     if found.partition("+")[0] != expected:
+        takes = next((f", which takes {what}" for end, what in earlier if numbers(found) < numbers(end)), "")
         raise InputError(
-            f"{package} {found} is installed in {sys.executable}; this script is written for {expected}. "
+            f"{package} {found} is installed in {sys.executable}{takes}; this script is written for {expected}. "
             f"Install {package}=={expected}, or set PYTHON to an interpreter that has it."
+        )
+
+
+def numbers(version: str) -> list[int]:
+    """The first three numbers of a version, which order releases."""
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]
+
+
+def check_run_folder(folder: Path, package: str, misread: list[str]) -> None:
+    """Refuse a run folder whose absolute path the framework or its data loader would misread."""
+    if not folder.is_absolute():
+        raise InputError(f"the run folder is {str(folder)!r}; accepted: an absolute path")
+    bad = [mark for mark in misread if mark in str(folder)]
+    if bad:
+        raise InputError(
+            f"the run folder is {str(folder)!r}, which holds {', '.join(map(repr, bad))}: {package} would split "
+            "the path there or read it as a pattern. Run the script from another folder, or change output_dir."
         )
 
 
@@ -106,7 +136,7 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
     changed += [
         f"content of {name} ({file['path']})"
         for name, file in inputs.items()
-        if file["sha256"] != earlier["inputs"][name]["sha256"]
+        if file["sha256"] != earlier["inputs"].get(name, {}).get("sha256")
     ]
     if changed:
         raise InputError(

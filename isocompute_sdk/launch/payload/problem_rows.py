@@ -1,12 +1,12 @@
 """Turn problem files into exactly the rows that one run needs; the programs that know a framework's row import this.
 
-`main(argv, row)` reads request.json and inputs.json in the run folder and writes there:
+`main(argv, row)` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
-* validation_rows.jsonl: the validation problems in file order.
-* started.json: the request with the digests of all inputs and outputs, written last. Where it exists, the rows are only
-  compared with it: a resumed run continues inside the same rows.
+* evaluation_rows.jsonl: the validation problems in file order, then those of further evaluation sets.
+* started.json: the request with the digests of all inputs and outputs and the number of problems, written last. Where
+  it exists, the rows are only compared with it: a resumed run continues inside the same rows.
 
 Bad input ends with exit status 2 and one message that names the file, the line and what is accepted.
 """
@@ -26,7 +26,7 @@ from typing import Any
 PROMPT_KEYS = ("prompt", "input", "question", "problem")
 ANSWER_KEYS = ("answer", "label", "solution", "target")
 ID_KEY = "id"
-ROW_FILES = {"train": "train_rows.jsonl", "validation": "validation_rows.jsonl"}
+ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
 
 
 class InputError(Exception):
@@ -48,23 +48,33 @@ class Problem:
 
 
 Row = Callable[[Problem, str], dict[str, Any]]
-"""Makes the framework's row from a problem and the name of its split, train or validation."""
+"""Makes the framework's row from a problem and the name of its split: train, validation or another evaluation set."""
+Sets = dict[str, list[Problem]]
+"""Name of an evaluation set -> its problems."""
+Completed = Callable[[dict[str, Any], list[Problem], Sets], Sets]
+"""Says from the request, the training problems and the evaluation sets that were given what is evaluated on; refuses
+what the framework cannot use."""
 
 
-def main(argv: list[str], row: Row) -> int:
+def as_given(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets:
+    """The evaluation sets that were given."""
+    return sets
+
+
+def main(argv: list[str], row: Row, completed: Completed = as_given) -> int:
     """Write the rows of the run folder named on the command line; 0 on success, 2 on bad input."""
     if len(argv) != 1:
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
     try:
-        prepare(Path(argv[0]), row)
+        prepare(Path(argv[0]), row, completed)
     except InputError as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
     return 0
 
 
-def prepare(folder: Path, row: Row) -> None:
+def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     """Write the rows and the record of the run, or check those of an earlier start.
 
     Raises:
@@ -81,17 +91,24 @@ def prepare(folder: Path, row: Row) -> None:
     train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
     # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
-    validation = validation[: run["evaluation"]["n_problems"]]
-    report(run, train, validation)
+    sets = {"validation": validation[: run["evaluation"]["n_problems"]]}
+    for name in request.get("evaluation_sets", {}):
+        sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
+    sets = completed(request, train, sets)
+    report(run, train, sets["validation"])
     order = epoch_orders(len(train), run["problems_per_batch"] * run["update_steps"], run["seed"])
-    outputs = {
-        ROW_FILES["train"]: write_lines(folder / ROW_FILES["train"], (row(train[i], "train") for i in order)),
-        ROW_FILES["validation"]: write_lines(
-            folder / ROW_FILES["validation"], (row(problem, "validation") for problem in validation)
-        ),
-    }
-    document = {"request": request, "inputs": inputs, "outputs": outputs}
+    rows = {"train": (row(train[i], "train") for i in order), "evaluation": evaluation_rows(sets, row)}
+    outputs = {file: write_lines(folder / file, rows[kind]) for kind, file in ROW_FILES.items()}
+    counts = {"train": len(train), **{name: len(problems) for name, problems in sets.items()}}
+    document = {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts}
     write_parts(record, [json.dumps(document, indent=1), "\n"])
+
+
+def evaluation_rows(sets: Sets, row: Row) -> Iterator[dict[str, Any]]:
+    """Rows of all evaluation sets, one set after the other."""
+    splits = [name for name, problems in sets.items() for _ in problems]
+    problems = uniform_prompts([problem for problems in sets.values() for problem in problems])
+    return (row(problem, split) for problem, split in zip(problems, splits, strict=True))
 
 
 def check_rows(folder: Path, outputs: dict[str, str]) -> None:
@@ -191,8 +208,15 @@ def check_prompt(where: str, prompt: Any) -> None:
         )
     if not any(text.strip() for text in texts):
         raise InputError(f"{where}: the prompt is empty")
-    if any("<image>" in text for text in texts):
-        raise InputError(f"{where}: the prompt holds '<image>', which OpenRLHF would replace by a picture")
+
+
+def require_text(problem: Problem) -> None:
+    """Refuse a list of messages where no chat template is applied."""
+    if not isinstance(problem.prompt, str):
+        raise InputError(
+            f"problem {problem.id!r} is a list of messages, but the option chat_template is off; accepted then: "
+            "prompts that are text"
+        )
 
 
 def is_message(value: Any) -> bool:
