@@ -21,15 +21,13 @@ from isocompute_sdk.backend import (
 )
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch import render_resource
-from isocompute_sdk.launch.payload import program
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
-SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
-"""Programs of the SDK that the script writes into the run folder."""
 OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
-"""Programs of this backend that go beside them."""
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 
 
 class OpenRLHFBackend:
@@ -68,8 +66,6 @@ class OpenRLHFBackend:
         raise_if_refused(notes, self.name, run.run_id)
         if options is None or placement is None:
             raise BackendError(f"{run.run_id!r} has no placement although nothing was refused", "Report this defect.")
-        programs = {name: program(name) for name in SHARED}
-        programs |= {name: program(name, "isocompute_openrlhf.payload") for name in OWN}
         return render_resource(
             "isocompute_openrlhf",
             "templates/launch.sh.j2",
@@ -81,7 +77,7 @@ class OpenRLHFBackend:
                 "placement": placement,
                 "notes": notes,
                 "request": json.dumps(request_of(run, options, placement), indent=1),
-                "programs": programs,
+                "programs": programs("isocompute_openrlhf.payload", OWN),
                 "sections": sections(run, options, placement),
                 "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
                 "supervision": _supervision(run, options),

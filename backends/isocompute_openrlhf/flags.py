@@ -18,7 +18,7 @@ from typing import Literal
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, packs
-from isocompute_sdk.launch.payload.problem_rows import ROW_FILES
+from isocompute_sdk.launch.payload.run_files import ROW_FILES
 from isocompute_sdk.specs import Recipe, RunSpec
 
 VERSION = "0.11.2"

@@ -10,7 +10,7 @@ from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS, VERSIO
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.launch.payload.problem_rows import ROW_FILES
+from isocompute_sdk.launch.payload.run_files import ROW_FILES, STARTED
 from isocompute_sdk.specs import RunSpec
 
 REQUEST = "request.json"
@@ -88,7 +88,7 @@ def read_request(folder: Path) -> Request:
                 "Read its TensorBoard folder instead: `isocompute ingest`.",
             )
         run = RunSpec.model_validate(raw["run"])
-        record = folder / "started.json"
+        record = folder / STARTED
         counted = json.loads(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
         n_problems = run.data.n_problems if counted is None else int(counted["train"])
         return Request(run, int(raw["gpus"]), _evaluated(folder), n_problems)

@@ -17,7 +17,7 @@ from isocompute_sdk.backend import (
 )
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch import render_resource
-from isocompute_sdk.launch.payload import program
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
@@ -26,10 +26,8 @@ from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
 from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
 
-SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
-"""Programs of the SDK that the script writes into the run folder."""
 OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
-"""Programs of this backend that go beside them."""
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 
 
 class VeRLBackend:
@@ -69,8 +67,7 @@ class VeRLBackend:
         if options is None:
             raise BackendError(f"{run.run_id!r} has no options although nothing was refused", "Report this defect.")
         documents = {"request.json": json.dumps(request(run, options), indent=1)}
-        documents |= {name: program(name) for name in SHARED}
-        documents |= {name: program(name, "isocompute_verl.payload") for name in OWN}
+        documents |= programs("isocompute_verl.payload", OWN)
         return render_resource(
             "isocompute_verl",
             "templates/launch.sh.j2",

@@ -89,8 +89,9 @@ def read_config(path: Path) -> SavedConfig | None:
     except (RecordError, ValueError):
         return None
     # The request of a launch script holds the run beside what its programs need.
-    run = raw.get("run") if path.name == "request.json" else None
-    keys = dict(flat(run if isinstance(run, dict) else raw))
+    if path.name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):
+        raw = raw["run"]
+    keys = dict(flat(raw))
     for dialect, (mark, translate) in _DIALECTS.items():
         if mark in keys:
             fields, batch = translate(_Keys(path, keys))

@@ -16,7 +16,8 @@ import sys
 from typing import Any
 
 import problem_rows
-from problem_rows import InputError, Problem, Sets
+from problem_rows import Problem, Sets
+from run_files import InputError
 
 PROBE = "train_probe"
 

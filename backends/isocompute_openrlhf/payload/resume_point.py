@@ -19,7 +19,7 @@ import re
 import sys
 from pathlib import Path
 
-from reward_calls import attempt_of
+from run_files import attempt_of
 
 TAG = re.compile(r"(?:best_)?global_step(\d+)\Z")
 

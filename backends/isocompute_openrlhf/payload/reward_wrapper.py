@@ -38,7 +38,9 @@ FOLDER = Path(__file__).resolve().parent
 if str(FOLDER) not in sys.path:
     sys.path.append(str(FOLDER))
 
-import reward_calls  # noqa: E402 (found only in the run folder, which OpenRLHF does not put on the path)
+# Found only in the run folder, which OpenRLHF does not put on the path.
+import reward_calls  # noqa: E402
+from run_files import attempt_of, read_json  # noqa: E402
 
 OWN_NAME = "reward_func"
 CONTRACTS = {**reward_calls.CONTRACTS, OWN_NAME: "(queries, prompts, labels)"}
@@ -163,8 +165,8 @@ def scorer_for(folder: Path, keep_records: bool) -> Scorer:
     function, name = reward_calls.named_function_of(folder, CONTRACTS)
     if not keep_records:
         return Scorer(function, name == OWN_NAME)
-    several_hosts = json.loads((folder / "request.json").read_text(encoding="utf-8"))["nodes"] > 1
-    records = SampleRecords(folder, reward_calls.attempt_of(folder), several_hosts)
+    several_hosts = read_json(folder / "request.json")["nodes"] > 1
+    records = SampleRecords(folder, attempt_of(folder), several_hosts)
     return Scorer(function, name == OWN_NAME, records)
 
 

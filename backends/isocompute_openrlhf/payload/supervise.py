@@ -260,8 +260,6 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
-    from reward_calls import attempt_of  # lies beside this program in a run folder, but not where plans are made
-
     options, command = parsed(argv)
     folder = Path(options.folder)
     if options.submit is not None and not PLAIN_PATH.match(str(folder)):
@@ -272,6 +270,8 @@ def main(argv: list[str]) -> int:
     if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
         say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
         return 0
+    from run_files import attempt_of  # beside this program in a run folder, but not where a plan imports it
+
     training = Training(folder, command, options.submit, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import reward_calls
 import validation_samples
-from problem_rows import ROW_FILES
+from run_files import ROW_FILES, InputError, attempt_of
 from run_journal import Journal, read
 
 EVAL_SET = "validation"
@@ -45,10 +45,6 @@ EVALUATION_METRICS = {
 }
 
 
-class InputError(Exception):
-    """Something that was given cannot be used; the message says what and where."""
-
-
 def main(argv: list[str]) -> int:
     """Train the run and the model named on the command line; returns the exit status."""
     if len(argv) != 2:
@@ -56,7 +52,7 @@ def main(argv: list[str]) -> int:
         return 2
     folder, model = Path(argv[0]), argv[1]
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], reward_calls.attempt_of(folder))
+    journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], attempt_of(folder))
     records = read(journal.path)
     if records and records[-1].get("status") == "finished":
         sys.stderr.write("train: the run is finished\n")

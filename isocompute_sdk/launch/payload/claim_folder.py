@@ -22,7 +22,6 @@ What cannot be used ends with exit status 2 and one message that says what is ac
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sys
@@ -31,9 +30,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-
-class InputError(Exception):
-    """Something that was given cannot be used; the message says what and where."""
+from run_files import ATTEMPTS, STARTED, InputError, attempt_of, digest_of, read_json, shortened, write_json
 
 
 def main(argv: list[str]) -> int:
@@ -55,7 +52,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     Raises:
         InputError: an input is missing, or the folder cannot be used for this run.
     """
-    request = json.loads((run_folder / "request.json").read_text(encoding="utf-8"))
+    request = read_json(run_folder / "request.json")
     check_framework(request["framework"], request["version"], request.get("earlier_releases", []))
     check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
     data = request["run"]["data"]
@@ -71,7 +68,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     inputs["reward"]["function"] = function
     check_same_run(run_folder, request, inputs)
     write_json(run_folder / "inputs.json", inputs)
-    next_attempt(run_folder)
+    note_start(run_folder)
 
 
 def check_framework(package: str, expected: str, earlier: list[tuple[str, str]]) -> None:
@@ -128,10 +125,10 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
     Raises:
         InputError: settings or inputs differ from those of the earlier start; the message names them.
     """
-    path = folder / "started.json"
+    path = folder / STARTED
     if not path.exists():
         return
-    earlier = json.loads(path.read_text(encoding="utf-8"))
+    earlier = read_json(path)
     changed = differences(earlier["request"]["identity"], request["identity"])
     changed += [
         f"content of {name} ({file['path']})"
@@ -156,35 +153,11 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     return [] if old == new else [f"{prefix.rstrip('.')} ({shortened(old)} before, {shortened(new)} now)"]
 
 
-def next_attempt(folder: Path) -> int:
+def note_start(folder: Path) -> None:
     """Number this start (from 1) and note its time."""
-    path = folder / "attempts.jsonl"
-    number = len(path.read_text(encoding="utf-8").splitlines()) + 1 if path.exists() else 1
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"attempt": number, "time": time.time()}) + "\n")
-    return number
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file in one step."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def shortened(value: Any) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    line = json.dumps({"attempt": attempt_of(folder) + 1, "time": time.time()}) + "\n"
+    with (folder / ATTEMPTS).open("a", encoding="utf-8") as file:
+        file.write(line)
 
 
 def warn(message: str) -> None:

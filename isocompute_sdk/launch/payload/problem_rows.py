@@ -13,9 +13,7 @@ Bad input ends with exit status 2 and one message that names the file, the line 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -23,14 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, shortened, write_json, write_text
+
 PROMPT_KEYS = ("prompt", "input", "question", "problem")
 ANSWER_KEYS = ("answer", "label", "solution", "target")
 ID_KEY = "id"
-ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
-
-
-class InputError(Exception):
-    """Something the user gave cannot be used; the message says what and where."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +75,11 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     Raises:
         InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
     """
-    record = folder / "started.json"
+    record = folder / STARTED
     if record.exists():
-        check_rows(folder, json.loads(record.read_text(encoding="utf-8"))["outputs"])
+        check_rows(folder, read_json(record)["outputs"])
         return
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    inputs = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
+    request, inputs = read_json(folder / "request.json"), read_json(folder / "inputs.json")
     run = request["run"]
     keys = run["data"]["prompt_key"], run["data"]["answer_key"]
     train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
@@ -100,8 +94,7 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     rows = {"train": (row(train[i], "train") for i in order), "evaluation": evaluation_rows(sets, row)}
     outputs = {file: write_lines(folder / file, rows[kind]) for kind, file in ROW_FILES.items()}
     counts = {"train": len(train), **{name: len(problems) for name, problems in sets.items()}}
-    document = {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts}
-    write_parts(record, [json.dumps(document, indent=1), "\n"])
+    write_json(record, {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts})
 
 
 def evaluation_rows(sets: Sets, row: Row) -> Iterator[dict[str, Any]]:
@@ -277,42 +270,12 @@ def report(run: dict[str, Any], train: list[Problem], validation: list[Problem])
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> str:
     """Replace a JSONL file in one step; returns the SHA-256 of what was written."""
-    return write_parts(path, (json.dumps(row) + "\n" for row in rows))
-
-
-def write_parts(path: Path, parts: Iterable[str]) -> str:
-    """Replace a file in one step; returns the SHA-256 of what was written."""
-    temporary = path.with_name(path.name + ".tmp")
-    digest = hashlib.sha256()
-    with temporary.open("wb") as file:
-        for part in parts:
-            data = part.encode("utf-8")
-            digest.update(data)
-            file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return digest.hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+    return write_text(path, (json.dumps(row) + "\n" for row in rows))
 
 
 def key_list(row: dict[str, Any]) -> str:
     """The keys of a row for a message."""
     return ", ".join(map(repr, row)) or "none"
-
-
-def shortened(value: Any) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def warn(message: str) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from problem_rows import ROW_FILES
+from run_files import ROW_FILES, read_json
 
 ARGUMENTS = "(prompt, response, answer)"
 CONTRACTS: Mapping[str, str] = {"reward": ARGUMENTS}
@@ -134,13 +134,8 @@ def named_function_of(folder: Path, contracts: Mapping[str, str] = CONTRACTS) ->
     Raises:
         RewardFileError: as `load_function`.
     """
-    reward = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))["reward"]
+    reward = read_json(folder / "inputs.json")["reward"]
     return load_function(Path(reward["path"]), reward["function"], contracts)
-
-
-def attempt_of(folder: Path) -> int:
-    """Number of the start that is going on, from 1."""
-    return len((folder / "attempts.jsonl").read_text(encoding="utf-8").splitlines())
 
 
 def check(

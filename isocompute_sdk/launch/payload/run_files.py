@@ -1,4 +1,4 @@
-"""Files of a run folder that several programs use: their names, how they are written, and what is said about bad ones."""
+"""Files of a run folder that several programs use: names, writing in one step, digests."""
 
 from __future__ import annotations
 

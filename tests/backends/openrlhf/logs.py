@@ -19,7 +19,7 @@ from tests.backends.openrlhf.inputs import write_inputs
 from tests.backends.programs import load
 
 Values = Mapping[str, float]
-claim_folder, reward_calls = load("claim_folder"), load("reward_calls")
+claim_folder, run_files = load("claim_folder"), load("run_files")
 prepare_rows, resume_point = load("prepare_rows", payload), load("resume_point", payload)
 
 
@@ -44,7 +44,7 @@ class LoggedRun:
         claim_folder.claim(self.folder, self.inputs)
         assert prepare_rows.main([str(self.folder)]) == 0
         resume_point.main([str(self.folder / "checkpoints"), "_actor"])
-        return reward_calls.attempt_of(self.folder)
+        return run_files.attempt_of(self.folder)
 
     def events(self, train: Mapping[int, Values], evaluation: Mapping[int, Values] | None = None) -> None:
         """One event file with the tags that OpenRLHF's TensorboardLogger uses."""

@@ -15,7 +15,7 @@ from tests.backends.openrlhf.inputs import REWARD, problems, read
 from tests.backends.programs import load
 
 Prepare = Callable[..., Path]
-claim_folder, reward_calls = load("claim_folder"), load("reward_calls")
+claim_folder, run_files = load("claim_folder"), load("run_files")
 
 
 @pytest.mark.parametrize("name", ["train", "validation", "reward"])
@@ -68,7 +68,7 @@ def test_the_reward_target_may_name_a_function(tmp_path: Path) -> None:
 def test_every_start_is_counted(prepare: Prepare) -> None:
     for attempt in (1, 2):
         folder = prepare()
-        assert reward_calls.attempt_of(folder) == attempt
+        assert run_files.attempt_of(folder) == attempt
     assert [line["attempt"] for line in read(folder / "attempts.jsonl")] == [1, 2]
 
 

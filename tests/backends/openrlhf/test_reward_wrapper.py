@@ -46,7 +46,7 @@ def install(tmp_path: Path) -> Install:
         (folder / "evaluation_rows.jsonl").write_text(row)
         wrapper = folder / "reward_wrapper.py"
         wrapper.write_bytes(Path(reward_wrapper.__file__).read_bytes())
-        for name in ("problem_rows.py", "reward_calls.py"):
+        for name in ("run_files.py", "reward_calls.py"):
             (folder / name).write_bytes((SHARED / name).read_bytes())
         return wrapper
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.backend import OWN, SHARED
+from isocompute_openrlhf.backend import OWN
 from isocompute_openrlhf.flags import arguments, sections
 from isocompute_openrlhf.preflight import examine
 from isocompute_sdk.backend import run_folder
+from isocompute_sdk.launch.payload import SHARED
 from isocompute_sdk.specs import Data, Hardware, RunSpec
 from tests.backends.openrlhf.real_parser import RealParser
 

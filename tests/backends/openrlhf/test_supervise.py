@@ -182,7 +182,7 @@ def test_a_ray_job_gets_the_same_command_whatever_is_in_it(run: Path, tmp_path: 
     start = [sys.executable, supervise.__file__, str(run), "_actor", "--save-every=1", "--evaluate-every=1", "--last=1"]
     finished = subprocess.run(
         [*start, "--submit=http://head:8265", "--", *echo],
-        env={**os.environ, "PATH": f"{ray.parent}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{ray.parent}:{os.environ['PATH']}", "PYTHONPATH": str(SHARED)},
         capture_output=True,
         text=True,
         cwd=tmp_path,
