@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from isocompute_openrlhf.request import request_of
 from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch import ScriptBackend
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
-PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
-"""Programs that the script writes into the run folder, from the folder payload/."""
+OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 
 
 class OpenRLHFBackend(ScriptBackend):
@@ -54,12 +54,11 @@ class OpenRLHFBackend(ScriptBackend):
         _, options, placement = examine(run)
         if options is None or placement is None:
             raise BackendError(f"{run.run_id!r} has no placement although nothing was refused", "Report this defect.")
-        payload = resources.files("isocompute_openrlhf") / "payload"
         return {
             "module": MODULE,
             "placement": placement,
             "request": json.dumps(request_of(run, options, placement), indent=1),
-            "programs": {name: (payload / name).read_text(encoding="utf-8") for name in PROGRAMS},
+            "programs": programs("isocompute_openrlhf.payload", OWN),
             "sections": sections(run, options, placement),
             "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
             "supervision": _supervision(run, options),

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocompute_openrlhf.flags import checkpoint_interval
+from isocompute_openrlhf.flags import MISREAD_IN_PATHS, checkpoint_interval
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.payload.claim_folder import MISREAD_IN_PATHS
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, place
 from isocompute_openrlhf.recipe_notes import recipe_notes

@@ -7,17 +7,15 @@ from typing import Any
 
 from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.launch import ScriptBackend
-from isocompute_sdk.launch.payload import program
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
 
-SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
-"""Programs of the SDK that the script writes into the run folder."""
 OWN = ("prepare_rows.py", "run_journal.py", "validation_samples.py", "train.py")
-"""Programs of this backend that go beside them."""
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 KIND = "trl-run"
 SCHEMA_VERSION = 1
 
@@ -65,8 +63,7 @@ def _documents(run: RunSpec, options: TRLOptions) -> dict[str, str]:
     sharding = sharding_config(run, options)
     if sharding is not None:
         documents["accelerate.json"] = json.dumps(sharding, indent=1)
-    documents |= {name: program(name) for name in SHARED}
-    return documents | {name: program(name, "isocompute_trl.payload") for name in OWN}
+    return documents | programs("isocompute_trl.payload", OWN)
 
 
 def _request(run: RunSpec, options: TRLOptions) -> dict[str, Any]:

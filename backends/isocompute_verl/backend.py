@@ -8,7 +8,7 @@ from typing import Any
 
 from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.launch import ScriptBackend
-from isocompute_sdk.launch.payload import program
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
@@ -17,10 +17,8 @@ from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
 from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
 
-SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
-"""Programs of the SDK that the script writes into the run folder."""
 OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
-"""Programs of this backend that go beside them."""
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 
 
 class VeRLBackend(ScriptBackend):
@@ -53,8 +51,7 @@ class VeRLBackend(ScriptBackend):
         """What the template needs."""
         options = VeRLOptions.model_validate(run.options)
         documents = {"request.json": json.dumps(request(run, options), indent=1)}
-        documents |= {name: program(name) for name in SHARED}
-        documents |= {name: program(name, "isocompute_verl.payload") for name in OWN}
+        documents |= programs("isocompute_verl.payload", OWN)
         return {"gpus": max(run.hardware.gpu_counts), "nodes": options.nodes, "documents": documents}
 
     def read_records(self, folder: str | Path) -> RunSet:

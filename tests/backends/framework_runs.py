@@ -1,13 +1,10 @@
-"""What the tests of backends for training frameworks share: runs, changes of recipes, inputs and loaded programs."""
+"""What the tests of backends for training frameworks share: runs, changes of recipes and inputs."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from isocompute_sdk.specs import Data, Recipe, RunSpec
@@ -77,24 +74,3 @@ def write_sums(folder: Path) -> Path:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "reward.py").write_text("def reward(prompt, response, answer):\n    return response == str(answer)\n")
     return folder
-
-
-def program_loader(*packages: ModuleType) -> Callable[[str], ModuleType]:
-    """Loads a program of a run folder as it runs there: those of all `packages` find each other by bare names."""
-    folders = [str(Path(str(package.__file__)).parent) for package in packages]
-
-    def load(name: str) -> ModuleType:
-        (path,) = [Path(folder) / f"{name}.py" for folder in folders if (Path(folder) / f"{name}.py").exists()]
-        spec = importlib.util.spec_from_file_location(f"{packages[-1].__name__}_{name}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        before = list(sys.path)
-        sys.path[:0] = folders
-        try:
-            spec.loader.exec_module(module)
-        finally:
-            sys.path[:] = before
-        return module
-
-    return load

@@ -12,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.ingest.tags import meanings
-from isocompute_sdk.launch import payload as shared
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_trl import payload as own
-from tests.backends.framework_runs import program_loader
+from tests.backends.programs import load
 
-load = program_loader(shared, own)
-samples, journal, train = load("validation_samples"), load("run_journal"), load("train")
+samples, journal, train = (load(name, own) for name in ("validation_samples", "run_journal", "train"))
 
 
 @given(

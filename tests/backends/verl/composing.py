@@ -10,20 +10,17 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from isocompute_sdk.launch import payload as shared
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
 from isocompute_verl.backend import request
 from isocompute_verl.options import VeRLOptions
-from tests.backends.framework_runs import program_loader
-
-load = program_loader(shared, own)
+from tests.backends.programs import load
 
 
 def words(run: RunSpec, folder: str = "/data/runs/small", attempt: int = 1) -> list[str]:
     """The overrides that veRL's program receives."""
     wanted = request(run, VeRLOptions.model_validate(run.options))
-    return load("start_training").arguments(wanted, Path(folder), run.model, attempt)
+    return load("start_training", own).arguments(wanted, Path(folder), run.model, attempt)
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,16 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
 from isocompute_verl import VeRLBackend
+from isocompute_verl import payload as own
 from isocompute_verl.flags import overrides
 from isocompute_verl.options import VeRLOptions
 from tests.backends.framework_runs import CHANGES
-from tests.backends.verl.composing import Composer, generated_runs, load, words
+from tests.backends.programs import load
+from tests.backends.verl.composing import Composer, generated_runs, words
 
 MakeRun = Callable[..., RunSpec]
 
-start_training = load("start_training")
+start_training = load("start_training", own)
 
 
 def codes(run: RunSpec, *severities: str) -> dict[str, Note]:

@@ -14,8 +14,10 @@ import pytest
 
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
+from isocompute_verl import payload as own
 from tests.backends.framework_runs import write_sums
-from tests.backends.verl.composing import Composer, load
+from tests.backends.programs import load
+from tests.backends.verl.composing import Composer
 
 MakeRun = Callable[..., RunSpec]
 
@@ -71,7 +73,7 @@ def test_the_script_starts_the_trainer_with_what_was_meant(
         assert found.trainer.validation_data_dir == f"{folder}/validation/{attempt}"
     rows = [json.loads(line) for line in (folder / "train_rows.jsonl").read_text().splitlines()]
     assert len(rows) == 3 * 7
-    first = json.loads((folder / "validation_rows.jsonl").read_text().splitlines()[0])
+    first = json.loads((folder / "evaluation_rows.jsonl").read_text().splitlines()[0])
     assert first == {
         "prompt": [{"role": "user", "content": "0 + 0?"}],
         "data_source": "validation",
@@ -114,7 +116,7 @@ def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "mine.py").write_text("def reward(p, r, a):\n    return {'ok': a, 'nan': float('nan')}[r]\n")
     inputs = {"reward": {"path": str(tmp_path / "mine.py"), "function": None}}
     (tmp_path / "inputs.json").write_text(json.dumps(inputs))
-    module = load("reward_score")
+    module = load("reward_score", own)
     monkeypatch.setattr(module, "FOLDER", tmp_path)
     return module
 
