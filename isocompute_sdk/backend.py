@@ -203,7 +203,12 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
     try:
         return model.model_validate(run.options), ()
     except SpecError as error:
-        return None, (Note("invalid-option", "refuse", str(error).replace("\n  ", " ")),)
+        return None, (invalid_option(error),)
+
+
+def invalid_option(error: SpecError) -> Note:
+    """The refusing note on an option whose value is wrong."""
+    return Note("invalid-option", "refuse", str(error).replace("\n  ", " "))
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:

@@ -28,8 +28,9 @@ SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "ex
 _LOCK_FILE, _RUNNER_LOCK_FILE = ".launch.lock", ".lock"
 """The lock of whoever starts a run, and the one that the built-in runner takes by itself."""
 _SCHEMA_VERSION = 1
-_SPEC_KINDS = {SPEC_FILE: "run-spec", "run.json": "torch-run"}
-"""Files that hold a whole run: ours, and the one that the built-in runner starts from."""
+_SPEC_KIND = "run-spec"
+_RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND = "run.json", "torch-run"
+"""What the built-in runner starts from, which holds a whole run too; other tools write files of that name."""
 
 State = Literal["waiting", "running", "stopped", "finished", "failed"]
 """`waiting`: nothing measured yet; `stopped`: ended early, goes on when started again."""
@@ -97,7 +98,7 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
                 f"({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})",
                 "Give the study another name or output_dir, or remove that folder to start again.",
             )
-    document = {"kind": "run-spec", "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
+    document = {"kind": _SPEC_KIND, "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
     return files.write_json(target / SPEC_FILE, document)
 
 
@@ -111,13 +112,27 @@ def _has_begun(folder: Path) -> bool:
 
 
 def read_spec(folder: str | Path) -> RunSpec | None:
-    """The run that a folder was prepared for; None where it does not say."""
-    for name, kind in _SPEC_KINDS.items():
-        path = Path(folder) / name
-        if path.exists():
-            document = files.read_json(path, kind=kind, schema_version=_SCHEMA_VERSION)
-            return RunSpec.model_validate({k: v for k, v in document.items() if k not in ("kind", "schema_version")})
-    return None
+    """The run that a folder was prepared for; None where it does not say.
+
+    Raises:
+        IsoComputeError: a file that should hold the run is damaged, or of another release.
+    """
+    path, kind = Path(folder) / SPEC_FILE, _SPEC_KIND
+    if not path.exists():
+        path, kind = Path(folder) / _RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND
+        if not path.exists() or _is_of_another_kind(path, kind):
+            return None
+    document = files.read_json(path, kind=kind, schema_version=_SCHEMA_VERSION)
+    return RunSpec.model_validate({k: v for k, v in document.items() if k not in ("kind", "schema_version")})
+
+
+def _is_of_another_kind(path: Path, kind: str) -> bool:
+    """Whether a file holds something else than a `kind`; one that cannot be read is left to who reads it."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not isinstance(raw, dict) or raw.get("kind") != kind
 
 
 def find_runs(folder: str | Path) -> tuple[Path, ...]:

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.preflight import examine
 from isocompute_openrlhf.records import read_folder
 from isocompute_openrlhf.request import request_of
-from isocompute_sdk.backend import (
-    BackendInfo,
-    Launch,
-    describe_options,
-    raise_if_refused,
-    resume_launch,
-    run_folder,
-    write_launch,
-)
+from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.launch import render_resource
+from isocompute_sdk.launch import ScriptBackend
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
-PROGRAMS = ("claim_folder.py", "prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
-"""Programs that the script writes into the run folder, from the folder payload/."""
+OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 
 
-class OpenRLHFBackend:
+class OpenRLHFBackend(ScriptBackend):
     """Writes launch scripts for OpenRLHF 0.11.2; imports nothing of it."""
 
     name: str = "openrlhf"
@@ -56,51 +49,21 @@ class OpenRLHFBackend:
         """What is refused and what is worth knowing about `run`; see preflight.py."""
         return examine(run)[0]
 
-    def script(self, run: RunSpec) -> str:
-        """The launch script. Run it with bash in the folder that the data paths are relative to.
-
-        Raises:
-            BackendError: preflight refuses the run.
-        """
-        notes, options, placement = examine(run)
-        raise_if_refused(notes, self.name, run.run_id)
+    def values(self, run: RunSpec) -> dict[str, Any]:
+        """What the template needs."""
+        _, options, placement = examine(run)
         if options is None or placement is None:
             raise BackendError(f"{run.run_id!r} has no placement although nothing was refused", "Report this defect.")
-        payload = resources.files("isocompute_openrlhf") / "payload"
-        return render_resource(
-            "isocompute_openrlhf",
-            "templates/launch.sh.j2",
-            {
-                "run": run,
-                "folder": run_folder(run),
-                "version": VERSION,
-                "module": MODULE,
-                "placement": placement,
-                "notes": notes,
-                "request": json.dumps(request_of(run, options, placement), indent=1),
-                "programs": {name: (payload / name).read_text(encoding="utf-8") for name in PROGRAMS},
-                "sections": sections(run, options, placement),
-                "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
-                "supervision": _supervision(run, options),
-                "submit": options.ray_job_address,
-            },
-        )
-
-    def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Write `launch.sh` into `folder` and return the command that starts it.
-
-        Raises:
-            BackendError: preflight refuses the run; nothing is written then.
-        """
-        return write_launch(folder, self.script(run))
-
-    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Say how to go on: the script does so by itself, from the newest checkpoint.
-
-        Raises:
-            BackendError: nothing was prepared there, or another run; preflight refuses the run.
-        """
-        return resume_launch(self, run, folder)
+        return {
+            "module": MODULE,
+            "placement": placement,
+            "request": json.dumps(request_of(run, options, placement), indent=1),
+            "programs": programs("isocompute_openrlhf.payload", OWN),
+            "sections": sections(run, options, placement),
+            "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
+            "supervision": _supervision(run, options),
+            "submit": options.ray_job_address,
+        }
 
     def read_records(self, folder: str | Path) -> RunSet:
         """Everything that the runs at or below `folder` have measured; notes say what their logs lack. See records.py.

@@ -18,12 +18,20 @@ from typing import Literal
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, packs
+from isocompute_sdk.launch.payload.run_files import ROW_FILES
 from isocompute_sdk.specs import Recipe, RunSpec
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""
 MODULE = "openrlhf.cli.train_ppo_ray"
 """Program that takes them."""
+EARLIER_RELEASES = (
+    ("0.10.2", "flat flags (--train_batch_size)"),
+    ("0.11.2", "earlier dotted flags (--algo.advantage.is_correction_enable)"),
+)
+"""What releases before a version take, ascending."""
+MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
+"""OpenRLHF splits a data path at commas and "@"; Hugging Face datasets reads the rest as a glob or a URL."""
 EVAL_SET = "validation"
 """Name of the validation set in OpenRLHF's metrics: avg@k is `eval/eval_validation_pass1`."""
 
@@ -267,7 +275,7 @@ def _micro_batches(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
 
 def _evaluation(run: RunSpec) -> list[Flag]:
     return [
-        Flag("eval.dataset", ("evaluation_rows.jsonl",), base="run"),
+        Flag("eval.dataset", (ROW_FILES["evaluation"],), base="run"),
         _flag("eval.split", "train"),
         _flag("eval.steps", run.evaluation.every_steps),
         _flag("eval.temperature", run.evaluation.temperature),

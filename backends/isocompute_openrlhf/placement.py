@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isocompute_openrlhf.options import OpenRLHFOptions
+from isocompute_sdk.launch import sharing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 
@@ -51,13 +52,7 @@ def place(run: RunSpec, options: OpenRLHFOptions) -> tuple[Placement | None, tup
         return None, (found,)
     nodes, gpus_per_node = found
     placement = Placement(nodes, gpus_per_node, options.tensor_parallel)
-    notes: list[Note] = []
-    if gpus_per_node % placement.tensor_parallel:
-        message = (
-            f"option tensor_parallel is {placement.tensor_parallel}, which does not divide the {gpus_per_node} GPUs "
-            "of a node: engines would not use every GPU, or would span two nodes. Use a divisor."
-        )
-        notes.append(Note("tensor-parallel-does-not-fit", "refuse", message))
+    notes = sharing.tensor_parallel_does_not_fit(placement.tensor_parallel, gpus_per_node)
     notes += _batch_notes(run, options, placement)
     return placement, tuple(notes)
 
@@ -66,14 +61,10 @@ def _nodes_and_gpus(run: RunSpec, options: OpenRLHFOptions) -> tuple[int, int] |
     """Nodes and GPUs per node from the options and `hardware.gpus`, or why they do not fit together."""
     if options.gpus_per_node is not None:
         return _as_stated(run, options.nodes, options.gpus_per_node)
+    several = sharing.several_gpu_counts(run, "Name it with the options nodes and gpus_per_node.")
+    if several:
+        return several[0]
     counts = run.hardware.gpu_counts
-    data = {"hardware": list(counts)}
-    if len(counts) != 1:
-        message = (
-            f"hardware.gpus lists {', '.join(map(str, counts))}; a script is for one of them. Name it with the options "
-            "nodes and gpus_per_node."
-        )
-        return Note("several-gpu-counts", "refuse", message, data)
     total = counts[0]
     nodes = options.nodes or max(1, total // USUAL_NODE)
     if total % nodes or (options.nodes is None and total > USUAL_NODE and total % USUAL_NODE):
@@ -81,7 +72,7 @@ def _nodes_and_gpus(run: RunSpec, options: OpenRLHFOptions) -> tuple[int, int] |
             f"{total} GPUs do not fill {nodes} equal nodes. Set the options nodes and gpus_per_node so that their "
             f"product is {total}."
         )
-        return Note("gpus-do-not-fill-nodes", "refuse", message, data)
+        return Note("gpus-do-not-fill-nodes", "refuse", message, {"hardware": list(counts)})
     return nodes, total // nodes
 
 
@@ -119,18 +110,8 @@ def _batch_notes(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -
             "GPUs x micro_train_batch": placement.gpus * options.micro_train_batch,
             "GPUs x micro_rollout_batch": placement.gpus * options.micro_rollout_batch,
         }
-    updates = run.recipe.updates_per_batch
-    per_update = run.rollouts_per_batch // updates
-    share = f" / {updates} updates" if updates > 1 else ""
     for what, divisor in parts.items():
-        rest = per_update % divisor
-        if rest:
-            message = (
-                f"{per_update} rollouts per update ({run.group_size} per problem x {run.problems_per_batch} problems"
-                f"{share}) are not a multiple of {divisor} ({what}): the GPUs would get unequal work and wait for "
-                f"each other. Nearest multiples: {max(per_update - rest, divisor)} and {per_update - rest + divisor}."
-            )
-            notes.append(Note("batch-not-divisible", "refuse", message, {"divisor": divisor, "rest": rest}))
+        notes += sharing.batch_not_divisible(run, divisor, what)
     return notes
 
 

@@ -6,16 +6,15 @@ Those on the recipe are in recipe_notes.py, those on GPUs and batches in placeme
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
-from isocompute_openrlhf.flags import checkpoint_interval
+from isocompute_openrlhf.flags import MISREAD_IN_PATHS, checkpoint_interval
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.payload.claim_folder import MISREAD_IN_PATHS
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, place
 from isocompute_openrlhf.recipe_notes import recipe_notes
-from isocompute_sdk.backend import read_options
+from isocompute_sdk.backend import invalid_option, read_options
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.launch import checks, sharing
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 
@@ -28,19 +27,14 @@ def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Pla
         placement, placed = place(run, options)
         notes += (*placed, *_checkpoints(run, options), *_early_stop(run, options))
     files, misnamed = _problem_files(run, options)
-    notes += (*misnamed, *recipe_notes(run), *_evaluation(run), *_formats(files), *_amounts(run))
+    notes += (*misnamed, *recipe_notes(run), *_evaluation(run), *checks.data_formats(files), *_amounts(run))
     notes += (*_paths(run, files), *_seed(run, placement))
-    return unique((*run.recipe.notes(), *notes, *_order(run), *_multi_node(placement))), options, placement
+    nodes = sharing.several_nodes(placement.nodes, placement.gpus_per_node) if placement is not None else []
+    return unique((*run.recipe.notes(), *notes, *_order(run), *nodes)), options, placement
 
 
 def _evaluation(run: RunSpec) -> list[Note]:
-    evaluation, notes = run.evaluation, list[Note]()
-    if evaluation.top_p != run.recipe.top_p:
-        message = (
-            f"evaluation.top_p = {evaluation.top_p:g} and recipe.top_p = {run.recipe.top_p:g}: OpenRLHF evaluates with "
-            "the top-p and the response length of training. Make both the same."
-        )
-        notes.append(Note("evaluation-top-p", "refuse", message))
+    evaluation, notes = run.evaluation, checks.evaluation_top_p(run, "OpenRLHF")
     if evaluation.every_steps > run.update_steps:
         message = (
             f"evaluation every {evaluation.every_steps} steps in a run of {run.update_steps}: it is never evaluated. "
@@ -92,36 +86,20 @@ def _early_stop(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
 
 def _problem_files(run: RunSpec, options: OpenRLHFOptions | None) -> tuple[dict[str, str], list[Note]]:
     """Every file of problems by what it is called in the spec, and what is wrong with the names of evaluation sets."""
-    files = {"data.train": run.data.train, "data.validation": run.data.validation}
+    files = checks.problem_files(run)
     try:
         further = {} if options is None else options.evaluation_files()
     except SpecError as error:
-        return files, [Note("invalid-option", "refuse", str(error).replace("\n  ", " "))]
+        return files, [invalid_option(error)]
     return files | {f"evaluation set {name}": file for name, file in further.items()}, []
-
-
-def _formats(files: Mapping[str, str]) -> list[Note]:
-    notes: list[Note] = []
-    for field, name in files.items():
-        suffix = PurePosixPath(name).suffix.lower()
-        if suffix in {".parquet", ".csv", ".tsv", ".arrow", ".feather"}:
-            message = f"{field} = {name!r}: accepted: JSON lines, one problem per line. Convert it first."
-            notes.append(Note("data-format", "refuse", message, {"field": field}))
-    return notes
 
 
 def _amounts(run: RunSpec) -> list[Note]:
     """The number of training problems against the batch and the length of the run."""
-    notes: list[Note] = []
+    notes = checks.problems_per_batch(run)
     known = run.data.n_problems
     rows = run.problems_per_batch * run.update_steps
-    if known is not None and known < run.problems_per_batch:
-        message = (
-            f"{known} training problems for {run.problems_per_batch} per batch: every batch repeats problems, which "
-            "the laws do not describe. Use fewer problems per batch."
-        )
-        notes.append(Note("batch-repeats-problems", "warning", message))
-    elif known is not None and rows > known:
+    if known is not None and run.problems_per_batch <= known < rows:
         message = (
             f"{rows} rows from {known} problems ({rows / known:.1f} epochs): the rows are shuffled across epochs, so "
             "that a batch can hold a problem twice."
@@ -136,19 +114,13 @@ def _amounts(run: RunSpec) -> list[Note]:
 
 def _paths(run: RunSpec, files: Mapping[str, str]) -> list[Note]:
     """Values that would be misread on their way; every other character reaches its place as it is."""
-    notes: list[Note] = []
-    named = {
-        "model": run.model,
-        "output_dir": run.output_dir,
-        **files,
-        "data.reward": run.data.reward,
-    }
-    for field, value in named.items():
-        if "\0" in value:
-            notes.append(Note("nul-character", "refuse", f"{field} = {value!r} holds a NUL character. Remove it."))
-        if value == "~" or value.startswith("~/"):
-            message = f"{field} = {value!r}: '~' is not expanded here. Write the folder out, or a relative path."
-            notes.append(Note("home-not-expanded", "refuse", message))
+    named = checks.named_paths(run, files)
+    notes = [
+        Note("nul-character", "refuse", f"{field} = {value!r} holds a NUL character. Remove it.")
+        for field, value in named.items()
+        if "\0" in value
+    ]
+    notes += checks.home_folders(named)
     bad = [mark for mark in MISREAD_IN_PATHS if mark in run.output_dir]
     if bad:
         message = (
@@ -176,13 +148,3 @@ def _order(run: RunSpec) -> list[Note]:
         f"({run.problems_per_batch * run.update_steps}), so there are {run.update_steps} update steps."
     )
     return [Note("problem-order-unseeded", "info", message)]
-
-
-def _multi_node(placement: Placement | None) -> list[Note]:
-    if placement is None or placement.nodes == 1:
-        return []
-    message = (
-        f"{placement.nodes} nodes with {placement.gpus_per_node} GPUs each: start Ray on all of them first, run the "
-        "script on one with RAY_ADDRESS set, and keep data and output_dir on a file system that all of them share."
-    )
-    return [Note("several-nodes", "info", message, {"nodes": placement.nodes})]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from isocompute_sdk.launch import checks
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 
@@ -20,14 +21,8 @@ LOWEST_TEMPERATURE = 0.01
 def recipe_notes(run: RunSpec) -> tuple[Note, ...]:
     """Everything OpenRLHF does not do as the recipe says, or cannot do at all."""
     recipe = run.recipe
-    notes = [*_unsupported(recipe), *_standard_deviation(run), *_penalties(recipe), *_sampling(recipe)]
-    notes += [*_unused_fields(recipe), *_warmup(run)]
-    if run.problems_per_batch < recipe.min_problems_per_batch:
-        message = (
-            f"{run.problems_per_batch} problems per batch are below the recipe's floor of "
-            f"{recipe.min_problems_per_batch}, under which training was found unstable."
-        )
-        notes.append(Note("below-problems-floor", "warning", message))
+    notes: list[Note] = [*_unsupported(recipe), *_standard_deviation(run), *_penalties(recipe), *_sampling(recipe)]
+    notes += [*checks.unused_fields(recipe), *checks.warmup_from_zero(run, run.update_steps * recipe.updates_per_batch)]
     return tuple(notes)
 
 
@@ -39,9 +34,7 @@ def _unsupported(recipe: Recipe) -> list[Note]:
             "equals that of GRPO's clipped loss: set recipe.algorithm to grpo."
         )
         notes.append(Note("cispo-unsupported", "refuse", message))
-    filters = [
-        name for name in Recipe.model_fields if name.startswith("zero_variance_filter") and getattr(recipe, name)
-    ]
+    filters = checks.zero_variance_filters(recipe)
     if filters:
         message = (
             f"{', '.join(filters)}: OpenRLHF cannot leave groups out of a loss term. Its dynamic filtering replaces "
@@ -57,7 +50,7 @@ def _standard_deviation(run: RunSpec) -> list[Note]:
     recipe, epsilon = run.recipe, run.recipe.std_epsilon
     data = {"std_epsilon": epsilon}
     if not recipe.normalize_advantage:
-        notes = [Note("std-epsilon-unused", "info", "std_epsilon is not used: nothing is divided.", data)]
+        notes = checks.std_epsilon_unused(recipe)
         if recipe.algorithm == "ppo":
             message = "normalize_advantage is off: OpenRLHF still subtracts the batch mean from PPO's advantages."
             notes.append(Note("advantages-still-centred", "info", message))
@@ -87,22 +80,13 @@ def _standard_deviation(run: RunSpec) -> list[Note]:
 
 
 def _penalties(recipe: Recipe) -> list[Note]:
-    notes: list[Note] = []
-    if recipe.kl_coef > 0 and recipe.kl_in == "loss" and recipe.kl_estimator == "k1":
-        message = (
-            "kl_estimator = k1 in the loss: the gradient of that term has mean zero while every batch gets one "
-            "update, so nothing holds the policy near the base model. Use k2 or k3, or kl_in = reward."
-        )
-        notes.append(Note("kl-estimator-without-gradient", "warning", message))
+    notes = [*checks.kl_off(recipe), *checks.kl_without_gradient(recipe)]
     if recipe.kl_coef > 0 and recipe.kl_in == "reward" and recipe.algorithm != "ppo":
         message = (
             "kl_in = reward: OpenRLHF subtracts the KL per token after the rewards of a group were normalised, so its "
             "weight is in units of advantages, not of rewards."
         )
         notes.append(Note("kl-after-normalisation", "warning", message))
-    if recipe.kl_coef == 0:
-        message = "kl_coef = 0: kl_in and kl_estimator have no effect, and no reference model is loaded."
-        notes.append(Note("kl-off", "info", message))
     if recipe.loss_aggregation != "token-mean":
         message = (
             f"loss_aggregation = {recipe.loss_aggregation} applies to the policy loss; OpenRLHF averages the KL, "
@@ -121,54 +105,5 @@ def _sampling(recipe: Recipe) -> list[Note]:
             f"trainer divides logits by {recipe.temperature:g}. Use {LOWEST_TEMPERATURE:g} or more."
         )
         notes.append(Note("temperature-too-low", "refuse", message, {"temperature": recipe.temperature}))
-    if recipe.importance_sampling == "tis" and recipe.top_p < 1:
-        message = (
-            f"top_p = {recipe.top_p:g} with importance_sampling = tis: the sampler's log-probabilities are those of "
-            "the truncated distribution, the trainer's are not, so every weight is too small. Use top_p = 1."
-        )
-        notes.append(Note("importance-weights-biased", "warning", message, {"top_p": recipe.top_p}))
+    notes += checks.importance_weights(recipe)
     return notes
-
-
-def _unused_fields(recipe: Recipe) -> list[Note]:
-    """Fields that this recipe does not use, where they were changed from its preset all the same."""
-    preset = Recipe.preset(recipe.based_on)
-    idle: list[str] = []
-    if recipe.algorithm != "ppo":
-        idle += ["value_learning_rate", "gae_lambda", "gae_gamma", "value_clip"]
-    if recipe.importance_sampling == "none":
-        idle.append("tis_cap")
-    changed = [name for name in idle if getattr(recipe, name) != getattr(preset, name)]
-    if not changed:
-        return []
-    message = (
-        f"{', '.join(changed)}: without effect with algorithm = {recipe.algorithm} and importance_sampling = "
-        f"{recipe.importance_sampling}."
-    )
-    return [Note("recipe-field-unused", "info", message, {"fields": changed})]
-
-
-def _warmup(run: RunSpec) -> list[Note]:
-    """The warm-up against the number of updates."""
-    updates, warmup = run.update_steps * run.recipe.updates_per_batch, run.recipe.warmup_steps
-    if warmup == 0:
-        return []
-    reached = min(1.0, (updates - 1) / warmup)
-    data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
-    if updates == 1:
-        message = (
-            "a run of one update with a warm-up: the first update has a learning rate of 0, so nothing would be "
-            "learned. Use more update_steps, or recipe.warmup_steps = 0."
-        )
-        return [Note("no-learning", "refuse", message, data)]
-    if reached < 1:
-        message = (
-            f"the warm-up of {warmup} steps is not over when the run of {updates} updates ends: the learning rate "
-            f"reaches {reached:.0%} of {run.learning_rate:.3g}. Use more update_steps or a shorter warm-up."
-        )
-        return [Note("warmup-longer-than-run", "warning", message, data)]
-    message = (
-        f"warm-up of {warmup} steps: update u has the learning rate times min(1, (u - 1) / {warmup}), so the first "
-        "one changes nothing."
-    )
-    return [Note("warmup-starts-at-zero", "info", message, data)]

@@ -6,15 +6,18 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocompute_openrlhf.flags import VERSION
+from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS, VERSION
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_openrlhf.payload.prepare_rows import ROW_FILES
 from isocompute_openrlhf.placement import Placement
 from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.launch.payload.run_files import ROW_FILES, STARTED
 from isocompute_sdk.specs import RunSpec
 
 REQUEST = "request.json"
 KIND = "openrlhf-run"
+SCHEMA_VERSION = 1
+FRAMEWORK = "OpenRLHF"
+"""Its package, as messages write it; installers do not mind capitals."""
 
 
 @dataclass(frozen=True)
@@ -30,33 +33,33 @@ class Request:
 
 
 def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> dict[str, object]:
-    """What identifies the run: a later start in the same folder has to ask for the same.
+    """What the programs read; a later start in the same folder has to have the same `identity`.
 
-    Options that only concern speed and memory are left out, so that a run can be resumed with others; the
-    number of GPUs and the ZeRO stage are in, because a checkpoint can only be loaded with the same.
+    Options that only concern speed and memory are not part of it, so that a run can be resumed with others; the number
+    of GPUs and the ZeRO stage are, because a checkpoint can only be loaded with the same.
     """
-    return {
-        "kind": KIND,
-        "schema_version": 1,
-        "run_id": run.run_id,
-        "backend": "openrlhf",
-        "framework_version": VERSION,
-        "model": run.model,
-        "group_size": run.group_size,
-        "problems_per_batch": run.problems_per_batch,
-        "update_steps": run.update_steps,
-        "seed": run.seed,
-        "learning_rate": run.learning_rate,
-        "recipe": run.recipe.model_dump(mode="json"),
-        "evaluation": run.evaluation.model_dump(mode="json"),
-        "data": run.data.model_dump(mode="json"),
-        "validation_problems": run.evaluation.n_problems,
+    own = {
         "chat_template": options.chat_template,
         "evaluation_sets": options.evaluation_files(),
         "probe_problems": options.probe_problems,
         "nodes": placement.nodes,
         "gpus": placement.gpus,
-        "zero_stage": options.zero_stage,
+    }
+    return {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        "framework": FRAMEWORK,
+        "version": VERSION,
+        "earlier_releases": EARLIER_RELEASES,
+        "misread_in_paths": MISREAD_IN_PATHS,
+        "run": run.model_dump(mode="json"),
+        "identity": {
+            **run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}),
+            "version": VERSION,
+            **own,
+            "zero_stage": options.zero_stage,
+        },
+        **own,
     }
 
 
@@ -78,15 +81,14 @@ def read_request(folder: Path) -> Request:
     path = folder / REQUEST
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        version = raw["framework_version"]
+        version = raw["version"]
         if version != VERSION:
             raise RecordError(
                 f"{path}: the run is of OpenRLHF {version}; this release reads {VERSION}",
                 "Read its TensorBoard folder instead: `isocompute ingest`.",
             )
-        names = {name for name in RunSpec.model_fields if name in raw}
-        run = RunSpec.model_validate({name: raw[name] for name in names})
-        record = folder / "run.json"
+        run = RunSpec.model_validate(raw["run"])
+        record = folder / STARTED
         counted = json.loads(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
         n_problems = run.data.n_problems if counted is None else int(counted["train"])
         return Request(run, int(raw["gpus"]), _evaluated(folder), n_problems)

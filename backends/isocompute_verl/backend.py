@@ -6,18 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.backend import (
-    BackendInfo,
-    Launch,
-    describe_options,
-    raise_if_refused,
-    resume_launch,
-    run_folder,
-    write_launch,
-)
-from isocompute_sdk.errors import BackendError
-from isocompute_sdk.launch import render_resource
-from isocompute_sdk.launch.payload import program
+from isocompute_sdk.backend import BackendInfo, describe_options
+from isocompute_sdk.launch import ScriptBackend
+from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
@@ -26,13 +17,11 @@ from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
 from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
 
-SHARED = ("claim_folder.py", "problem_rows.py", "reward_calls.py")
-"""Programs of the SDK that the script writes into the run folder."""
 OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
-"""Programs of this backend that go beside them."""
+"""Programs that the script writes into the run folder, beside those of the SDK."""
 
 
-class VeRLBackend:
+class VeRLBackend(ScriptBackend):
     """Writes launch scripts for veRL 0.9.1; imports nothing of it."""
 
     name: str = "verl"
@@ -56,50 +45,14 @@ class VeRLBackend:
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """What is refused and what is worth knowing about `run`; see preflight.py."""
-        return examine(run)[0]
+        return examine(run)
 
-    def script(self, run: RunSpec) -> str:
-        """The launch script. Run it with bash in the folder that the data paths are relative to.
-
-        Raises:
-            BackendError: preflight refuses the run.
-        """
-        notes, options = examine(run)
-        raise_if_refused(notes, self.name, run.run_id)
-        if options is None:
-            raise BackendError(f"{run.run_id!r} has no options although nothing was refused", "Report this defect.")
+    def values(self, run: RunSpec) -> dict[str, Any]:
+        """What the template needs."""
+        options = VeRLOptions.model_validate(run.options)
         documents = {"request.json": json.dumps(request(run, options), indent=1)}
-        documents |= {name: program(name) for name in SHARED}
-        documents |= {name: program(name, "isocompute_verl.payload") for name in OWN}
-        return render_resource(
-            "isocompute_verl",
-            "templates/launch.sh.j2",
-            {
-                "run": run,
-                "folder": run_folder(run),
-                "version": VERSION,
-                "gpus": max(run.hardware.gpu_counts),
-                "nodes": options.nodes,
-                "notes": notes,
-                "documents": documents,
-            },
-        )
-
-    def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Write `launch.sh` into `folder` and return the command that starts it.
-
-        Raises:
-            BackendError: preflight refuses the run; nothing is written then.
-        """
-        return write_launch(folder, self.script(run))
-
-    def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Say how to go on: the script does so by itself, from the newest checkpoint.
-
-        Raises:
-            BackendError: nothing was prepared there, or another run; preflight refuses the run.
-        """
-        return resume_launch(self, run, folder)
+        documents |= programs("isocompute_verl.payload", OWN)
+        return {"gpus": max(run.hardware.gpu_counts), "nodes": options.nodes, "documents": documents}
 
     def read_records(self, folder: str | Path) -> RunSet:
         """Logs and validation dumps of the runs at or below a folder; see readback.py.

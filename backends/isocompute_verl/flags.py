@@ -71,7 +71,7 @@ def tokens_per_gpu(run: RunSpec, options: VeRLOptions) -> int:
 def _data(run: RunSpec) -> dict[str, Any]:
     return {
         "data.train_files": below("train_rows.jsonl"),
-        "data.val_files": below("validation_rows.jsonl"),
+        "data.val_files": below("evaluation_rows.jsonl"),
         "data.train_batch_size": run.problems_per_batch,
         "data.max_prompt_length": run.recipe.max_prompt_tokens,
         "data.max_response_length": run.recipe.max_response_tokens,

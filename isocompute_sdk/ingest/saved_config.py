@@ -88,6 +88,9 @@ def read_config(path: Path) -> SavedConfig | None:
         raw = flags(text) if path.suffix == ".sh" else document(path, text)
     except (RecordError, ValueError):
         return None
+    # The request of a launch script holds the run beside what its programs need.
+    if path.name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):
+        raw = raw["run"]
     keys = dict(flat(raw))
     for dialect, (mark, translate) in _DIALECTS.items():
         if mark in keys:

@@ -1,6 +1,7 @@
 """Launch scripts: Jinja2 with strict undefined variables, every value quoted for the shell."""
 
 from isocompute_sdk.launch.quoting import comment, heredoc, sh
-from isocompute_sdk.launch.rendering import render, render_resource
+from isocompute_sdk.launch.rendering import render
+from isocompute_sdk.launch.script_backend import ScriptBackend
 
-__all__ = ["comment", "heredoc", "render", "render_resource", "sh"]
+__all__ = ["ScriptBackend", "comment", "heredoc", "render", "sh"]

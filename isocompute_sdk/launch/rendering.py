@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, TemplateError, Undefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError, Undefined
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch.quoting import comment, heredoc, sh
@@ -18,10 +17,15 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     Filters: `sh` for one quoted word, `comment` for comment lines, `heredoc("MARK")` for the body of a
     quoted heredoc.
 
+    `{% include "size.sh.j2" %}` puts in one of the parts that scripts share (templates/): `size`, `notes` and `where`
+    are comments for the top; `folder` makes the run folder, and `rows` fills it with `documents` and checks the
+    problems. They read `run`, `folder`, `notes` and `documents`, as `ScriptBackend` gives them.
+
     Raises:
         BackendError: a variable is undefined, the template is malformed, or a filter refuses a value.
     """
     environment = Environment(
+        loader=PackageLoader("isocompute_sdk.launch"),
         undefined=StrictUndefined,
         autoescape=False,
         trim_blocks=True,
@@ -43,9 +47,3 @@ def _word(value: str | float | Undefined) -> str:
     if isinstance(value, Undefined):
         return str(value)  # raises with the variable's name, which `sh` does not know
     return sh(value)
-
-
-def render_resource(package: str, name: str, context: Mapping[str, Any]) -> str:
-    """Fill the template file `name` that ships inside `package` (dotted; the file may lie in a folder)."""
-    template = resources.files(package).joinpath(name).read_text(encoding="utf-8")
-    return render(template, context)

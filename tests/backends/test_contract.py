@@ -18,6 +18,7 @@ from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_sdk.store import write_spec
+from tests.backends.framework_runs import CHANGED
 
 HOSTILE = [
     "it's",
@@ -87,6 +88,10 @@ def strings(document: Any) -> set[str]:
         return {document}
     parts = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
     return set[str]().union(*map(strings, parts))
+
+
+def test_the_changes_that_every_framework_is_tested_with_cover_every_field_of_a_recipe() -> None:
+    assert set(CHANGED) | {"name", "based_on"} == set(Recipe.model_fields)
 
 
 def test_at_least_one_backend_is_registered() -> None:

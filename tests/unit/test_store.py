@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import store
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 
@@ -70,6 +70,26 @@ def test_the_file_that_the_built_in_runner_starts_from_is_a_run_too(tmp_path: Pa
     append(tmp_path, START)
     assert store.read_spec(tmp_path) == make_run()
     assert store.RunWatch(tmp_path).status().update_steps == 10
+
+
+@pytest.mark.parametrize("text", ['{"lr": 1e-6}', '{"kind": "sweep", "schema_version": 9}', '["a", "b"]', "null"])
+def test_a_file_of_the_same_name_from_another_tool_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    append(tmp_path, START)
+    assert store.read_spec(tmp_path) is None
+    assert store.RunWatch(tmp_path).status().group_size == 4
+    store.write_spec(tmp_path, make_run())
+    assert store.read_spec(tmp_path) == make_run()
+    assert (tmp_path / "run.json").read_text() == text
+
+
+def test_a_damaged_file_of_the_built_in_runner_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"kind": "torch-run"')
+    with pytest.raises(IsoComputeError, match=r"run\.json is not valid JSON"):
+        store.read_spec(tmp_path)
+    (tmp_path / "run.json").write_text('{"kind": "torch-run", "schema_version": 99}')
+    with pytest.raises(IsoComputeError, match="has schema_version 99"):
+        store.read_spec(tmp_path)
 
 
 def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None:

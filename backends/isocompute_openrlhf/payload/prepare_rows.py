@@ -1,247 +1,65 @@
-"""Turn a problem file into exactly the rows that one OpenRLHF run needs.
+"""Write the rows of one OpenRLHF run.
 
     python3 prepare_rows.py RUN_FOLDER        (after claim_folder.py)
 
-Reads request.json and inputs.json in RUN_FOLDER and writes there:
-
-* train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order,
-  the last one cut short.
-* evaluation_rows.jsonl: the validation problems, those of further evaluation sets, and a fixed subset of the training
-  problems as the set `train_probe`, which shows how much of a gain is memory.
-* run.json: the request with the digests of all inputs and outputs and the number of problems, written last. Where it
-  exists, the rows are only compared with it: a resumed run continues inside the same rows.
-
-A row is {"input": prompt, "label": text, "datasource": split}; the label is the JSON text of
-{"id", "split", "answer"}, which the reward wrapper decodes. OpenRLHF tells evaluation sets apart by the text of
-their prompts, so no prompt may stand in two of them. Bad input ends with exit status 2 and one
-message that names the file, the line and what is accepted.
+A row is {"input": prompt, "label": text, "datasource": split}; the label is the JSON text of {"id", "split", "answer"},
+which the reward wrapper decodes. Evaluated is on the validation problems, on further evaluation sets, and on a fixed
+subset of the training problems as the set `train_probe`, which shows how much of a gain is memory. OpenRLHF tells
+evaluation sets apart by the text of their prompts, so no prompt may stand in two of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import random
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-PROMPT_KEYS = ("prompt", "input", "question", "problem")
-ANSWER_KEYS = ("answer", "label", "solution", "target")
-ID_KEY = "id"
-ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
+import problem_rows
+from problem_rows import Problem, Sets
+from run_files import InputError
+
 PROBE = "train_probe"
 
 
-class InputError(Exception):
-    """Something the user gave cannot be used; the message says what and where."""
+def row(problem: Problem, split: str) -> dict[str, Any]:
+    """A problem in OpenRLHF's form."""
+    label = json.dumps({"id": problem.id, "split": split, "answer": problem.answer})
+    return {"input": problem.prompt, "label": label, "datasource": split}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One line of a problem file."""
-
-    id: str
-    prompt: Any  # text, or a list of {"role", "content"}
-    answer: Any
-
-
-def main(argv: list[str]) -> int:
-    """Write the rows of the run folder named on the command line; 0 on success, 2 on bad input."""
-    if len(argv) != 1:
-        sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
-        return 2
-    try:
-        prepare(Path(argv[0]))
-    except InputError as error:
-        sys.stderr.write(f"prepare_rows: {error}\n")
-        return 2
-    return 0
-
-
-def prepare(folder: Path) -> None:
-    """Write the rows and the record of the run, or check those of an earlier start.
+def completed(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets:
+    """The evaluation sets and the training probe.
 
     Raises:
-        InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
+        InputError: OpenRLHF would confuse two sets, or cannot use a prompt.
     """
-    record = folder / "run.json"
-    if record.exists():
-        check_rows(folder, json.loads(record.read_text(encoding="utf-8"))["outputs"])
-        return
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    inputs = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
-    keys = request["data"]["prompt_key"], request["data"]["answer_key"]
-    train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
-    validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
-    # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
-    validation = validation[: request["validation_problems"]]
-    sets = {"validation": validation}
-    for name in request["evaluation_sets"]:
-        sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
     check_apart(sets)
-    sets[PROBE] = probe_subset(train, request["probe_problems"], sets)
-    report(request, train, validation)
-    outputs = write_rows(folder, request, train, sets)
-    counts = {"train": len(train), **{name: len(problems) for name, problems in sets.items()}}
-    content = {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts}
-    write_text(record, [json.dumps(content, indent=1), "\n"])
+    sets = {**sets, PROBE: probe_subset(train, request["probe_problems"], sets)}
+    for problem in (*train, *(problem for problems in sets.values() for problem in problems)):
+        if not request["chat_template"]:
+            problem_rows.require_text(problem)
+        if any("<image>" in message["content"] for message in problem.messages):
+            raise InputError(
+                f"the prompt of problem {problem.id!r} holds '<image>', which OpenRLHF would replace by a picture"
+            )
+    return sets
 
 
-def check_rows(folder: Path, outputs: dict[str, str]) -> None:
-    """Refuse rows that are not the ones the run started with."""
-    for name, digest in outputs.items():
-        if not (folder / name).is_file() or digest_of(folder / name) != digest:
-            raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
-
-
-# Reading problems
-
-
-def read_problems(path: Path, split: str, prompt_key: str | None, answer_key: str | None) -> list[Problem]:
-    """All problems of a JSONL file, in file order.
-
-    Raises:
-        InputError: a line is no JSON object, a key is missing or ambiguous, a prompt is not usable, an id
-            occurs twice, or the file is empty.
-    """
-    rows = list(json_lines(path))
-    if not rows:
-        raise InputError(f"{path.name}: holds no problems; accepted: one JSON object per line")
-    prompt_key = chosen_key(path, rows, prompt_key, PROMPT_KEYS, "prompt")
-    answer_key = chosen_key(path, rows, answer_key, ANSWER_KEYS, "answer")
-    problems: list[Problem] = []
-    line_of: dict[str, int] = {}
-    for number, row in rows:
-        where = f"{path.name}:{number}"
-        for key, what in ((prompt_key, "prompt"), (answer_key, "answer")):
-            if key not in row:
-                raise InputError(f"{where}: has no {what} key {key!r}; its keys are {key_list(row)}")
-        check_prompt(where, row[prompt_key])
-        name = problem_id(where, row, f"{split}-{len(problems)}")
-        if name in line_of:
-            raise InputError(f"{where}: the id {name!r} was used in line {line_of[name]} already; ids are unique")
-        line_of[name] = number
-        problems.append(Problem(name, row[prompt_key], row[answer_key]))
-    return uniform_prompts(problems)
-
-
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects of a JSONL file; blank lines are skipped."""
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                row = parsed(path, number, line)
-                if not isinstance(row, dict):
-                    raise InputError(
-                        f"{path.name}:{number}: holds a JSON {type(row).__name__}; accepted: one JSON object "
-                        'per line, such as {"prompt": "...", "answer": "..."}'
-                    )
-                yield number, row
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name}: is not UTF-8 text ({error}); accepted: JSONL") from error
-
-
-def parsed(path: Path, number: int, line: str) -> Any:
-    """One JSON value; text that cannot be written as UTF-8 again is refused here."""
-    try:
-        value = json.loads(line)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path.name}:{number}: is not valid JSON ({error.msg} at column {error.colno}); accepted: one JSON "
-            "object per line. The file may have been cut off."
-        ) from error
-    except UnicodeEncodeError as error:
-        raise InputError(f"{path.name}:{number}: holds half of a surrogate pair, which is no text") from error
-    return value
-
-
-def chosen_key(
-    path: Path, rows: list[tuple[int, dict[str, Any]]], given: str | None, candidates: tuple[str, ...], what: str
-) -> str:
-    """The key named by the user, or the only candidate that occurs in the file."""
-    if given is not None:
-        return given
-    present = [key for key in candidates if any(key in row for _, row in rows)]
-    if len(present) == 1:
-        return present[0]
-    problem = f"several {what} keys ({', '.join(present)})" if present else f"no {what} key"
-    raise InputError(
-        f"{path.name}: has {problem}; its keys are {key_list(rows[0][1])}. Exactly one of "
-        f"{', '.join(candidates)} is recognised; otherwise set {what}_key in the data section."
-    )
-
-
-def check_prompt(where: str, prompt: Any) -> None:
-    """Accept non-empty text or a non-empty list of {"role", "content"} messages."""
-    if isinstance(prompt, str):
-        texts = [prompt]
-    elif isinstance(prompt, list) and prompt and all(is_message(message) for message in prompt):
-        texts = [message["content"] for message in prompt]
-    else:
-        raise InputError(
-            f'{where}: the prompt is {shortened(prompt)}; accepted: text, or a list of {{"role": text, "content": '
-            "text}} without other keys"
-        )
-    if not any(text.strip() for text in texts):
-        raise InputError(f"{where}: the prompt is empty")
-    if any("<image>" in text for text in texts):
-        raise InputError(f"{where}: the prompt holds '<image>', which OpenRLHF would replace by a picture")
-
-
-def is_message(value: Any) -> bool:
-    """Whether `value` is a chat message of plain text."""
-    return (
-        isinstance(value, dict)
-        and set(value) == {"role", "content"}
-        and all(isinstance(part, str) for part in value.values())
-    )
-
-
-def problem_id(where: str, row: dict[str, Any], default: str) -> str:
-    """The row's own id as text, else a name made from its position."""
-    value = row.get(ID_KEY)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InputError(f"{where}: the id is {shortened(value)}; accepted: text or a whole number")
-    return str(value)
-
-
-def uniform_prompts(problems: list[Problem]) -> list[Problem]:
-    """Make all prompts message lists where one is: a column of mixed types cannot be loaded."""
-    if all(isinstance(problem.prompt, str) for problem in problems):
-        return problems
-    return [
-        Problem(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer)
-        if isinstance(problem.prompt, str)
-        else problem
-        for problem in problems
-    ]
-
-
-# Evaluation sets
-
-
-def plain(prompt: Any) -> str:
+def plain(problem: Problem) -> str:
     """The same text for prompts that look the same to OpenRLHF once they are templated."""
-    if isinstance(prompt, list) and len(prompt) == 1 and prompt[0]["role"] == "user":
-        return prompt[0]["content"]
-    return prompt if isinstance(prompt, str) else json.dumps(prompt, sort_keys=True)
+    messages = problem.messages
+    if len(messages) == 1 and messages[0]["role"] == "user":
+        return messages[0]["content"]
+    return json.dumps(messages, sort_keys=True)
 
 
-def check_apart(sets: dict[str, list[Problem]]) -> None:
+def check_apart(sets: Sets) -> None:
     """Refuse evaluation sets that share a prompt: OpenRLHF would count it for one of them only."""
     owner: dict[str, str] = {}
     for name, problems in sets.items():
         for problem in problems:
-            other = owner.setdefault(plain(problem.prompt), name)
+            other = owner.setdefault(plain(problem), name)
             if other != name:
                 raise InputError(
                     f"evaluation sets {other} and {name} share the prompt of problem {problem.id!r}; accepted: sets "
@@ -249,115 +67,17 @@ def check_apart(sets: dict[str, list[Problem]]) -> None:
                 )
 
 
-def probe_subset(train: list[Problem], size: int, sets: dict[str, list[Problem]]) -> list[Problem]:
+def probe_subset(train: list[Problem], size: int, sets: Sets) -> list[Problem]:
     """A fixed subset of the training problems in file order, the same for every run on them whatever its seed."""
-    taken = {plain(problem.prompt) for problems in sets.values() for problem in problems}
-    free = [index for index, problem in enumerate(train) if plain(problem.prompt) not in taken]
+    taken = {plain(problem) for problems in sets.values() for problem in problems}
+    free = [index for index, problem in enumerate(train) if plain(problem) not in taken]
     free.sort(key=lambda index: hashlib.sha256(f"probe:{train[index].id}".encode()).digest())
     return [train[index] for index in sorted(free[:size])]
 
 
-# Writing rows
-
-
-def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:
-    """Indices of `rows` rows: every epoch holds each problem once, in an order of its own."""
-    for epoch in range(-(-rows // problems)):
-        order = list(range(problems))
-        random.Random(f"{seed}:{epoch}").shuffle(order)
-        yield from order[: rows - epoch * problems]
-
-
-def write_rows(
-    folder: Path, request: dict[str, Any], train: list[Problem], sets: dict[str, list[Problem]]
-) -> dict[str, str]:
-    """Write both row files; returns their digests."""
-    splits = [name for name, problems in sets.items() for _ in problems]
-    evaluated = uniform_prompts([problem for problems in sets.values() for problem in problems])
-    if not request["chat_template"]:
-        for problem in (*train, *evaluated):
-            if not isinstance(problem.prompt, str):
-                raise InputError(
-                    f"problem {problem.id!r} is a list of messages, but the option chat_template is off; "
-                    "accepted then: prompts that are text"
-                )
-    rows = request["problems_per_batch"] * request["update_steps"]
-    order = epoch_orders(len(train), rows, request["seed"])
-    return {
-        ROW_FILES["train"]: write_text(
-            folder / ROW_FILES["train"], (row_line(train[index], "train") for index in order)
-        ),
-        ROW_FILES["evaluation"]: write_text(
-            folder / ROW_FILES["evaluation"],
-            (row_line(problem, split) for problem, split in zip(evaluated, splits, strict=True)),
-        ),
-    }
-
-
-def row_line(problem: Problem, split: str) -> str:
-    """One line of a row file."""
-    label = json.dumps({"id": problem.id, "split": split, "answer": problem.answer})
-    return json.dumps({"input": problem.prompt, "label": label, "datasource": split}) + "\n"
-
-
-def report(request: dict[str, Any], train: list[Problem], validation: list[Problem]) -> None:
-    """Say on stderr what is legal but may not be meant."""
-    batch = request["problems_per_batch"]
-    if len(train) < batch:
-        warn(f"{len(train)} training problems for batches of {batch}: every batch repeats problems")
-    stated = request["data"]["n_problems"]
-    if stated is not None and stated != len(train):
-        warn(f"the run was planned for {stated} training problems; the file holds {len(train)}")
-    wanted = request["validation_problems"]
-    if wanted is not None and len(validation) < wanted:
-        warn(f"the validation file holds {len(validation)} problems; {wanted} were asked for")
-    known = {json.dumps(problem.prompt) for problem in train}
-    shared = sum(json.dumps(problem.prompt) in known for problem in validation)
-    if shared:
-        warn(f"{shared} of {len(validation)} validation prompts are also training prompts")
-
-
-# Small helpers
-
-
-def write_text(path: Path, parts: Iterable[str]) -> str:
-    """Replace a file in one step; returns the SHA-256 of what was written."""
-    temporary = path.with_name(path.name + ".tmp")
-    digest = hashlib.sha256()
-    with temporary.open("wb") as file:
-        for part in parts:
-            data = part.encode("utf-8")
-            digest.update(data)
-            file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return digest.hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def key_list(row: dict[str, Any]) -> str:
-    """The keys of a row for a message."""
-    return ", ".join(map(repr, row)) or "none"
-
-
-def shortened(value: Any) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def warn(message: str) -> None:
-    """One line on stderr; the run goes on."""
-    sys.stderr.write(f"prepare_rows: warning: {message}\n")
+def main(argv: list[str]) -> int:
+    """Prepare the run folder named on the command line; 0 on success, 2 where its input cannot be used."""
+    return problem_rows.main(argv, row, completed)
 
 
 if __name__ == "__main__":

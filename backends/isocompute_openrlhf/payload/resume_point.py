@@ -19,6 +19,8 @@ import re
 import sys
 from pathlib import Path
 
+from run_files import attempt_of
+
 TAG = re.compile(r"(?:best_)?global_step(\d+)\Z")
 
 
@@ -62,10 +64,8 @@ def point_latest(folder: Path, tag: str) -> None:
 
 def note_start(run_folder: Path, step: int) -> None:
     """Write down from which update step this start goes on; claim_folder.py has numbered it."""
-    config = run_folder / "reward_config.json"
-    attempt = json.loads(config.read_text(encoding="utf-8"))["attempt"]
     with (run_folder / "resumed.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"attempt": attempt, "step": step}) + "\n")
+        file.write(json.dumps({"attempt": attempt_of(run_folder), "step": step}) + "\n")
 
 
 def main(argv: list[str]) -> int:

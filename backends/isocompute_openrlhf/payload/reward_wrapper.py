@@ -23,35 +23,34 @@ GPU is used.
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import json
-import math
 import os
 import re
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-SIMPLE_NAME = "reward"
+FOLDER = Path(__file__).resolve().parent
+if str(FOLDER) not in sys.path:
+    sys.path.append(str(FOLDER))
+
+# Found only in the run folder, which OpenRLHF does not put on the path.
+import reward_calls  # noqa: E402
+from run_files import attempt_of, read_json  # noqa: E402
+
 OWN_NAME = "reward_func"
-CONFIG_NAME = "reward_config.json"
+CONTRACTS = {**reward_calls.CONTRACTS, OWN_NAME: "(queries, prompts, labels)"}
 # OpenRLHF decodes with special tokens: <|im_end|>, <|eot_id|>, </s>, <end_of_turn>; DeepSeek's have wide bars.
 END_MARK = re.compile(r"(?:<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>|</s>|<eos>|<end_of_turn>)\Z")
 TAIL_LENGTHS = (256, 64, 24)
 
 
-class RewardFileError(Exception):
-    """The user's reward file cannot be used; the message says why."""
-
-
 class Scorer:
-    """One user function, its records and its error count; safe to call from several threads.
+    """One user function and its records; safe to call from several threads.
 
     Args:
         function: the user's function.
@@ -68,6 +67,7 @@ class Scorer:
         self.function = function
         self.own_contract = own_contract
         self.records = records
+        self.safely = reward_calls.Scorer(self.raw_score)
 
     def __call__(self, queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
         """Score one sample the way OpenRLHF asks for it: lists of one element in, one dict out."""
@@ -75,24 +75,21 @@ class Scorer:
             raise ValueError(f"OpenRLHF 0.11.2 scores one sample per call; received {len(queries)}")
         label = json.loads(labels[0])
         response, matched = split_response(queries[0], prompts[0])
-        error = None
-        try:
-            score = as_float(self.raw_score(queries[0], prompts[0], response, label["answer"]))
-        except Exception as raised:
-            score, error = 0.0, f"{type(raised).__name__}: {raised}"
-            sys.stderr.write(f"reward_wrapper: problem {label['id']!r} scores 0.0: {traceback.format_exc()}")
+        written = queries[0] if self.own_contract else response
+        score, error = self.safely(prompts[0], written, label["answer"], label["id"])
         if self.records is not None:
             self.records({"id": label["id"], "split": label["split"], "score": score, "error": error})
-        # Every sample has the same keys: OpenRLHF stacks them over the batch.
+        # Every sample has the same keys: OpenRLHF stacks them over the batch. It needs a float of Python: an int
+        # becomes an integer tensor, a list one axis too many.
         extra = {"reward_error": float(error is not None), "prompt_unmatched": float(not matched)}
         return {"rewards": score, "scores": score, "extra_logs": extra}
 
-    def raw_score(self, query: str, prompt: str, response: str, answer: Any) -> Any:
-        """What the user's function returns, before any conversion."""
+    def raw_score(self, prompt: str, written: str, answer: Any) -> Any:
+        """What the user's function returns; `written` is the whole sequence for OpenRLHF's own contract."""
         if self.own_contract:
-            result = self.function([query], [prompt], [answer])
+            result = self.function([written], [prompt], [answer])
             return result["rewards"] if isinstance(result, dict) else result
-        return self.function(prompt, response, answer)
+        return self.function(prompt, written, answer)
 
 
 def split_response(query: str, prompt: str) -> tuple[str, bool]:
@@ -122,27 +119,6 @@ def without_end_marks(text: str) -> str:
         if mark is None:
             return text
         text = trimmed[: len(trimmed) - len(mark.group())]
-
-
-def as_float(value: Any) -> float:
-    """A finite Python float from a number, a 0-d or one-element tensor, or a list of one.
-
-    OpenRLHF needs exactly this type: an int becomes an integer tensor, a list one axis too many.
-    """
-    if inspect.iscoroutine(value):
-        value.close()
-        raise TypeError("the reward function is asynchronous; accepted: a plain function")
-    if isinstance(value, (list, tuple)) and len(value) == 1:
-        return as_float(value[0])
-    item = getattr(value, "item", None)
-    if callable(item):
-        value = item()
-    if not isinstance(value, (bool, int, float)):
-        raise TypeError(f"the reward is {value!r}; accepted: a number")
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"the reward is {number}; accepted: a finite number")
-    return number
 
 
 class SampleRecords:
@@ -180,56 +156,18 @@ def cut_off(file: BinaryIO) -> bool:
     return file.read(1) != b"\n"
 
 
-def load_function(path: Path, name: str | None) -> tuple[Callable[..., Any], bool]:
-    """The user's function and whether it follows OpenRLHF's own contract.
+def scorer_for(folder: Path, keep_records: bool) -> Scorer:
+    """The scorer of a claimed run folder.
 
     Raises:
-        RewardFileError: the file does not run, the function is missing or takes other arguments.
+        RewardFileError: as `reward_calls.load_function`.
     """
-    # Its neighbours are importable, as they are when the file is run by hand.
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    spec = importlib.util.spec_from_file_location("isocompute_user_reward", path)
-    if spec is None or spec.loader is None:
-        raise RewardFileError(f"{str(path)!r} is not a Python file; accepted: a file that ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise RewardFileError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    names = [name] if name is not None else [SIMPLE_NAME, OWN_NAME]
-    found = next((candidate for candidate in names if callable(getattr(module, candidate, None))), None)
-    if found is None:
-        defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
-        raise RewardFileError(
-            f"{path.name} defines no {' or '.join(names)}; its functions are {', '.join(defined) or 'none'}. Define "
-            "reward(prompt, response, answer), or name another function as file.py:function"
-        )
-    function = getattr(module, found)
-    check_signature(path, found, function)
-    return function, found == OWN_NAME
-
-
-def check_signature(path: Path, name: str, function: Callable[..., Any]) -> None:
-    """Refuse a function that three positional arguments do not fit."""
-    wanted = "(queries, prompts, labels)" if name == OWN_NAME else "(prompt, response, answer)"
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some built-in and compiled functions state no signature
-        return
-    try:
-        signature.bind("", "", "")
-    except TypeError as error:
-        raise RewardFileError(f"{path.name}: {name}{signature} cannot be called with {wanted}: {error}") from error
-
-
-def scorer_for(folder: Path, keep_records: bool) -> Scorer:
-    """The scorer that `reward_config.json` in the run folder describes."""
-    config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-    function, own_contract = load_function(Path(config["file"]), config["function"])
-    records = SampleRecords(Path(config["samples_folder"]), config["attempt"], config["several_hosts"])
-    return Scorer(function, own_contract, records if keep_records else None)
+    function, name = reward_calls.named_function_of(folder, CONTRACTS)
+    if not keep_records:
+        return Scorer(function, name == OWN_NAME)
+    several_hosts = read_json(folder / "request.json")["nodes"] > 1
+    records = SampleRecords(folder, attempt_of(folder), several_hosts)
+    return Scorer(function, name == OWN_NAME, records)
 
 
 _installing = threading.Lock()
@@ -240,7 +178,7 @@ def installed() -> Scorer:
     """The scorer of the run folder this file lies in, made once per process."""
     with _installing:
         if not _installed:
-            _installed.append(scorer_for(Path(__file__).resolve().parent, keep_records=True))
+            _installed.append(scorer_for(FOLDER, keep_records=True))
     return _installed[0]
 
 
@@ -250,28 +188,24 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> di
 
 
 def check(folder: Path) -> None:
-    """Score the first row of each file with the right answer and with nothing as the response.
+    """Try the reward function on one row of each file.
 
     Raises:
-        RewardFileError: the function cannot be loaded, or fails on both.
+        RewardFileError: the function cannot be loaded, or fails whatever the response.
     """
     scorer = scorer_for(folder, keep_records=False)
-    for name in ("train_rows.jsonl", "evaluation_rows.jsonl"):
-        with (folder / name).open(encoding="utf-8") as lines:
-            row = json.loads(next(lines))
-        prompt = row["input"] if isinstance(row["input"], str) else row["input"][-1]["content"]
-        label = json.loads(row["label"])
-        errors: list[str] = []
-        for response in (str(label["answer"]), ""):
-            try:
-                as_float(scorer.raw_score(prompt + response, prompt, response, label["answer"]))
-            except Exception:
-                errors.append(traceback.format_exc())
-        if len(errors) == 2:
-            raise RewardFileError(
-                f"the reward function fails on problem {label['id']!r}, whether the response is its answer or "
-                f"empty; every sample would score 0.0. {errors[0]}"
-            )
+
+    def reward(prompt: str, response: str, answer: Any) -> Any:
+        return scorer.raw_score(prompt, prompt + response if scorer.own_contract else response, answer)
+
+    reward_calls.check(folder, reward, asked)
+
+
+def asked(row: dict[str, Any]) -> tuple[str, str, Any]:
+    """Id, prompt as text and answer of a row."""
+    label = json.loads(row["label"])
+    prompt = row["input"] if isinstance(row["input"], str) else row["input"][-1]["content"]
+    return label["id"], prompt, label["answer"]
 
 
 def main(argv: list[str]) -> int:
@@ -281,7 +215,7 @@ def main(argv: list[str]) -> int:
         return 2
     try:
         check(Path(argv[0]))
-    except RewardFileError as error:
+    except reward_calls.RewardFileError as error:
         sys.stderr.write(f"reward_wrapper: {error}\n")
         return 2
     return 0

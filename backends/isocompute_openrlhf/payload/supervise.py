@@ -18,7 +18,6 @@ The exit status is otherwise that of the command.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -259,11 +258,6 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, command
 
 
-def attempt_of(folder: Path) -> int:
-    """Number of this start, which claim_folder.py has written down."""
-    return int(json.loads((folder / "reward_config.json").read_text(encoding="utf-8"))["attempt"])
-
-
 def main(argv: list[str]) -> int:
     """Run and watch the command behind `--`."""
     options, command = parsed(argv)
@@ -276,6 +270,8 @@ def main(argv: list[str]) -> int:
     if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
         say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
         return 0
+    from run_files import attempt_of  # beside this program in a run folder, but not where a plan imports it
+
     training = Training(folder, command, options.submit, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:

@@ -22,11 +22,8 @@ def row_maker(chat_template: bool) -> problem_rows.Row:
 
     def row(problem: problem_rows.Problem, split: str) -> dict[str, Any]:
         messages = problem.messages
-        if not chat_template and not isinstance(problem.prompt, str):
-            raise problem_rows.InputError(
-                f"problem {problem.id!r} is a list of messages, but the option chat_template is off; accepted then: "
-                "prompts that are text"
-            )
+        if not chat_template:
+            problem_rows.require_text(problem)
         return {
             "prompt": messages if chat_template else problem.prompt,
             "problem": problem.id,
@@ -36,6 +33,11 @@ def row_maker(chat_template: bool) -> problem_rows.Row:
         }
 
     return row
+
+
+def asked(row: dict[str, Any]) -> tuple[str, str, Any]:
+    """Id, question and answer of a row."""
+    return row["problem"], row["question"], json.loads(row["answer"])
 
 
 def main(argv: list[str]) -> int:
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
     if status:
         return status
     try:
-        reward_calls.check(folder, lambda row: (row["problem"], row["question"], json.loads(row["answer"])))
+        reward_calls.check(folder, reward_calls.function_of(folder), asked)
     except reward_calls.RewardFileError as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2

@@ -19,6 +19,7 @@ from typing import Any
 
 import reward_calls
 import validation_samples
+from run_files import ROW_FILES, InputError, attempt_of
 from run_journal import Journal, read
 
 EVAL_SET = "validation"
@@ -44,10 +45,6 @@ EVALUATION_METRICS = {
 }
 
 
-class InputError(Exception):
-    """Something that was given cannot be used; the message says what and where."""
-
-
 def main(argv: list[str]) -> int:
     """Train the run and the model named on the command line; returns the exit status."""
     if len(argv) != 2:
@@ -55,7 +52,7 @@ def main(argv: list[str]) -> int:
         return 2
     folder, model = Path(argv[0]), argv[1]
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], reward_calls.attempt_of(folder))
+    journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], attempt_of(folder))
     records = read(journal.path)
     if records and records[-1].get("status") == "finished":
         sys.stderr.write("train: the run is finished\n")
@@ -84,17 +81,17 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
         InputError: a prompt is longer than the recipe allows.
     """
     transformers, trl = imported("transformers"), imported("trl")
-    rows = {name: read_rows(folder / f"{name}_rows.jsonl") for name in ("train", "validation")}
+    rows = {kind: read_rows(folder / file) for kind, file in ROW_FILES.items()}
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    check_lengths(tokenizer, [*rows["train"], *rows["validation"]], request["run"]["recipe"]["max_prompt_tokens"])
+    check_lengths(tokenizer, [*rows["train"], *rows["evaluation"]], request["run"]["recipe"]["max_prompt_tokens"])
     checkpoint = last_checkpoint(folder / "checkpoints")
     settings = {
         **request["trainer"],
         "output_dir": str(folder / "checkpoints"),
         "per_device_eval_batch_size": eval_batch(
-            len(rows["validation"]),
+            len(rows["evaluation"]),
             request["run"]["evaluation"]["samples"],
             int(os.environ.get("WORLD_SIZE", "1")),
             request["eval_samples_per_pass"],
@@ -107,7 +104,7 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
         args=trl.GRPOConfig(**settings),
         reward_funcs=[reward_function(folder, journal.attempt)],
         train_dataset=imported("datasets").Dataset.from_list(rows["train"]),
-        eval_dataset=imported("datasets").Dataset.from_list(rows["validation"]),
+        eval_dataset=imported("datasets").Dataset.from_list(rows["evaluation"]),
         processing_class=tokenizer,
         callbacks=[journal_callback(folder, request, journal, reached)],
     )

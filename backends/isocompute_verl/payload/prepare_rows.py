@@ -32,8 +32,9 @@ def main(argv: list[str]) -> int:
     status = problem_rows.main(argv, row)
     if status:
         return status
+    folder = Path(argv[0])
     try:
-        reward_calls.check(Path(argv[0]), asked)
+        reward_calls.check(folder, reward_calls.function_of(folder), asked)
     except reward_calls.RewardFileError as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2

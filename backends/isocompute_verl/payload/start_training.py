@@ -15,9 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-
-class InputError(Exception):
-    """Something that was given cannot be used; the message says what and where."""
+from run_files import InputError
 
 
 def arguments(request: dict[str, Any], run: Path, model: str, attempt: int) -> list[str]:

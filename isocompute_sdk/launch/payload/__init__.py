@@ -5,9 +5,18 @@ A script writes those that it needs into the run folder, where they import each 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import resources
+
+SHARED = ("run_files.py", "claim_folder.py", "problem_rows.py", "reward_calls.py")
+"""The programs that every script carries."""
 
 
 def program(name: str, package: str = __name__) -> str:
     """The text of the program `name`, one of these or one that `package` ships."""
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def programs(package: str, own: Iterable[str]) -> dict[str, str]:
+    """Name -> text of the shared programs and of those that `package` adds."""
+    return {name: program(name) for name in SHARED} | {name: program(name, package) for name in own}

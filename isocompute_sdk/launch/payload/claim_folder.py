@@ -2,9 +2,17 @@
 
     python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
 
-Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, that the
-inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with the same
-inputs. Writes
+Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, the folder's
+path, that the inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with
+the same inputs. Of the request it reads
+
+* framework, version: the package that has to be installed;
+* earlier_releases, if there: [version, what releases before it take], ascending;
+* misread_in_paths, if there: what the path of the folder must not hold;
+* run.data, and evaluation_sets, if there: name -> file;
+* identity: what a later start has to ask for again.
+
+Writes
 
 * inputs.json: absolute path and SHA-256 of each input, and the name of the reward function where one was given;
 * attempts.jsonl: one line per start.
@@ -14,17 +22,15 @@ What cannot be used ends with exit status 2 and one message that says what is ac
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 import sys
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-
-class InputError(Exception):
-    """Something that was given cannot be used; the message says what and where."""
+from run_files import ATTEMPTS, STARTED, InputError, attempt_of, digest_of, read_json, shortened, write_json
 
 
 def main(argv: list[str]) -> int:
@@ -46,8 +52,9 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     Raises:
         InputError: an input is missing, or the folder cannot be used for this run.
     """
-    request = json.loads((run_folder / "request.json").read_text(encoding="utf-8"))
-    check_framework(request["framework"], request["version"])
+    request = read_json(run_folder / "request.json")
+    check_framework(request["framework"], request["version"], request.get("earlier_releases", []))
+    check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
     data = request["run"]["data"]
     reward, function = reward_target(data_folder, data["reward"])
     files = {
@@ -55,14 +62,16 @@ def claim(run_folder: Path, data_folder: Path) -> None:
         "validation": existing_file(data_folder, data["validation"], "validation data"),
         "reward": reward,
     }
+    for name, path in request.get("evaluation_sets", {}).items():
+        files[f"evaluation set {name}"] = existing_file(data_folder, path, f"evaluation set {name}")
     inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     inputs["reward"]["function"] = function
     check_same_run(run_folder, request, inputs)
     write_json(run_folder / "inputs.json", inputs)
-    next_attempt(run_folder)
+    note_start(run_folder)
 
 
-def check_framework(package: str, expected: str) -> None:
+def check_framework(package: str, expected: str, earlier: list[tuple[str, str]]) -> None:
     """Refuse an installed framework of another version: its settings and their meaning differ."""
     try:
         found = metadata.version(package)
@@ -70,9 +79,27 @@ def check_framework(package: str, expected: str) -> None:
         warn(f"this interpreter ({sys.executable}) has no record of an installed package {package}")
         return
     if found.partition("+")[0] != expected:
+        takes = next((f", which takes {what}" for end, what in earlier if numbers(found) < numbers(end)), "")
         raise InputError(
-            f"{package} {found} is installed in {sys.executable}; this script is written for {expected}. "
+            f"{package} {found} is installed in {sys.executable}{takes}; this script is written for {expected}. "
             f"Install {package}=={expected}, or set PYTHON to an interpreter that has it."
+        )
+
+
+def numbers(version: str) -> list[int]:
+    """The first three numbers of a version, which order releases."""
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]
+
+
+def check_run_folder(folder: Path, package: str, misread: list[str]) -> None:
+    """Refuse a run folder whose absolute path the framework or its data loader would misread."""
+    if not folder.is_absolute():
+        raise InputError(f"the run folder is {str(folder)!r}; accepted: an absolute path")
+    bad = [mark for mark in misread if mark in str(folder)]
+    if bad:
+        raise InputError(
+            f"the run folder is {str(folder)!r}, which holds {', '.join(map(repr, bad))}: {package} would split "
+            "the path there or read it as a pattern. Run the script from another folder, or change output_dir."
         )
 
 
@@ -98,15 +125,15 @@ def check_same_run(folder: Path, request: dict[str, Any], inputs: dict[str, Any]
     Raises:
         InputError: settings or inputs differ from those of the earlier start; the message names them.
     """
-    path = folder / "started.json"
+    path = folder / STARTED
     if not path.exists():
         return
-    earlier = json.loads(path.read_text(encoding="utf-8"))
+    earlier = read_json(path)
     changed = differences(earlier["request"]["identity"], request["identity"])
     changed += [
         f"content of {name} ({file['path']})"
         for name, file in inputs.items()
-        if file["sha256"] != earlier["inputs"][name]["sha256"]
+        if file["sha256"] != earlier["inputs"].get(name, {}).get("sha256")
     ]
     if changed:
         raise InputError(
@@ -126,35 +153,11 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     return [] if old == new else [f"{prefix.rstrip('.')} ({shortened(old)} before, {shortened(new)} now)"]
 
 
-def next_attempt(folder: Path) -> int:
+def note_start(folder: Path) -> None:
     """Number this start (from 1) and note its time."""
-    path = folder / "attempts.jsonl"
-    number = len(path.read_text(encoding="utf-8").splitlines()) + 1 if path.exists() else 1
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"attempt": number, "time": time.time()}) + "\n")
-    return number
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file in one step."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def shortened(value: Any) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    line = json.dumps({"attempt": attempt_of(folder) + 1, "time": time.time()}) + "\n"
+    with (folder / ATTEMPTS).open("a", encoding="utf-8") as file:
+        file.write(line)
 
 
 def warn(message: str) -> None:

@@ -1,21 +1,19 @@
 """Turn problem files into exactly the rows that one run needs; the programs that know a framework's row import this.
 
-`main(argv, row)` reads request.json and inputs.json in the run folder and writes there:
+`main(argv, row)` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
-* validation_rows.jsonl: the validation problems in file order.
-* started.json: the request with the digests of all inputs and outputs, written last. Where it exists, the rows are only
-  compared with it: a resumed run continues inside the same rows.
+* evaluation_rows.jsonl: the validation problems in file order, then those of further evaluation sets.
+* started.json: the request with the digests of all inputs and outputs and the number of problems, written last. Where
+  it exists, the rows are only compared with it: a resumed run continues inside the same rows.
 
 Bad input ends with exit status 2 and one message that names the file, the line and what is accepted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -23,14 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, shortened, write_json, write_text
+
 PROMPT_KEYS = ("prompt", "input", "question", "problem")
 ANSWER_KEYS = ("answer", "label", "solution", "target")
 ID_KEY = "id"
-ROW_FILES = {"train": "train_rows.jsonl", "validation": "validation_rows.jsonl"}
-
-
-class InputError(Exception):
-    """Something the user gave cannot be used; the message says what and where."""
 
 
 @dataclass(frozen=True)
@@ -48,50 +43,65 @@ class Problem:
 
 
 Row = Callable[[Problem, str], dict[str, Any]]
-"""Makes the framework's row from a problem and the name of its split, train or validation."""
+"""Makes the framework's row from a problem and the name of its split: train, validation or another evaluation set."""
+Sets = dict[str, list[Problem]]
+"""Name of an evaluation set -> its problems."""
+Completed = Callable[[dict[str, Any], list[Problem], Sets], Sets]
+"""Says from the request, the training problems and the evaluation sets that were given what is evaluated on; refuses
+what the framework cannot use."""
 
 
-def main(argv: list[str], row: Row) -> int:
+def as_given(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets:
+    """The evaluation sets that were given."""
+    return sets
+
+
+def main(argv: list[str], row: Row, completed: Completed = as_given) -> int:
     """Write the rows of the run folder named on the command line; 0 on success, 2 on bad input."""
     if len(argv) != 1:
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
     try:
-        prepare(Path(argv[0]), row)
+        prepare(Path(argv[0]), row, completed)
     except InputError as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
     return 0
 
 
-def prepare(folder: Path, row: Row) -> None:
+def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     """Write the rows and the record of the run, or check those of an earlier start.
 
     Raises:
         InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
     """
-    record = folder / "started.json"
+    record = folder / STARTED
     if record.exists():
-        check_rows(folder, json.loads(record.read_text(encoding="utf-8"))["outputs"])
+        check_rows(folder, read_json(record)["outputs"])
         return
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    inputs = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
+    request, inputs = read_json(folder / "request.json"), read_json(folder / "inputs.json")
     run = request["run"]
     keys = run["data"]["prompt_key"], run["data"]["answer_key"]
     train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
     # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
-    validation = validation[: run["evaluation"]["n_problems"]]
-    report(run, train, validation)
+    sets = {"validation": validation[: run["evaluation"]["n_problems"]]}
+    for name in request.get("evaluation_sets", {}):
+        sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
+    sets = completed(request, train, sets)
+    report(run, train, sets["validation"])
     order = epoch_orders(len(train), run["problems_per_batch"] * run["update_steps"], run["seed"])
-    outputs = {
-        ROW_FILES["train"]: write_lines(folder / ROW_FILES["train"], (row(train[i], "train") for i in order)),
-        ROW_FILES["validation"]: write_lines(
-            folder / ROW_FILES["validation"], (row(problem, "validation") for problem in validation)
-        ),
-    }
-    document = {"request": request, "inputs": inputs, "outputs": outputs}
-    write_parts(record, [json.dumps(document, indent=1), "\n"])
+    rows = {"train": (row(train[i], "train") for i in order), "evaluation": evaluation_rows(sets, row)}
+    outputs = {file: write_lines(folder / file, rows[kind]) for kind, file in ROW_FILES.items()}
+    counts = {"train": len(train), **{name: len(problems) for name, problems in sets.items()}}
+    write_json(record, {"request": request, "inputs": inputs, "outputs": outputs, "problems": counts})
+
+
+def evaluation_rows(sets: Sets, row: Row) -> Iterator[dict[str, Any]]:
+    """Rows of all evaluation sets, one set after the other."""
+    splits = [name for name, problems in sets.items() for _ in problems]
+    problems = uniform_prompts([problem for problems in sets.values() for problem in problems])
+    return (row(problem, split) for problem, split in zip(problems, splits, strict=True))
 
 
 def check_rows(folder: Path, outputs: dict[str, str]) -> None:
@@ -191,8 +201,15 @@ def check_prompt(where: str, prompt: Any) -> None:
         )
     if not any(text.strip() for text in texts):
         raise InputError(f"{where}: the prompt is empty")
-    if any("<image>" in text for text in texts):
-        raise InputError(f"{where}: the prompt holds '<image>', which OpenRLHF would replace by a picture")
+
+
+def require_text(problem: Problem) -> None:
+    """Refuse a list of messages where no chat template is applied."""
+    if not isinstance(problem.prompt, str):
+        raise InputError(
+            f"problem {problem.id!r} is a list of messages, but the option chat_template is off; accepted then: "
+            "prompts that are text"
+        )
 
 
 def is_message(value: Any) -> bool:
@@ -253,42 +270,12 @@ def report(run: dict[str, Any], train: list[Problem], validation: list[Problem])
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> str:
     """Replace a JSONL file in one step; returns the SHA-256 of what was written."""
-    return write_parts(path, (json.dumps(row) + "\n" for row in rows))
-
-
-def write_parts(path: Path, parts: Iterable[str]) -> str:
-    """Replace a file in one step; returns the SHA-256 of what was written."""
-    temporary = path.with_name(path.name + ".tmp")
-    digest = hashlib.sha256()
-    with temporary.open("wb") as file:
-        for part in parts:
-            data = part.encode("utf-8")
-            digest.update(data)
-            file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return digest.hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
+    return write_text(path, (json.dumps(row) + "\n" for row in rows))
 
 
 def key_list(row: dict[str, Any]) -> str:
     """The keys of a row for a message."""
     return ", ".join(map(repr, row)) or "none"
-
-
-def shortened(value: Any) -> str:
-    """A value for a message, cut to 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def warn(message: str) -> None:

@@ -4,7 +4,7 @@ The user's file defines `reward(prompt, response, answer) -> float`, or another 
 `prompt` is the text the model saw, `response` what it wrote, `answer` the JSON value of the problem file. What is
 raised, is no number, NaN or infinite scores 0.0 and is counted.
 
-`check` scores one problem of each split, so that a wrong signature is found before any GPU is used.
+`check` scores one problem of each row file, so that a wrong signature is found before any GPU is used.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ import math
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-DEFAULT_NAME = "reward"
+from run_files import ROW_FILES, read_json
+
+ARGUMENTS = "(prompt, response, answer)"
+CONTRACTS: Mapping[str, str] = {"reward": ARGUMENTS}
+"""Names that are looked for where none is given -> what such a function is called with."""
 
 
 class RewardFileError(Exception):
@@ -70,8 +74,10 @@ def as_float(value: Any) -> float:
     return number
 
 
-def load_function(path: Path, name: str | None) -> Callable[..., Any]:
-    """The user's function.
+def load_function(
+    path: Path, name: str | None, contracts: Mapping[str, str] = CONTRACTS
+) -> tuple[Callable[..., Any], str]:
+    """The user's function and its name: the given one, else the first of `contracts` that the file defines.
 
     Raises:
         RewardFileError: the file does not run, the function is missing or takes other arguments.
@@ -88,20 +94,21 @@ def load_function(path: Path, name: str | None) -> Callable[..., Any]:
         spec.loader.exec_module(module)
     except Exception as error:
         raise RewardFileError(f"{path.name} does not run: {type(error).__name__}: {error}") from error
-    wanted = name if name is not None else DEFAULT_NAME
-    function = getattr(module, wanted, None)
-    if not callable(function):
+    wanted = [name] if name is not None else list(contracts)
+    found = next((candidate for candidate in wanted if callable(getattr(module, candidate, None))), None)
+    if found is None:
         defined = sorted(key for key, value in vars(module).items() if inspect.isfunction(value))
         raise RewardFileError(
-            f"{path.name} defines no {wanted}; its functions are {', '.join(defined) or 'none'}. Define "
+            f"{path.name} defines no {' or '.join(wanted)}; its functions are {', '.join(defined) or 'none'}. Define "
             "reward(prompt, response, answer), or name another function as file.py:function"
         )
-    check_signature(path, wanted, function)
-    return function
+    function = getattr(module, found)
+    check_signature(path, found, function, contracts.get(found, ARGUMENTS))
+    return function, found
 
 
-def check_signature(path: Path, name: str, function: Callable[..., Any]) -> None:
-    """Refuse a function that three positional arguments do not fit."""
+def check_signature(path: Path, name: str, function: Callable[..., Any], arguments: str) -> None:
+    """Refuse a function that three positional arguments, `arguments` in words, do not fit."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in and compiled functions state no signature
@@ -109,9 +116,7 @@ def check_signature(path: Path, name: str, function: Callable[..., Any]) -> None
     try:
         signature.bind("", "", "")
     except TypeError as error:
-        raise RewardFileError(
-            f"{path.name}: {name}{signature} cannot be called with (prompt, response, answer): {error}"
-        ) from error
+        raise RewardFileError(f"{path.name}: {name}{signature} cannot be called with {arguments}: {error}") from error
 
 
 def function_of(folder: Path) -> Callable[..., Any]:
@@ -120,27 +125,33 @@ def function_of(folder: Path) -> Callable[..., Any]:
     Raises:
         RewardFileError: as `load_function`.
     """
-    reward = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))["reward"]
-    return load_function(Path(reward["path"]), reward["function"])
+    return named_function_of(folder)[0]
 
 
-def attempt_of(folder: Path) -> int:
-    """Number of the start that is going on, from 1."""
-    return len((folder / "attempts.jsonl").read_text(encoding="utf-8").splitlines())
+def named_function_of(folder: Path, contracts: Mapping[str, str] = CONTRACTS) -> tuple[Callable[..., Any], str]:
+    """The reward function of a run folder that was claimed, and its name.
+
+    Raises:
+        RewardFileError: as `load_function`.
+    """
+    reward = read_json(folder / "inputs.json")["reward"]
+    return load_function(Path(reward["path"]), reward["function"], contracts)
 
 
-def check(folder: Path, problem: Callable[[dict[str, Any]], tuple[str, str, Any]]) -> None:
-    """Score the first row of each split with the right answer and with nothing as the response.
+def check(
+    folder: Path, function: Callable[..., Any], problem: Callable[[dict[str, Any]], tuple[str, str, Any]]
+) -> None:
+    """Score the first row of each file with the right answer and with nothing as the response.
 
     Args:
         folder: a run folder whose rows were prepared.
+        function: `reward(prompt, response, answer)`.
         problem: id, prompt as text and answer of a row.
 
     Raises:
-        RewardFileError: the function cannot be loaded, or fails on both.
+        RewardFileError: the function fails on both.
     """
-    function = function_of(folder)
-    for file in ("train_rows.jsonl", "validation_rows.jsonl"):
+    for file in ROW_FILES.values():
         with (folder / file).open(encoding="utf-8") as lines:
             name, prompt, answer = problem(json.loads(next(lines)))
         errors: list[str] = []

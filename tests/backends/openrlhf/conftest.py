@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.payload import claim_folder, prepare_rows
-from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_openrlhf import OpenRLHFBackend, payload
+from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS
+from isocompute_sdk.specs import Data, Evaluation, RunSpec
+from tests.backends.framework_runs import run_maker
 from tests.backends.openrlhf.inputs import REWARD, problems, write_inputs, write_jsonl, write_site
 from tests.backends.openrlhf.real_parser import VERSION, RealParser
+from tests.backends.programs import load
 from tests.backends.wheels import ANY_LINUX, cached_wheel
+
+claim_folder, problem_rows, prepare_rows = load("claim_folder"), load("problem_rows"), load("prepare_rows", payload)
 
 
 @pytest.fixture(scope="session")
@@ -31,21 +35,7 @@ def openrlhf() -> OpenRLHFBackend:
 
 @pytest.fixture(scope="session")
 def make_run() -> Callable[..., RunSpec]:
-    def make(**changes: Any) -> RunSpec:
-        recipe = changes.pop("recipe", {})
-        values: dict[str, Any] = {
-            "run_id": "small",
-            "model": "Qwen/Qwen2.5-7B-Instruct",
-            "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
-            "recipe": recipe if isinstance(recipe, Recipe) else Recipe(**recipe),
-            "group_size": 16,
-            "problems_per_batch": 32,
-            "update_steps": 100,
-            "output_dir": "runs",
-        }
-        return RunSpec(**{**values, **changes})
-
-    return make
+    return run_maker()
 
 
 @pytest.fixture
@@ -87,11 +77,16 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         (tmp_path / "reward.py").write_text(reward)
         data = {"train": "train.jsonl", "validation": "validation.jsonl", "reward": "reward.py"}
         data |= {"prompt_key": None, "answer_key": None, "n_problems": None} | request.pop("data", {})
-        defaults = {"framework_version": "0.11.2", "problems_per_batch": 4, "update_steps": 5, "seed": 0, "nodes": 1}
-        defaults |= {"validation_problems": None, "chat_template": True, "evaluation_sets": {}, "probe_problems": 0}
-        (folder / "request.json").write_text(json.dumps(defaults | {"data": data} | request))
+        settings = {"problems_per_batch": 4, "update_steps": 5, "seed": 0}
+        settings = {name: request.pop(name, value) for name, value in settings.items()}
+        settings |= {"data": data, "evaluation": {"n_problems": request.pop("validation_problems", None)}}
+        own = {"chat_template": True, "evaluation_sets": {}, "probe_problems": 0, "nodes": 1} | request
+        framework = {"framework": "OpenRLHF", "version": "0.11.2", "earlier_releases": EARLIER_RELEASES}
+        framework |= {"misread_in_paths": MISREAD_IN_PATHS}
+        document = {**framework, "run": settings, "identity": settings | own, **own}
+        (folder / "request.json").write_text(json.dumps(document))
         claim_folder.claim(folder, tmp_path)
-        prepare_rows.prepare(folder)
+        problem_rows.prepare(folder, prepare_rows.row, prepare_rows.completed)
         return folder
 
     return run

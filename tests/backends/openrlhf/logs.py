@@ -11,13 +11,16 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from isocompute_openrlhf.payload import claim_folder, prepare_rows, resume_point
+from isocompute_openrlhf import payload
 from isocompute_openrlhf.preflight import examine
 from isocompute_openrlhf.request import request_of
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import write_inputs
+from tests.backends.programs import load
 
 Values = Mapping[str, float]
+claim_folder, run_files = load("claim_folder"), load("run_files")
+prepare_rows, resume_point = load("prepare_rows", payload), load("resume_point", payload)
 
 
 class LoggedRun:
@@ -39,9 +42,9 @@ class LoggedRun:
             checkpoint.mkdir(parents=True)
             (checkpoint / "metric.json").write_text("{}")
         claim_folder.claim(self.folder, self.inputs)
-        prepare_rows.prepare(self.folder)
+        assert prepare_rows.main([str(self.folder)]) == 0
         resume_point.main([str(self.folder / "checkpoints"), "_actor"])
-        return int(json.loads((self.folder / "reward_config.json").read_text())["attempt"])
+        return run_files.attempt_of(self.folder)
 
     def events(self, train: Mapping[int, Values], evaluation: Mapping[int, Values] | None = None) -> None:
         """One event file with the tags that OpenRLHF's TensorboardLogger uses."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,16 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_openrlhf.payload import prepare_rows
+from isocompute_openrlhf import payload
 from tests.backends.openrlhf.inputs import problems, read, write_jsonl
+from tests.backends.programs import SHARED, load
 
 Prepare = Callable[..., Path]
+problem_rows, prepare_rows = load("problem_rows"), load("prepare_rows", payload)
 
 
 @settings(max_examples=200)
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_whole_epochs_hold_every_problem_once_and_the_rest_at_most_once(count: int, rows: int, seed: int) -> None:
-    order = list(prepare_rows.epoch_orders(count, rows, seed))
+    order = list(problem_rows.epoch_orders(count, rows, seed))
     assert len(order) == rows
     for start in range(0, rows, count):
         epoch = order[start : start + count]
@@ -45,11 +48,11 @@ def test_there_are_exactly_as_many_rows_as_prompts_are_consumed(prepare: Prepare
 
 
 def test_the_seed_fixes_the_order() -> None:
-    first = list(prepare_rows.epoch_orders(50, 100, 3))
-    assert first == list(prepare_rows.epoch_orders(50, 100, 3))
-    assert first != list(prepare_rows.epoch_orders(50, 100, 4))
+    first = list(problem_rows.epoch_orders(50, 100, 3))
+    assert first == list(problem_rows.epoch_orders(50, 100, 3))
+    assert first != list(problem_rows.epoch_orders(50, 100, 4))
     assert first[:50] != first[50:]
-    assert list(prepare_rows.epoch_orders(6, 6, 0)) == [2, 3, 1, 0, 5, 4]  # on Python 3.10 to 3.13 alike
+    assert list(problem_rows.epoch_orders(6, 6, 0)) == [2, 3, 1, 0, 5, 4]  # on Python 3.10 to 3.13 alike
 
 
 def test_validation_rows_are_the_first_ones_in_file_order(prepare: Prepare) -> None:
@@ -72,7 +75,7 @@ def test_the_training_probe_is_the_same_for_every_seed_and_batch(prepare: Prepar
 
 
 def test_the_probe_is_a_subset_that_grows_with_its_size() -> None:
-    train = [prepare_rows.Problem(f"p{i}", f"prompt {i}", i) for i in range(60)]
+    train = [problem_rows.Problem(f"p{i}", f"prompt {i}", i) for i in range(60)]
     chosen = [{p.id for p in prepare_rows.probe_subset(train, size, {})} for size in (0, 10, 30, 100)]
     assert [len(ids) for ids in chosen] == [0, 10, 30, 60]
     assert chosen[1] < chosen[2]
@@ -82,7 +85,11 @@ def test_a_training_problem_that_is_also_validated_on_stays_out_of_the_probe(pre
     shared = [{"id": "x", "prompt": [{"role": "user", "content": "what is p1?"}], "answer": 1}]
     folder = prepare(problems(3), shared, probe_problems=3)
     assert labels(folder, "train_probe") == ["p0", "p2"]
-    assert json.loads((folder / "run.json").read_text())["problems"] == {"train": 3, "validation": 1, "train_probe": 2}
+    assert json.loads((folder / "started.json").read_text())["problems"] == {
+        "train": 3,
+        "validation": 1,
+        "train_probe": 2,
+    }
 
 
 def test_further_evaluation_sets_follow_the_validation_problems(prepare: Prepare, tmp_path: Path) -> None:
@@ -94,12 +101,12 @@ def test_further_evaluation_sets_follow_the_validation_problems(prepare: Prepare
 
 def test_evaluation_sets_that_share_a_prompt_are_refused(prepare: Prepare, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "hard.jsonl", [*problems(1, "h"), *problems(1, "v")])
-    with pytest.raises(prepare_rows.InputError, match="validation and hard share the prompt of problem 'v0'"):
+    with pytest.raises(problem_rows.InputError, match="validation and hard share the prompt of problem 'v0'"):
         prepare(evaluation_sets={"hard": "hard.jsonl"})
 
 
-@pytest.mark.parametrize("prompt_key", prepare_rows.PROMPT_KEYS)
-@pytest.mark.parametrize("answer_key", prepare_rows.ANSWER_KEYS)
+@pytest.mark.parametrize("prompt_key", problem_rows.PROMPT_KEYS)
+@pytest.mark.parametrize("answer_key", problem_rows.ANSWER_KEYS)
 def test_usual_key_names_are_recognised_per_file(prepare: Prepare, prompt_key: str, answer_key: str) -> None:
     folder = prepare([{prompt_key: "a", answer_key: "b"}], [{"question": "c", "solution": "d"}])
     row = read(folder / "train_rows.jsonl")[0]
@@ -159,19 +166,19 @@ GOOD = '{"prompt": "a", "answer": "b"}\n'
     ],
 )
 def test_a_bad_problem_file_is_refused_with_file_line_and_reason(prepare: Prepare, train: str, message: str) -> None:
-    with pytest.raises(prepare_rows.InputError, match=message):
+    with pytest.raises(problem_rows.InputError, match=message):
         prepare(train)
 
 
 def test_text_that_is_not_utf8_is_refused(prepare: Prepare, tmp_path: Path) -> None:
     (tmp_path / "latin.jsonl").write_bytes('{"prompt": "\xe9", "answer": 1}\n'.encode("latin-1"))
-    with pytest.raises(prepare_rows.InputError, match=r"latin\.jsonl: is not UTF-8"):
+    with pytest.raises(problem_rows.InputError, match=r"latin\.jsonl: is not UTF-8"):
         prepare(data={"train": "latin.jsonl"})
 
 
 def test_message_lists_need_the_chat_template(prepare: Prepare) -> None:
     chat = [{"prompt": [{"role": "user", "content": "x"}], "answer": 1}]
-    with pytest.raises(prepare_rows.InputError, match="chat_template is off"):
+    with pytest.raises(problem_rows.InputError, match="chat_template is off"):
         prepare(chat, chat_template=False)
 
 
@@ -188,7 +195,7 @@ def test_rows_that_were_tampered_with_are_refused(prepare: Prepare) -> None:
     folder = prepare()
     with (folder / "train_rows.jsonl").open("a") as file:
         file.write("{}\n")
-    with pytest.raises(prepare_rows.InputError, match=r"train_rows\.jsonl in .* was changed"):
+    with pytest.raises(problem_rows.InputError, match=r"train_rows\.jsonl in .* was changed"):
         prepare()
 
 
@@ -200,19 +207,20 @@ def test_a_second_start_keeps_the_rows(prepare: Prepare) -> None:
 
 
 def test_a_refused_file_can_be_repaired_in_the_same_folder(prepare: Prepare) -> None:
-    with pytest.raises(prepare_rows.InputError):
+    with pytest.raises(problem_rows.InputError):
         prepare('{"prompt": "a"}\n')
     assert len(read(prepare() / "train_rows.jsonl")) == 20
 
 
 def test_the_program_ends_with_one_line_and_a_status(prepare: Prepare, tmp_path: Path) -> None:
     folder = prepare()
+    environment = {**os.environ, "PYTHONPATH": str(SHARED)}
     program = [sys.executable, prepare_rows.__file__]
-    good = subprocess.run([*program, str(folder)], capture_output=True, text=True, check=False)
+    good = subprocess.run([*program, str(folder)], env=environment, capture_output=True, text=True, check=False)
     assert good.returncode == 0
     (folder / "train_rows.jsonl").unlink()
-    bad = subprocess.run([*program, str(folder)], capture_output=True, text=True, check=False)
+    bad = subprocess.run([*program, str(folder)], env=environment, capture_output=True, text=True, check=False)
     assert bad.returncode == 2
     assert bad.stderr.startswith("prepare_rows: train_rows.jsonl in ")
     assert len(bad.stderr.splitlines()) == 1
-    assert subprocess.run(program, capture_output=True, check=False).returncode == 2
+    assert subprocess.run(program, env=environment, capture_output=True, check=False).returncode == 2

@@ -207,7 +207,7 @@ def test_console_lines_are_told_apart_by_attempt() -> None:
 def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedRun) -> None:
     logged.begin()
     path = logged.folder / "request.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "framework_version": "0.10.2"}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": "0.10.2"}))
     with pytest.raises(RecordError, match=r"of OpenRLHF 0\.10\.2; this release reads 0\.11\.2"):
         BACKEND.read_records(logged.folder)
 

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_openrlhf.payload import resume_point
+from isocompute_openrlhf import payload
 from tests.backends.openrlhf.inputs import read
+from tests.backends.programs import load
+
+resume_point = load("resume_point", payload)
 
 
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Path:
     """The checkpoint folder of a run whose third start this is."""
-    (tmp_path / "reward_config.json").write_text('{"attempt": 3}')
+    (tmp_path / "attempts.jsonl").write_text("{}\n" * 3)
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     return folder

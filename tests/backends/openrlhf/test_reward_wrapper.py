@@ -19,11 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_openrlhf.payload import reward_wrapper
-from isocompute_openrlhf.payload.reward_wrapper import RewardFileError, Scorer
+from isocompute_openrlhf import payload
 from tests.backends.openrlhf.real_parser import RealParser
+from tests.backends.programs import SHARED, load
 
 Install = Callable[..., Path]
+reward_calls, reward_wrapper = load("reward_calls"), load("reward_wrapper", payload)
 LABEL = json.dumps({"id": "p1", "split": "train", "answer": "42"})
 PROMPT = "<|im_start|>user\nwhat?<|im_end|>\n<|im_start|>assistant\n"
 
@@ -36,14 +37,17 @@ def install(tmp_path: Path) -> Install:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         (tmp_path / "user_reward.py").write_text(source)
-        config = {"file": str(tmp_path / "user_reward.py"), "function": function, "samples_folder": str(folder)}
-        config |= {"attempt": attempt, "several_hosts": several_hosts}
-        (folder / "reward_config.json").write_text(json.dumps(config))
+        inputs = {"reward": {"path": str(tmp_path / "user_reward.py"), "function": function}}
+        (folder / "inputs.json").write_text(json.dumps(inputs))
+        (folder / "request.json").write_text(json.dumps({"nodes": 2 if several_hosts else 1}))
+        (folder / "attempts.jsonl").write_text("{}\n" * attempt)
         row = json.dumps({"input": "what?", "label": LABEL, "datasource": "train"}) + "\n"
         (folder / "train_rows.jsonl").write_text(row)
         (folder / "evaluation_rows.jsonl").write_text(row)
         wrapper = folder / "reward_wrapper.py"
         wrapper.write_bytes(Path(reward_wrapper.__file__).read_bytes())
+        for name in ("run_files.py", "reward_calls.py"):
+            (folder / name).write_bytes((SHARED / name).read_bytes())
         return wrapper
 
     return make
@@ -117,7 +121,7 @@ def test_what_is_no_reward_scores_zero_and_is_counted(
     assert result["extra_logs"]["reward_error"] == 1.0
     (record,) = records(wrapper)
     assert (record["score"], record["error"]) == (0.0, error)
-    assert "problem 'p1' scores 0.0" in capsys.readouterr().err
+    assert "a response to 'p1' scores 0.0" in capsys.readouterr().err
 
 
 def test_every_sample_has_the_same_extra_keys(install: Install) -> None:
@@ -165,7 +169,7 @@ def test_a_reward_file_that_cannot_work_stops_the_run_at_its_start(
     install: Install, source: str, function: str | None, message: str
 ) -> None:
     wrapper = install(source, function)
-    with pytest.raises(RewardFileError, match=message):
+    with pytest.raises(reward_calls.RewardFileError, match=message):
         reward_wrapper.scorer_for(wrapper.parent, keep_records=False)
     with pytest.raises(Exception, match=message) as caught:
         as_openrlhf_loads_it(wrapper)
@@ -277,7 +281,7 @@ def test_a_long_run_of_blanks_is_no_burden() -> None:
 
 def test_one_sample_per_call_is_all_this_openrlhf_sends() -> None:
     with pytest.raises(ValueError, match="one sample per call; received 2"):
-        Scorer(lambda p, r, a: 0.0, own_contract=False)(["a", "b"], ["a", "b"], [LABEL, LABEL])
+        reward_wrapper.Scorer(lambda p, r, a: 0.0, own_contract=False)(["a", "b"], ["a", "b"], [LABEL, LABEL])
 
 
 def check(wrapper: Path) -> subprocess.CompletedProcess[str]:

@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.backend import PROGRAMS
+from isocompute_openrlhf.backend import OWN
 from isocompute_openrlhf.flags import arguments, sections
 from isocompute_openrlhf.preflight import examine
 from isocompute_sdk.backend import run_folder
+from isocompute_sdk.launch.payload import SHARED
 from isocompute_sdk.specs import Data, Hardware, RunSpec
 from tests.backends.openrlhf.real_parser import RealParser
 
 MakeRun = Callable[..., RunSpec]
 Record = Callable[[str, Path], list[list[str]]]
 
+PROGRAMS = [("isocompute_sdk.launch.payload", name) for name in SHARED]
+PROGRAMS += [("isocompute_openrlhf.payload", name) for name in OWN]
 HOSTILE = [
     "plain",
     'it\'s "both" quotes',
@@ -69,7 +72,7 @@ def test_openrlhf_gets_exactly_the_arguments_that_were_meant(
     assert flat["data.prompt_dataset"] == f"{folder}/train_rows.jsonl"
     assert flat["eval.dataset"] == f"{folder}/evaluation_rows.jsonl"
     assert flat["reward.remote_url"] == [f"{folder}/reward_wrapper.py"]
-    assert json.loads(Path(folder, "request.json").read_text())["data"]["train"] == text
+    assert json.loads(Path(folder, "request.json").read_text())["run"]["data"]["train"] == text
     assert not list(tmp_path.rglob("escaped"))
 
 
@@ -98,14 +101,14 @@ def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_s
 
 def test_the_programs_arrive_byte_for_byte(make_run: MakeRun, record_script: Record, tmp_path: Path) -> None:
     record_script(OpenRLHFBackend().script(make_run()), tmp_path / "work")
-    for name in PROGRAMS:
-        shipped = resources.files("isocompute_openrlhf") / "payload" / name
+    for package, name in PROGRAMS:
+        shipped = resources.files(package) / name
         assert (tmp_path / "work" / "runs" / "small" / name).read_bytes() == shipped.read_bytes()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_the_programs_need_the_standard_library_of_python_3_10_only(name: str) -> None:
-    source = (resources.files("isocompute_openrlhf") / "payload" / name).read_text()
+@pytest.mark.parametrize(("package", "name"), PROGRAMS)
+def test_the_programs_need_the_standard_library_of_python_3_10_only(package: str, name: str) -> None:
+    source = (resources.files(package) / name).read_text()
     tree = ast.parse(source, feature_version=(3, 10))
     imported: set[str] = set()
     for node in ast.walk(tree):
@@ -125,7 +128,8 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(name: str) -
         "math",
         "os",
     }
-    assert imported <= standard | {
+    neighbours = {Path(neighbour).stem for _, neighbour in PROGRAMS}
+    assert imported <= standard | neighbours | {
         "os",
         "pathlib",
         "random",

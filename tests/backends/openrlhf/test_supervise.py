@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from isocompute_openrlhf.payload import supervise
 from isocompute_openrlhf.payload.supervise import Checkpoints, Progress, log_spaced, may_prune, may_stop
+from tests.backends.programs import SHARED
 
 TRAINER = """
 import json, os, sys, time
@@ -42,12 +43,13 @@ def run(tmp_path: Path) -> Path:
     (tmp_path / "trainer.py").write_text(TRAINER)
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "reward_config.json").write_text('{"attempt": 1}')
+    (folder / "attempts.jsonl").write_text("{}\n")
     return folder
 
 
 def command(run: Path, last: int, every: int, evaluate: int, *engines: str, options: tuple[str, ...] = ()) -> list[str]:
-    fast = f"import sys; sys.path.insert(0, {str(Path(supervise.__file__).parent)!r}); import supervise; "
+    folders = [str(Path(supervise.__file__).parent), str(SHARED)]
+    fast = f"import sys; sys.path[:0] = {folders!r}; import supervise; "
     fast += "supervise.POLL_SECONDS = 0.02; supervise.SETTLE_SECONDS = 0.05; sys.exit(supervise.main(sys.argv[1:]))"
     chosen = [f"--save-every={every}", f"--evaluate-every={evaluate}", f"--last={last}", *options]
     trainer = [sys.executable, str(run.parent / "trainer.py"), str(run), str(last), str(every), str(evaluate), *engines]
@@ -180,7 +182,7 @@ def test_a_ray_job_gets_the_same_command_whatever_is_in_it(run: Path, tmp_path: 
     start = [sys.executable, supervise.__file__, str(run), "_actor", "--save-every=1", "--evaluate-every=1", "--last=1"]
     finished = subprocess.run(
         [*start, "--submit=http://head:8265", "--", *echo],
-        env={**os.environ, "PATH": f"{ray.parent}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{ray.parent}:{os.environ['PATH']}", "PYTHONPATH": str(SHARED)},
         capture_output=True,
         text=True,
         cwd=tmp_path,

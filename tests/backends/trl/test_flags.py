@@ -9,10 +9,11 @@ import pytest
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
 from isocompute_trl import TRLBackend
 from isocompute_trl.flags import LOSS_TYPES, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
+from tests.backends.framework_runs import CHANGES
 
 MakeRun = Callable[..., RunSpec]
 
@@ -26,46 +27,7 @@ def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
     return {note.code: note for note in TRLBackend().preflight(run) if note.severity in wanted}
 
 
-CHANGED: dict[str, list[Any]] = {
-    "algorithm": ["ppo", "cispo"],
-    "normalize_advantage": [False],
-    "std_epsilon": [1e-4, 1e-2],
-    "kl_coef": [0.0, 0.01],
-    "kl_estimator": ["k1", "k2"],
-    "kl_in": ["reward"],
-    "entropy_coef": [0.0, 0.01],
-    "zero_variance_filter_policy": [True],
-    "zero_variance_filter_kl": [True],
-    "zero_variance_filter_entropy": [True],
-    "learning_rate_rule": ["linear", "constant"],
-    "learning_rate_anchor": [2e-6],
-    "learning_rate_anchor_batch": [256],
-    "warmup_steps": [0, 20],
-    "adam_betas": [(0.9, 0.95)],
-    "weight_decay": [0.1],
-    "gradient_clip": [0.5],
-    "ratio_clip": [0.3],
-    "importance_sampling": ["none"],
-    "tis_cap": [3.0],
-    "loss_aggregation": ["seq-mean-token-mean"],
-    "temperature": [1.0],
-    "top_p": [0.9],
-    "max_response_tokens": [4096],
-    "max_prompt_tokens": [512],
-    "updates_per_batch": [2],
-    "min_problems_per_batch": [64],
-    "value_learning_rate": [2e-5],
-    "gae_lambda": [0.9],
-    "gae_gamma": [0.9],
-    "value_clip": [0.1],
-}
-
-
-def test_the_table_of_changes_covers_every_field_of_a_recipe() -> None:
-    assert set(CHANGED) | {"name", "based_on"} == set(Recipe.model_fields)
-
-
-@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in CHANGED.items() for value in values])
+@pytest.mark.parametrize(("field", "value"), CHANGES)
 def test_each_recipe_field_is_emitted_or_noted_or_refused(make_run: MakeRun, field: str, value: Any) -> None:
     before, after = make_run(), make_run(recipe={field: value})
     emitted = settings(before) != settings(after)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,31 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.ingest.tags import meanings
-from isocompute_sdk.launch import payload as shared
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_trl import payload as own
+from tests.backends.programs import load
 
-FOLDERS = [str(Path(str(package.__file__)).parent) for package in (shared, own)]
-
-
-def load(name: str) -> ModuleType:
-    """A program as it runs: its neighbours are found by their bare names."""
-    (path,) = [Path(folder) / f"{name}.py" for folder in FOLDERS if (Path(folder) / f"{name}.py").exists()]
-    spec = importlib.util.spec_from_file_location(f"trl_payload_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    sys.path[:0] = FOLDERS
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
-
-
-samples, journal, train = load("validation_samples"), load("run_journal"), load("train")
+samples, journal, train = (load(name, own) for name in ("validation_samples", "run_journal", "train"))
 
 
 @given(

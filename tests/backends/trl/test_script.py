@@ -32,7 +32,7 @@ def test_the_rows_are_exactly_those_of_m_steps_in_whole_epochs(small: RunSpec, p
     assert len(train) == 3 * 7
     for epoch in range(4):
         assert {row["problem"] for row in train[5 * epoch : 5 * epoch + 5]} == {f"t{i}" for i in range(5)}
-    first = rows(work / "runs" / "small", "validation")
+    first = rows(work / "runs" / "small", "evaluation")
     assert [row["problem"] for row in first] == ["v0", "v1"]
     assert first[1]["prompt"] == [{"role": "user", "content": "1 + 1?"}]
     assert json.loads(first[1]["answer"]) == 2
@@ -42,7 +42,7 @@ def test_the_rows_are_exactly_those_of_m_steps_in_whole_epochs(small: RunSpec, p
 def test_without_a_chat_template_prompts_stay_text(make_run: MakeRun, prepare: Prepare, work: Path) -> None:
     run = make_run(problems_per_batch=2, update_steps=11, options={"chat_template": False})
     assert prepare(run).returncode == 0
-    assert rows(work / "runs" / "small", "validation")[1]["prompt"] == "1 + 1?"
+    assert rows(work / "runs" / "small", "evaluation")[1]["prompt"] == "1 + 1?"
 
 
 def test_the_same_script_again_keeps_the_rows_and_another_run_is_refused(

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from isocompute_sdk.launch import payload as shared
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
 from isocompute_verl.backend import request
 from isocompute_verl.options import VeRLOptions
-
-FOLDERS = [str(Path(str(package.__file__)).parent) for package in (shared, own)]
-
-
-def load(name: str) -> ModuleType:
-    """A program of the run folder as it runs there: its neighbours are found by their bare names."""
-    (path,) = [Path(folder) / f"{name}.py" for folder in FOLDERS if (Path(folder) / f"{name}.py").exists()]
-    spec = importlib.util.spec_from_file_location(f"verl_payload_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    before = list(sys.path)
-    sys.path[:0] = FOLDERS
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path[:] = before
-    return module
+from tests.backends.programs import load
 
 
 def words(run: RunSpec, folder: str = "/data/runs/small", attempt: int = 1) -> list[str]:
     """The overrides that veRL's program receives."""
     wanted = request(run, VeRLOptions.model_validate(run.options))
-    return load("start_training").arguments(wanted, Path(folder), run.model, attempt)
+    return load("start_training", own).arguments(wanted, Path(folder), run.model, attempt)
 
 
 @dataclass(frozen=True)

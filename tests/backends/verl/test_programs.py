@@ -14,7 +14,10 @@ import pytest
 
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
-from tests.backends.verl.composing import Composer, load
+from isocompute_verl import payload as own
+from tests.backends.framework_runs import write_sums
+from tests.backends.programs import load
+from tests.backends.verl.composing import Composer
 
 MakeRun = Callable[..., RunSpec]
 
@@ -51,12 +54,11 @@ def small(make_run: MakeRun) -> RunSpec:
 def test_the_script_starts_the_trainer_with_what_was_meant(
     small: RunSpec,
     start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
-    write_inputs: Callable[[Path], None],
     compose: Composer,
     tmp_path: Path,
 ) -> None:
     work = tmp_path / "it's a $folder"
-    write_inputs(work)
+    write_sums(work)
     run = small.replace(output_dir="out 'here'")
     folder = work / "out 'here'" / "small"
     for attempt in (1, 2):
@@ -71,7 +73,7 @@ def test_the_script_starts_the_trainer_with_what_was_meant(
         assert found.trainer.validation_data_dir == f"{folder}/validation/{attempt}"
     rows = [json.loads(line) for line in (folder / "train_rows.jsonl").read_text().splitlines()]
     assert len(rows) == 3 * 7
-    first = json.loads((folder / "validation_rows.jsonl").read_text().splitlines()[0])
+    first = json.loads((folder / "evaluation_rows.jsonl").read_text().splitlines()[0])
     assert first == {
         "prompt": [{"role": "user", "content": "0 + 0?"}],
         "data_source": "validation",
@@ -83,10 +85,9 @@ def test_the_script_starts_the_trainer_with_what_was_meant(
 def test_a_folder_that_verl_would_misread_stops_the_script(
     small: RunSpec,
     start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
-    write_inputs: Callable[[Path], None],
     tmp_path: Path,
 ) -> None:
-    write_inputs(tmp_path / "${HOME}")
+    write_sums(tmp_path / "${HOME}")
     done = start(small, tmp_path / "${HOME}")
     assert done.returncode == 2
     assert "would take for a reference" in done.stderr
@@ -96,11 +97,10 @@ def test_a_folder_that_verl_would_misread_stops_the_script(
 def test_bad_input_and_another_run_stop_the_script(
     small: RunSpec,
     start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]],
-    write_inputs: Callable[[Path], None],
     tmp_path: Path,
 ) -> None:
     work = tmp_path / "work"
-    write_inputs(work)
+    write_sums(work)
     named = small.replace(data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py:missing"))
     done = start(named.replace(run_id="other"), work)
     assert (done.returncode, "defines no missing" in done.stderr) == (2, True)
@@ -116,7 +116,7 @@ def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (tmp_path / "mine.py").write_text("def reward(p, r, a):\n    return {'ok': a, 'nan': float('nan')}[r]\n")
     inputs = {"reward": {"path": str(tmp_path / "mine.py"), "function": None}}
     (tmp_path / "inputs.json").write_text(json.dumps(inputs))
-    module = load("reward_score")
+    module = load("reward_score", own)
     monkeypatch.setattr(module, "FOLDER", tmp_path)
     return module
 

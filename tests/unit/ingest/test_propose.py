@@ -221,6 +221,10 @@ SAVED = {
         "wandb_version: 1\nnum_generations: {value: 4}\ngeneration_batch_size: {value: 64}\nbeta: {value: 0.0}\n",
         {"group_size": 4, "problems_per_batch": 16, "kl_coef": 0.0},
     ),
+    "request.json": (
+        '{"kind": "openrlhf-run", "run": {"recipe": {"algorithm": "grpo"}, "group_size": 8, "problems_per_batch": 64}}',
+        {"algorithm": "grpo", "group_size": 8, "problems_per_batch": 64},
+    ),
     "params.json": ('{"lr": 1e-6, "n": 8}', None),
     "config.json": ("{broken", None),
 }

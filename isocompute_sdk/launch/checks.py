@@ -1,0 +1,207 @@
+"""Checks that most backends make before a run: each gives the notes on one matter, and a backend takes what applies.
+
+What is particular to one framework stays in its backend. `docs/notes.md` lists the codes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Recipe, RunSpec
+
+LARGEST_CHANGE = 1e-3
+"""Relative change of an advantage that is worth no more than a mention."""
+_OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
+
+
+def problem_files(run: RunSpec) -> dict[str, str]:
+    """The files of problems, by what they are called in a spec."""
+    return {"data.train": run.data.train, "data.validation": run.data.validation}
+
+
+def named_paths(run: RunSpec, files: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Everything of a run that may be a path, by what it is called in a spec; `files` in place of its problem files."""
+    problems = problem_files(run) if files is None else files
+    return {"model": run.model, "output_dir": run.output_dir, **problems, "data.reward": run.data.reward}
+
+
+def data_formats(files: Mapping[str, str]) -> list[Note]:
+    """That problems are read from JSON lines: `data-format`, for a file whose name says something else."""
+    return [
+        Note(
+            "data-format",
+            "refuse",
+            f"{field} = {name!r}: accepted: JSON lines, one problem per line. Convert it first.",
+            {"field": field},
+        )
+        for field, name in files.items()
+        if PurePosixPath(name).suffix.lower() in _OTHER_FORMATS
+    ]
+
+
+def home_folders(paths: Mapping[str, str]) -> list[Note]:
+    """That a quoted `~` stays as it is: `home-not-expanded`."""
+    return [
+        Note(
+            "home-not-expanded",
+            "refuse",
+            f"{field} = {value!r}: '~' is not expanded here. Write the folder out, or a relative path.",
+        )
+        for field, value in paths.items()
+        if value == "~" or value.startswith("~/")
+    ]
+
+
+def problems_per_batch(run: RunSpec) -> list[Note]:
+    """B_p against the recipe's floor and the problems there are: `below-problems-floor`, `batch-repeats-problems`."""
+    notes: list[Note] = []
+    floor, known = run.recipe.min_problems_per_batch, run.data.n_problems
+    if run.problems_per_batch < floor:
+        message = (
+            f"{run.problems_per_batch} problems per batch are below the recipe's floor of {floor}, under which "
+            "training was found unstable."
+        )
+        notes.append(Note("below-problems-floor", "warning", message))
+    if known is not None and known < run.problems_per_batch:
+        message = (
+            f"{known} training problems for {run.problems_per_batch} per batch: every batch repeats problems, which "
+            "the laws do not describe. Use fewer problems per batch."
+        )
+        notes.append(Note("batch-repeats-problems", "warning", message))
+    return notes
+
+
+def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[Note]:
+    """What a warm-up that starts at a learning rate of 0 leaves of the learning rate.
+
+    Args:
+        run: the run.
+        updates: how often the learning rate is set in it.
+        unit: what the framework counts: "update" (optimiser step), or "update step" where a batch can hold several.
+
+    Returns:
+        `no-learning`, `warmup-longer-than-run` or `warmup-starts-at-zero`; nothing without a warm-up.
+    """
+    warmup = run.recipe.warmup_steps
+    if warmup == 0:
+        return []
+    reached = min(1.0, (updates - 1) / warmup)
+    data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
+    if updates == 1:
+        message = (
+            f"a run of one {unit} with a warm-up: the first {unit} has a learning rate of 0, so nothing would be "
+            "learned. Use more update_steps, or recipe.warmup_steps = 0."
+        )
+        return [Note("no-learning", "refuse", message, data)]
+    if reached < 1:
+        return warmup_unfinished(run, updates, reached, unit)
+    message = (
+        f"warm-up of {warmup} steps: {unit} u has the learning rate times min(1, (u - 1) / {warmup}), so the first "
+        "one changes nothing."
+    )
+    return [Note("warmup-starts-at-zero", "info", message, data)]
+
+
+def warmup_unfinished(run: RunSpec, updates: int, reached: float, unit: str = "update") -> list[Note]:
+    """That the warm-up outlasts the run, where the share `reached` of the learning rate is below 1."""
+    warmup = run.recipe.warmup_steps
+    if reached >= 1:
+        return []
+    message = (
+        f"the warm-up of {warmup} steps is not over when the run of {updates} {unit}s ends: the learning rate "
+        f"reaches {reached:.0%} of {run.learning_rate:.3g}. Use more update_steps or a shorter warm-up."
+    )
+    data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
+    return [Note("warmup-longer-than-run", "warning", message, data)]
+
+
+def kl_off(recipe: Recipe) -> list[Note]:
+    """That nothing is penalised: `kl-off`."""
+    if recipe.kl_coef > 0:
+        return []
+    message = "kl_coef = 0: kl_in and kl_estimator have no effect, and no reference model is loaded."
+    return [Note("kl-off", "info", message)]
+
+
+def kl_without_gradient(recipe: Recipe) -> list[Note]:
+    """A penalty that holds nothing back: `kl-estimator-without-gradient`."""
+    if recipe.kl_coef == 0 or recipe.kl_in != "loss" or recipe.kl_estimator != "k1":
+        return []
+    message = (
+        "kl_estimator = k1 in the loss: the gradient of that term has mean zero while every batch gets one update, so "
+        "nothing holds the policy near the base model. Use k2 or k3, or kl_in = reward."
+    )
+    return [Note("kl-estimator-without-gradient", "warning", message)]
+
+
+def importance_weights(recipe: Recipe) -> list[Note]:
+    """Truncated sampling with truncated importance weights: `importance-weights-biased`."""
+    if recipe.importance_sampling != "tis" or recipe.top_p == 1:
+        return []
+    message = (
+        f"top_p = {recipe.top_p:g} with importance_sampling = tis: the sampler's log-probabilities are those of "
+        "the truncated distribution, the trainer's are not, so every weight is too small. Use top_p = 1."
+    )
+    return [Note("importance-weights-biased", "warning", message, {"top_p": recipe.top_p})]
+
+
+def unused_fields(recipe: Recipe) -> list[Note]:
+    """Fields that this recipe does not use, where they were changed from its preset all the same."""
+    preset = Recipe.preset(recipe.based_on)
+    idle: list[str] = []
+    if recipe.algorithm != "ppo":
+        idle += ["value_learning_rate", "gae_lambda", "gae_gamma", "value_clip"]
+    if recipe.importance_sampling == "none":
+        idle.append("tis_cap")
+    changed = [name for name in idle if getattr(recipe, name) != getattr(preset, name)]
+    if not changed:
+        return []
+    message = (
+        f"{', '.join(changed)}: without effect with algorithm = {recipe.algorithm} and importance_sampling = "
+        f"{recipe.importance_sampling}."
+    )
+    return [Note("recipe-field-unused", "info", message, {"fields": changed})]
+
+
+def zero_variance_filters(recipe: Recipe) -> list[str]:
+    """The filters of groups of equal rewards that a recipe turns on."""
+    return [name for name in Recipe.model_fields if name.startswith("zero_variance_filter") and getattr(recipe, name)]
+
+
+def std_epsilon_unused(recipe: Recipe) -> list[Note]:
+    """That nothing is divided by a deviation: `std-epsilon-unused`."""
+    if recipe.normalize_advantage:
+        return []
+    message = "std_epsilon is not used: nothing is divided."
+    return [Note("std-epsilon-unused", "info", message, {"std_epsilon": recipe.std_epsilon})]
+
+
+def change_of_advantages(run: RunSpec, framework: str, added: float) -> tuple[float, str]:
+    """What it changes that a framework adds `added` to the deviation of a group, whatever std_epsilon is.
+
+    Returns:
+        The largest relative change of an advantage of 0/1 rewards, to be held against `LARGEST_CHANGE`; and what to
+        say of it.
+    """
+    epsilon = run.recipe.std_epsilon
+    # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
+    change = abs(epsilon - added) * math.sqrt(run.group_size)
+    message = (
+        f"std_epsilon = {epsilon:g}: {framework} always adds {added:g}. With rewards of 0 and 1 and {run.group_size} "
+        f"rollouts per problem an advantage changes by at most {change:.1e} of its size."
+    )
+    return change, message
+
+
+def evaluation_top_p(run: RunSpec, framework: str) -> list[Note]:
+    """For a framework that evaluates with the top-p of training: `evaluation-top-p` where another is asked for."""
+    if run.evaluation.top_p == run.recipe.top_p:
+        return []
+    message = (
+        f"evaluation.top_p = {run.evaluation.top_p:g} and recipe.top_p = {run.recipe.top_p:g}: {framework} evaluates "
+        "with the top-p and the response length of training. Make both the same."
+    )
+    return [Note("evaluation-top-p", "refuse", message)]

@@ -1,0 +1,66 @@
+"""Files of a run folder that several programs use: names, writing in one step, digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
+STARTED = "started.json"
+"""The request, inputs and outputs of the first start; written once everything else is there."""
+ATTEMPTS = "attempts.jsonl"
+"""One line per start."""
+
+
+class InputError(Exception):
+    """Something the user gave cannot be used; the message says what and where."""
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file in one step."""
+    write_text(path, [json.dumps(value, indent=1), "\n"])
+
+
+def write_text(path: Path, parts: Iterable[str]) -> str:
+    """Replace a file in one step; returns the SHA-256 of what was written."""
+    temporary = path.with_name(path.name + ".tmp")
+    digest = hashlib.sha256()
+    with temporary.open("wb") as file:
+        for part in parts:
+            data = part.encode("utf-8")
+            digest.update(data)
+            file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def attempt_of(folder: Path) -> int:
+    """Number of the start that is going on, from 1; 0 before the first."""
+    path = folder / ATTEMPTS
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def shortened(value: Any) -> str:
+    """A value for a message, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

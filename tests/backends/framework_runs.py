@@ -1,0 +1,76 @@
+"""What the tests of backends for training frameworks share: runs, changes of recipes and inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.specs import Data, Recipe, RunSpec
+
+CHANGED: dict[str, list[Any]] = {
+    "algorithm": ["ppo", "cispo"],
+    "normalize_advantage": [False],
+    "std_epsilon": [1e-9, 1e-7, 1e-5, 1e-4, 1e-2],
+    "kl_coef": [0.0, 0.01],
+    "kl_estimator": ["k1", "k2"],
+    "kl_in": ["reward"],
+    "entropy_coef": [0.0, 0.01],
+    "zero_variance_filter_policy": [True],
+    "zero_variance_filter_kl": [True],
+    "zero_variance_filter_entropy": [True],
+    "learning_rate_rule": ["linear", "constant"],
+    "learning_rate_anchor": [2e-6],
+    "learning_rate_anchor_batch": [512],
+    "warmup_steps": [0, 20],
+    "adam_betas": [(0.9, 0.95)],
+    "weight_decay": [0.1],
+    "gradient_clip": [0.5],
+    "ratio_clip": [0.3],
+    "importance_sampling": ["none"],
+    "tis_cap": [3.0],
+    "loss_aggregation": ["seq-mean-token-mean"],
+    "temperature": [1.0],
+    "top_p": [0.9],
+    "max_response_tokens": [4096],
+    "max_prompt_tokens": [512],
+    "updates_per_batch": [2],
+    "min_problems_per_batch": [64],
+    "value_learning_rate": [2e-5],
+    "gae_lambda": [0.9],
+    "gae_gamma": [0.9],
+    "value_clip": [0.1],
+}
+"""Other values of every field of a recipe that decides something (`name` and `based_on` do not)."""
+CHANGES = [(field, value) for field, values in CHANGED.items() for value in values]
+
+
+def run_maker(**always: Any) -> Callable[..., RunSpec]:
+    """Makes runs of a usual size; `recipe` may be the fields that differ from the default."""
+
+    def make(**changes: Any) -> RunSpec:
+        recipe = changes.pop("recipe", {})
+        values: dict[str, Any] = {
+            "run_id": "small",
+            "model": "Qwen/Qwen2.5-7B-Instruct",
+            "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+            "recipe": recipe if isinstance(recipe, Recipe) else Recipe(**recipe),
+            "group_size": 16,
+            "problems_per_batch": 32,
+            "update_steps": 100,
+            "output_dir": "runs",
+        }
+        return RunSpec(**{**values, **always, **changes})
+
+    return make
+
+
+def write_sums(folder: Path) -> Path:
+    """Five training problems, four validation problems and a reward function."""
+    folder.mkdir(exist_ok=True)
+    for name, count in (("train", 5), ("validation", 4)):
+        rows = [{"id": f"{name[0]}{i}", "question": f"{i} + {i}?", "answer": 2 * i} for i in range(count)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "reward.py").write_text("def reward(prompt, response, answer):\n    return response == str(answer)\n")
+    return folder
