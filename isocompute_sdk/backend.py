@@ -142,7 +142,7 @@ def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:
     Raises:
         BackendError: nothing was prepared there, or another run; preflight refuses the run.
     """
-    from isocompute_sdk.store import read_spec
+    from isocompute_sdk.store import another, read_spec
 
     if not (Path(folder) / SCRIPT).exists():
         raise BackendError(
@@ -150,12 +150,10 @@ def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:
         )
     earlier = read_spec(folder)
     if earlier is not None:
-        old, new = earlier.model_dump(), run.model_dump()
-        changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
-        if changed:
+        changed = another(earlier, run)
+        if changed is not None:
             raise BackendError(
-                f"{folder} was prepared for a run with another {', '.join(changed)} "
-                f"({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})",
+                f"{folder} was prepared for a run with another {changed}",
                 "Resume it with what it was prepared for, or prepare the new run in a folder of its own.",
             )
     return backend.prepare(run, folder)

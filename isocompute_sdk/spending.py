@@ -16,8 +16,9 @@ from isocompute_sdk.ingest.timing import (
     STEP_SECONDS,
     Stopwatch,
 )
+from isocompute_sdk.store import METRICS_FILE
 
-METRICS_FILE, ATTEMPTS_FILE = "metrics.jsonl", "attempts.jsonl"
+ATTEMPTS_FILE = "attempts.jsonl"
 
 
 @dataclass(frozen=True)

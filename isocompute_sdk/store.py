@@ -90,16 +90,23 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
     target = Path(folder)
     earlier = read_spec(target)
     if earlier is not None and earlier != run and _has_begun(target):
-        old, new = earlier.model_dump(), run.model_dump()
-        changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
-        if changed:
+        changed = another(earlier, run)
+        if changed is not None:
             raise RecordError(
-                f"{target} holds measurements of a run with another {', '.join(changed)} "
-                f"({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})",
+                f"{target} holds measurements of a run with another {changed}",
                 "Give the study another name or output_dir, or remove that folder to start again.",
             )
     document = {"kind": _SPEC_KIND, "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
     return files.write_json(target / SPEC_FILE, document)
+
+
+def another(earlier: RunSpec, run: RunSpec) -> str | None:
+    """What makes `run` another run than the earlier one, with the first difference; None where it is the same."""
+    old, new = earlier.model_dump(), run.model_dump()
+    changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
+    if not changed:
+        return None
+    return f"{', '.join(changed)} ({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})"
 
 
 def _has_begun(folder: Path) -> bool:

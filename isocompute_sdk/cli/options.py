@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.ingest.config_text import scalar
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -69,18 +70,6 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
             raise SpecError(f"{option} {text!r}; accepted: name=value", f"For example {option} seed=1.")
         found[name.strip()] = scalar(value.strip())
     return found
-
-
-def scalar(text: str) -> str | int | float | bool:
-    """A command-line value: true/false, whole number, number, else the text itself."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def read_runs(paths: list[Path], metric: str, constants: list[str] | None) -> RunSet:

@@ -35,14 +35,15 @@ def flags(text: str) -> dict[str, Any]:
     for i, word in enumerate(words):
         match = re.fullmatch(r"(?:--|\+\+?)?([A-Za-z_][\w.]*)=(.*)", word, re.DOTALL)
         if match:
-            found[match[1]] = _scalar(match[2])
+            found[match[1]] = scalar(match[2])
         elif re.fullmatch(r"--[A-Za-z_][\w.]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            found[word[2:]] = _scalar(value) if isinstance(value, str) else value
+            found[word[2:]] = scalar(value) if isinstance(value, str) else value
     return found
 
 
-def _scalar(text: str) -> str | int | float | bool:
+def scalar(text: str) -> str | int | float | bool:
+    """A typed value: true/false, whole number, number, else the text itself."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
