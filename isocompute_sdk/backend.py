@@ -20,7 +20,9 @@ from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.problems import close_match
 
 if TYPE_CHECKING:
+    from isocompute_sdk.progress import Progress
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.store import RunWatch
 
 SCRIPT = "launch.sh"
 """The one file that starts a run; every executor runs it, and running it again resumes."""
@@ -128,6 +130,25 @@ class Backend(Protocol):
             RecordError: there is nothing to read yet, or it cannot be read.
         """
         ...
+
+
+@runtime_checkable
+class TellsProgress(Protocol):
+    """What a backend may have beside the contract; of others metrics.jsonl is looked at."""
+
+    def progress(self, folder: str | Path) -> Progress | None:
+        """How far the run in one folder is, from the end of what its framework writes; None before it says anything.
+
+        Cheap: it is asked again and again while the run goes on.
+        """
+        ...
+
+
+def follow(backend: Backend, folder: str | Path) -> RunWatch:
+    """Follow a run by what its backend knows of it."""
+    from isocompute_sdk.store import RunWatch
+
+    return RunWatch(folder, backend.progress) if isinstance(backend, TellsProgress) else RunWatch(folder)
 
 
 def write_launch(folder: str | Path, script: str, env: Mapping[str, str] | None = None) -> Launch:

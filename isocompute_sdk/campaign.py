@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api, files, registry, store
-from isocompute_sdk.backend import Backend, run_folder
+from isocompute_sdk.backend import Backend, follow, run_folder
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.executors import Executor, Job, LocalExecutor, Result
 from isocompute_sdk.fitting.fits import Fits
@@ -323,7 +323,7 @@ def carry_out(
         BackendError: a run is refused, or failed; the message names every failed run and its last words.
     """
     jobs = prepare(runs, backend, root)
-    watches = [store.RunWatch(job.launch.folder) for job in jobs]
+    watches = [follow(backend, job.launch.folder) for job in jobs]
 
     def look() -> None:
         if watch is not None:

@@ -7,10 +7,13 @@ one asked for is imported, so that a broken plug-in cannot take the others down 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
-from isocompute_sdk.backend import Backend
+from isocompute_sdk.backend import Backend, follow
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.store import RunWatch, read_spec
 
 GROUP = "isocompute.backends"
 """Entry-point group that backends register in."""
@@ -49,6 +52,31 @@ def load(name: str) -> Backend:
             "The registered name and the backend's own name have to be the same.",
         )
     return candidate
+
+
+def watches(folders: Iterable[str | Path]) -> tuple[RunWatch, ...]:
+    """Follow the run in each folder by what its own backend knows of it.
+
+    A run whose backend cannot be loaded here is followed by its metrics.jsonl.
+    """
+    loaded: dict[str, Backend | BackendError] = {}
+    found: list[RunWatch] = []
+    for folder in folders:
+        spec = read_spec(folder)
+        if spec is None:
+            found.append(RunWatch(folder))
+            continue
+        if spec.backend not in loaded:
+            try:
+                loaded[spec.backend] = load(spec.backend)
+            except BackendError as error:
+                loaded[spec.backend] = error
+        backend = loaded[spec.backend]
+        if isinstance(backend, BackendError):
+            found.append(RunWatch(folder, remark=backend.message))
+        else:
+            found.append(follow(backend, folder))
+    return tuple(found)
 
 
 def _only_entry(name: str) -> EntryPoint:

@@ -58,7 +58,7 @@ class Spending:
 
 
 def spending(folders: Iterable[str | Path]) -> Spending:
-    """What the built-in runner's runs in these folders have taken; nothing for a run that has not begun."""
+    """What the runs in these folders have taken, by their metrics.jsonl; nothing for a run that has not begun."""
     return sum((_of_run(Path(folder)) for folder in folders), Spending())
 
 
@@ -85,7 +85,12 @@ def _lost(attempts: list[dict[str, Any]], records: list[dict[str, Any]]) -> floa
         number = int(record.get("attempt", 1))
         kept[number] = max(kept.get(number, 0.0), float(record.get("wall_seconds", 0.0)))
     pairs = itertools.pairwise(attempts)
-    return sum(max(after["started"] - one["started"] - kept.get(one["attempt"], 0.0), 0.0) for one, after in pairs)
+    return sum(max(_started(after) - _started(one) - kept.get(one["attempt"], 0.0), 0.0) for one, after in pairs)
+
+
+def _started(attempt: dict[str, Any]) -> float:
+    """When an attempt began, in seconds: the built-in runner and launch scripts name it differently."""
+    return float(attempt["started"] if "started" in attempt else attempt["time"])
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """Run folders: what a run was asked for, how far it has got, what it measured.
 
-A run folder holds `spec.json` (the run, written before it starts), `metrics.jsonl` (one record a line, appended by
-the training process), `exit.json` (how the process ended) and `log.txt`. A process that trains keeps a lock on the
-folder, which the system drops when it ends in whatever way: a run that is going on is never started twice.
+A run folder holds `spec.json` (the run, written before it starts), `exit.json` (how the process ended), `log.txt` and,
+unless its framework has a log of its own, `metrics.jsonl` (one record a line, appended by the training process). A
+process that trains keeps a lock on the folder, which the system drops when it ends in whatever way: a run that is going
+on is never started twice.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.progress import Progress, journal_progress, record_of
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
@@ -31,6 +33,8 @@ _SCHEMA_VERSION = 1
 _SPEC_KIND = "run-spec"
 _RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND = "run.json", "torch-run"
 """What the built-in runner starts from, which holds a whole run too; other tools write files of that name."""
+_REQUEST_FILE = "request.json"
+"""What launch scripts of training frameworks write first, with a whole run in it; other tools write such files too."""
 
 State = Literal["waiting", "running", "stopped", "finished", "failed"]
 """`waiting`: nothing measured yet; `stopped`: ended early, goes on when started again."""
@@ -57,13 +61,17 @@ class RunStatus:
     state: State
     message: str = ""
     """Why it failed, in the run's own words."""
+    train_reward: float | None = None
+    """Mean reward of the last update's rollouts; None where it is not known."""
 
     @property
     def headline(self) -> tuple[str, float] | None:
-        """The metric to show where there is room for one: avg@k with the largest k, else the first."""
+        """The metric to show where there is room for one: avg@k with the largest k, else the first, else the reward."""
         averages = [name for name in self.metrics if re.fullmatch(r"avg@\d+", name)]
         name = max(averages, key=lambda name: int(name[4:]), default=next(iter(self.metrics), None))
-        return None if name is None else (name, self.metrics[name])
+        if name is not None:
+            return name, self.metrics[name]
+        return None if self.train_reward is None else ("train_reward", self.train_reward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +122,12 @@ def _has_begun(folder: Path) -> bool:
     if is_running(folder):
         return True
     if (folder / METRICS_FILE).exists():
-        return any(record["kind"] not in ("run", "end") for record in JournalTail(folder / METRICS_FILE).new_records())
+        return any(record["kind"] not in ("run", "end") for record in _records(folder / METRICS_FILE))
     return (folder / EXIT_FILE).exists()
 
 
 def read_spec(folder: str | Path) -> RunSpec | None:
-    """The run that a folder was prepared for; None where it does not say.
+    """The run that a folder was prepared for, or that its launch script carries out; None where it does not say.
 
     Raises:
         IsoComputeError: a file that should hold the run is damaged, or of another release.
@@ -128,9 +136,20 @@ def read_spec(folder: str | Path) -> RunSpec | None:
     if not path.exists():
         path, kind = Path(folder) / _RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND
         if not path.exists() or _is_of_another_kind(path, kind):
-            return None
+            return _requested(Path(folder))
     document = files.read_json(path, kind=kind, schema_version=_SCHEMA_VERSION)
     return RunSpec.model_validate({k: v for k, v in document.items() if k not in ("kind", "schema_version")})
+
+
+def _requested(folder: Path) -> RunSpec | None:
+    """The run in the request of a launch script that was started by hand; None where there is no such request."""
+    try:
+        raw = json.loads((folder / _REQUEST_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(raw, dict) or "framework" not in raw or not isinstance(raw.get("run"), dict):
+        return None
+    return RunSpec.model_validate(raw["run"])
 
 
 def _is_of_another_kind(path: Path, kind: str) -> bool:
@@ -153,12 +172,14 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
         raise RecordError(f"no such folder: {top}", "Give the folder of a run, a study or a campaign.")
     found: list[Path] = []
     for here, below, names in os.walk(top):
-        if not {SPEC_FILE, METRICS_FILE}.isdisjoint(names):
+        own = not {SPEC_FILE, METRICS_FILE}.isdisjoint(names)
+        if own or (_REQUEST_FILE in names and _requested(Path(here)) is not None):
             found.append(Path(here))
             below.clear()
     if not found:
         raise RecordError(
-            f"{top} holds no runs; accepted: folders with {SPEC_FILE} or {METRICS_FILE}, at any depth",
+            f"{top} holds no runs; accepted: folders with {SPEC_FILE}, {METRICS_FILE} or {_REQUEST_FILE} of a launch "
+            "script, at any depth",
             "`isocompute run STUDY` makes some.",
         )
     return tuple(sorted(found, key=_natural))
@@ -186,8 +207,7 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder) / METRICS_FILE
     if not path.exists():
         raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
-    tail = JournalTail(path)
-    return list(tail.new_records())
+    return _records(path)
 
 
 def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
@@ -262,107 +282,88 @@ def clear_exit(folder: str | Path) -> None:
 
 def is_finished(folder: str | Path) -> bool:
     """Whether the run has done all it was asked for, so that it need not be started again."""
-    return RunWatch(folder).ended()[0] == "finished"
+    return _ended(Path(folder), _journal(Path(folder)))[0] == "finished"
 
 
-class JournalTail:
-    """Reads a growing metrics.jsonl piece by piece; starts over where the file was replaced."""
+def _records(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [_parsed(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._identity, self._offset, self._line = -1, 0, 0
 
-    def new_records(self) -> Iterable[dict[str, Any]]:
-        """Whole records since the last call, or all where the file was replaced (a resumed run cuts it back).
+def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise RecordError(f"{path}:{number}: not JSON ({error})", "Remove the line.") from error
+    if not isinstance(record, dict) or "kind" not in record:
+        raise RecordError(
+            f"{path}:{number}: received {line[:60]!r}; accepted: records with a kind",
+            "The file is not a metrics.jsonl of a run.",
+        )
+    return record
 
-        Raises:
-            RecordError: a line that is not a JSON object.
-        """
-        try:
-            with self.path.open("rb") as file:
-                now = os.fstat(file.fileno())
-                if now.st_ino != self._identity or now.st_size < self._offset:
-                    self._identity, self._offset, self._line = now.st_ino, 0, 0
-                file.seek(self._offset)
-                new = file.read()
-        except FileNotFoundError:
-            return []
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [self._parsed(line) for line in whole.splitlines() if line.strip()]
 
-    def _parsed(self, line: bytes) -> dict[str, Any]:
-        self._line += 1
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise RecordError(f"{self.path}:{self._line}: not JSON ({error})", "Remove the line.") from error
-        if not isinstance(record, dict) or "kind" not in record:
-            raise RecordError(
-                f"{self.path}:{self._line}: received {line[:60]!r}; accepted: records with a kind",
-                "The file is not a metrics.jsonl of a run.",
-            )
-        return record
+def _journal(folder: Path) -> Progress | None:
+    return journal_progress(folder / METRICS_FILE)
 
 
 @dataclass
 class RunWatch:
-    """Follows one run; every call of `status` reads only what is new."""
+    """Follows one run; every call of `status` reads no more than the end of what the run writes."""
 
     folder: str | Path
-    _tail: JournalTail = field(init=False, repr=False)
-    _seen: dict[str, Any] = field(init=False, repr=False, default_factory=dict[str, Any])
+    look: Callable[[Path], Progress | None] = _journal
+    """What tells how far the run is; its metrics.jsonl where that knows nothing."""
+    remark: str = ""
+    """What to say about a run of which nothing is known."""
     _spec: RunSpec | None = field(init=False, repr=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.folder = Path(self.folder)
-        self._tail = JournalTail(self.folder / METRICS_FILE)
 
     def status(self) -> RunStatus:
         """How far the run has got."""
         folder = Path(self.folder)
-        state, message = self.ended()
-        if is_running(folder):
-            state, message = "running", ""
+        progress = self.look(folder) or _journal(folder)
+        state, message = ("running", "") if is_running(folder) else _ended(folder, progress)
         self._spec = self._spec or read_spec(folder)
-        spec, seen = self._spec, self._seen
-        run = seen.get("run", {})
+        spec = self._spec
+        run: Mapping[str, Any] = {} if spec is not None else _opening(folder)
+        n = spec.group_size if spec is not None else run.get("group_size")
+        problems = spec.problems_per_batch if spec is not None else run.get("problems_per_batch")
+        step = progress.step if progress is not None else 0
+        rollouts = progress.rollouts if progress is not None else 0
         return RunStatus(
             folder=folder,
             run_id=spec.run_id if spec is not None else str(run.get("run_id", folder.name)),
-            group_size=spec.group_size if spec is not None else run.get("group_size"),
-            problems_per_batch=spec.problems_per_batch if spec is not None else run.get("problems_per_batch"),
+            group_size=n,
+            problems_per_batch=problems,
             update_steps=spec.update_steps if spec is not None else None,
-            step=int(seen.get("step", 0)),
-            rollouts=int(seen.get("rollouts", 0)),
-            metrics=seen.get("metrics", {}),
+            step=step,
+            rollouts=rollouts if rollouts is not None else step * (n or 0) * (problems or 0),
+            metrics=progress.metrics if progress is not None else {},
             state=state,
-            message=message,
+            message=message or ("" if progress is not None else self.remark),
+            train_reward=progress.train_reward if progress is not None else None,
         )
 
-    def ended(self) -> tuple[State, str]:
-        """How the last attempt ended, with its message; `stopped` or `waiting` where it left no word."""
-        for record in self._tail.new_records():
-            self._note(record)
-        folder, end = Path(self.folder), self._seen.get("end", {})
-        code = _exit_code(folder)
-        if end.get("status") == "finished" or code == 0:
-            return "finished", ""
-        if end.get("status") == "failed" or code is not None:
-            return "failed", str(end.get("message") or f"exit code {code}: {_last_words(folder)}")
-        return ("stopped", "") if self._seen else ("waiting", "")
 
-    def _note(self, record: Mapping[str, Any]) -> None:
-        if record["kind"] == "run":
-            # An attempt begins: what an earlier one ended with no longer holds.
-            self._seen = {"run": record, "metrics": self._seen.get("metrics", {})}
-        elif record["kind"] == "evaluation" and record.get("eval_set") == "validation":
-            self._seen["metrics"] = record["metrics"]
-        elif record["kind"] == "end":
-            self._seen["end"] = record
-        for name in ("step", "rollouts"):
-            if record.get(name) is not None:
-                self._seen[name] = record[name]
+def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
+    """How the last attempt ended, with its message; `stopped` or `waiting` where it left no word."""
+    said = progress.ended if progress is not None else None
+    code = _exit_code(folder)
+    if said == "finished" or code == 0:
+        return "finished", ""
+    if said == "failed" or code is not None:
+        own = progress.message if progress is not None else ""
+        return "failed", own or f"exit code {code}: {_last_words(folder)}"
+    return ("stopped" if progress is not None else "waiting"), ""
+
+
+def _opening(folder: Path) -> Mapping[str, Any]:
+    """The first record of a run's metrics.jsonl; empty where there is none."""
+    path = folder / METRICS_FILE
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        return record_of(file.readline())
 
 
 def _exit_code(folder: Path) -> int | None:

@@ -8,7 +8,6 @@ attempts made beyond that point was spent all the same.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_openrlhf.console import Logged, Steps, read_console
+from isocompute_openrlhf.console import Logged, Steps, consoles, read_console
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.event_file import EventFile
 from isocompute_sdk.ingest.tensorboard import event_files, one_per_step, read_tensorboard
 from isocompute_sdk.notes import Note
 from isocompute_sdk.store import LOG_FILE
-
-CONSOLE = re.compile(r"console\.(\d+)\.log")
-"""Files that supervise.py writes, one per attempt."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +111,8 @@ def _logged(files: Sequence[EventFile]) -> Logged:
 
 def _from_console(folder: Path) -> dict[int, Logged]:
     """What each attempt printed, from the files that the launch script keeps."""
-    kept = {int(match[1]): path for path in folder.glob("console.*.log") if (match := CONSOLE.fullmatch(path.name))}
     found: dict[int, Logged] = {}
-    for number, path in kept.items():
+    for number, path in consoles(folder).items():
         for part in read_console(path):
             found[number] = part.filled_from(found.get(number, Logged()))
     return found

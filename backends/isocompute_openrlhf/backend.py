@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from isocompute_openrlhf.console import progress_of
 from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.preflight import examine
@@ -16,6 +17,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.launch import ScriptBackend
 from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
+from isocompute_sdk.progress import Progress
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
@@ -72,6 +74,10 @@ class OpenRLHFBackend(ScriptBackend):
             RecordError: nothing was measured yet, or something cannot be read.
         """
         return read_folder(folder)
+
+    def progress(self, folder: str | Path) -> Progress | None:
+        """How far the run in one folder is, from the last lines of what OpenRLHF printed."""
+        return progress_of(Path(folder))
 
 
 def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:

@@ -7,11 +7,16 @@ values are the ones that go to TensorBoard, with all their digits (trainer/ppo_t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isocompute_sdk.progress import Progress, last_lines, latest
+
+CONSOLE = re.compile(r"console\.(\d+)\.log")
+"""Files that supervise.py writes, one per attempt."""
 STEP_LINE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
 EVALUATION_LINE = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")
 # A number may stand inside its type, such as np.float64(0.5).
@@ -19,6 +24,9 @@ PAIR = re.compile(r"'([^']+)': (?:[\w.]+\()?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?
 
 Steps = dict[int, dict[str, float]]
 """Update step -> name -> value."""
+TRAIN_REWARD = "rollout/reward_mean"
+PASSES = re.compile(r"eval_validation_pass(\d+)")
+"""Means of one sample (pass1) and of the best of k, over the validation problems."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,37 @@ def parse_console(lines: Iterable[str]) -> list[Logged]:
                 attempts.append(Logged())
             attempts[-1].evaluation[int(evaluation[1])] = _values(evaluation[2])
     return attempts
+
+
+def consoles(folder: Path) -> dict[int, Path]:
+    """Attempt -> what it printed."""
+    return {int(match[1]): path for path in folder.glob("console.*.log") if (match := CONSOLE.fullmatch(path.name))}
+
+
+def progress_of(folder: Path) -> Progress | None:
+    """How far a run is, from the last lines of its consoles; events can only be read from their beginning."""
+    files = [path for _, path in sorted(consoles(folder).items(), reverse=True)]
+    return latest(
+        part for path in files for line in last_lines(path) if b"lobal" in line if (part := _progress(line)) is not None
+    )
+
+
+def _progress(line: bytes) -> Progress | None:
+    """What one line says; None where it is none of the two that tell."""
+    text = line.decode(errors="replace")
+    step, evaluation = STEP_LINE.search(text), EVALUATION_LINE.search(text)
+    if step is not None:
+        return Progress(int(step[1]), train_reward=_finite(step[2]).get(TRAIN_REWARD))
+    if evaluation is None:
+        return None
+    values = _finite(evaluation[2])
+    counts = [int(match[1]) for name in values if (match := PASSES.fullmatch(name))]
+    metrics = {f"avg@{max(counts)}": values["eval_validation_pass1"]} if 1 in counts else {}
+    return Progress(int(evaluation[1]), metrics=metrics)
+
+
+def _finite(text: str) -> dict[str, float]:
+    return {name: value for name, value in _values(text).items() if math.isfinite(value)}
 
 
 def _values(text: str) -> dict[str, float]:

@@ -10,6 +10,9 @@ from isocompute_openrlhf.attempts import Attempt, History
 from isocompute_openrlhf.samples import Samples
 from isocompute_sdk.notes import Note
 
+FILTER_RATE = "dynamic_filtering_pass_rate"
+"""100 n times the share of the generated groups that the filter kept, which is what was trained on."""
+
 
 @dataclass
 class Progress:
@@ -114,7 +117,7 @@ class Progress:
 
         OpenRLHF logs samples per generated prompt, times 100 (trainer/ppo_utils/samples_generator.py).
         """
-        rate, kept = values.get("dynamic_filtering_pass_rate"), values.get("rollout/num_samples")
+        rate, kept = values.get(FILTER_RATE), values.get("rollout/num_samples")
         if rate and kept:
             return float(round(self.group_size * kept * 100.0 / rate))
         return float(self.rollouts_per_batch)

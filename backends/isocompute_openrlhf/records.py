@@ -18,7 +18,7 @@ from isocompute_openrlhf.attempts import Attempt, read_history
 from isocompute_openrlhf.evaluations import Agreement, evaluations
 from isocompute_openrlhf.flag_sets import written_for
 from isocompute_openrlhf.flags import VERSION
-from isocompute_openrlhf.progress import Progress
+from isocompute_openrlhf.progress import FILTER_RATE, Progress
 from isocompute_openrlhf.request import REQUEST, is_request, read_request
 from isocompute_openrlhf.samples import Samples, read_samples
 from isocompute_sdk.errors import RecordError
@@ -97,7 +97,7 @@ def read_run(folder: Path) -> RunSet | None:
     progress = Progress(history, samples, run.group_size, run.rollouts_per_batch, request.gpus)
     rows, agreement = Rows(), Agreement()
     for attempt, last in history.surviving():
-        for step, metrics in _updates(attempt, last, samples, run.rollouts_per_batch).items():
+        for step, metrics in _updates(attempt, last, samples, run.rollouts_per_batch, run.group_size).items():
             rows.add(progress.at(attempt, step), TRAIN_SET, metrics)
         plan = run.evaluation
         found = evaluations(attempt, last, samples, request.problems, plan.every_steps, plan.samples, agreement)
@@ -124,7 +124,9 @@ def old_flags(folder: Path) -> str:
     return ""
 
 
-def _updates(attempt: Attempt, last: int, samples: Samples | None, batch: int) -> dict[int, dict[str, float]]:
+def _updates(
+    attempt: Attempt, last: int, samples: Samples | None, batch: int, group_size: int
+) -> dict[int, dict[str, float]]:
     """What each update of an attempt measured, up to step `last`."""
     shares = [] if samples is None else samples.zero_variance_shares(attempt.number, batch)
     found: dict[int, dict[str, float]] = {}
@@ -132,6 +134,8 @@ def _updates(attempt: Attempt, last: int, samples: Samples | None, batch: int) -
         if step > last:
             break
         found[step] = {new: values[old] for old, new in STEP_METRICS.items() if old in values}
+        if values.get(FILTER_RATE):
+            found[step]["trained_share"] = min(1.0, values[FILTER_RATE] / (100.0 * group_size))
         index = step - attempt.from_step - 1
         if 0 <= index < len(shares):
             found[step]["zero_variance_share"] = shares[index]

@@ -14,7 +14,7 @@ from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_se
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
 
-OWN = ("prepare_rows.py", "run_journal.py", "validation_samples.py", "train.py")
+OWN = ("prepare_rows.py", "run_journal.py", "validation_samples.py", "step_clock.py", "train.py")
 """Programs that the script writes into the run folder, beside those of the SDK."""
 KIND = "trl-run"
 SCHEMA_VERSION = 1

@@ -10,12 +10,13 @@ from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.launch import ScriptBackend
 from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
+from isocompute_sdk.progress import Progress
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 from isocompute_verl.flags import MODULE, VERSION, overrides
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
-from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
+from isocompute_verl.readback import KIND, SCHEMA_VERSION, progress_of, read_folder
 
 OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
 """Programs that the script writes into the run folder, beside those of the SDK."""
@@ -61,6 +62,10 @@ class VeRLBackend(ScriptBackend):
             RecordError: nothing was measured yet, or a file cannot be read.
         """
         return read_folder(folder)
+
+    def progress(self, folder: str | Path) -> Progress | None:
+        """How far the run in one folder is, from the last lines of veRL's file log."""
+        return progress_of(Path(folder))
 
 
 def request(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import read_json
 from isocompute_sdk.ingest.tags import TRAIN_SET, meanings
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+from isocompute_sdk.progress import Progress, last_lines, latest, record_of
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 from isocompute_verl.flags import EVAL_SET
@@ -32,6 +34,8 @@ KIND = "verl-run"
 SCHEMA_VERSION = 1
 REQUEST = "request.json"
 STEP_SECONDS = "timing_s/step"
+TRAIN_REWARD = "critic/score/mean"
+AVERAGE = re.compile(rf"val-core/{EVAL_SET}/(?:acc|reward)/mean@(\d+)")
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 
@@ -72,7 +76,7 @@ def merged_log(run: Path) -> dict[int, Logged]:
         RecordError: a whole line of a log is not `{"step", "data"}`.
     """
     steps: dict[int, Logged] = {}
-    for attempt in sorted(int(path.stem.rpartition("-")[2]) for path in (run / "logs").glob("attempt-*.jsonl")):
+    for attempt in _attempts(run):
         fresh: dict[int, dict[str, float]] = {}
         for step, values in _log_lines(run / "logs" / f"attempt-{attempt}.jsonl"):
             fresh.setdefault(step, {}).update(values)
@@ -84,6 +88,46 @@ def merged_log(run: Path) -> dict[int, Logged]:
             earlier = steps[step].values if step in steps else {}
             steps[step] = Logged(attempt, {**earlier, **values})
     return dict(sorted(steps.items()))
+
+
+def progress_of(run: Path) -> Progress | None:
+    """How far a run is, from the last lines of its logs.
+
+    veRL writes the line of a step after its checkpoint and evaluation: with that of the last step the run is over.
+    """
+    found = latest(
+        part
+        for attempt in reversed(_attempts(run))
+        for line in last_lines(run / "logs" / f"attempt-{attempt}.jsonl")
+        if (part := _progress(record_of(line))) is not None
+    )
+    if found is None or found.step < _last_step(run):
+        return found
+    return replace(found, ended="finished")
+
+
+def _last_step(run: Path) -> float:
+    """Update steps that the run was asked for; infinite where its request cannot be read."""
+    try:
+        return float(json.loads((run / REQUEST).read_text(encoding="utf-8"))["run"]["update_steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _progress(record: Mapping[str, Any]) -> Progress | None:
+    """What one line says; None where it is no line of veRL's logger."""
+    step, data = record.get("step"), record.get("data")
+    if not isinstance(step, int) or not isinstance(data, dict):
+        return None
+    values = cast("dict[str, Any]", data)
+    averages = {f"avg@{match[1]}": values[tag] for tag in values if (match := AVERAGE.fullmatch(tag))}
+    known = {name: float(value) for name, value in averages.items() if value is not None}
+    return Progress(step, metrics=known, train_reward=values.get(TRAIN_REWARD))
+
+
+def _attempts(run: Path) -> list[int]:
+    """Numbers of the starts that have a log, ascending."""
+    return sorted(int(path.stem.rpartition("-")[2]) for path in (run / "logs").glob("attempt-*.jsonl"))
 
 
 def exact_metrics(path: Path, samples: int) -> dict[str, float]:

@@ -28,7 +28,7 @@ def run(
 
         isocompute run specs/quick.yaml --only n8-bp32-seed0
     """
-    from isocompute_sdk import registry, store
+    from isocompute_sdk import registry
     from isocompute_sdk.backend import run_folder
     from isocompute_sdk.campaign import carry_out
     from isocompute_sdk.errors import SpecError
@@ -51,7 +51,7 @@ def run(
             Path.cwd(),
             lambda statuses: progress.runs(loaded.name, statuses),
         )
-    statuses = [store.RunWatch(run_folder(one)).status() for one in runs]
+    statuses = [watch.status() for watch in registry.watches(run_folder(one) for one in runs)]
     folder = Path(runs[0].output_dir).parent
     if json:
         emit_json({"kind": "run", "study": loaded.name, "runs": [status_dict(status) for status in statuses]})

@@ -23,9 +23,9 @@ def status(
     Example:
         isocompute status runs/quick
     """
-    from isocompute_sdk import store
+    from isocompute_sdk import registry, store
 
-    found = [store.RunWatch(run).status() for run in store.find_runs(folder)]
+    found = [watch.status() for watch in registry.watches(store.find_runs(folder))]
     if json:
         emit_json({"kind": "status", "runs": [status_dict(one) for one in found]})
         return

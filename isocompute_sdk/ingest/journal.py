@@ -23,7 +23,7 @@ TRAIN_SET = "train"
 """Name of the evaluation set that metrics of update steps get."""
 CONFIGURATION = ("group_size", "problems_per_batch", "seed", *CONTEXT_FIELDS)
 """Fields of a `run` record that become columns."""
-PROGRESS = ("run_id", "step", "rollouts", "tokens")
+PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")
 """Fields of every other record that become columns."""
 MEASURES = {"evaluation": ("metrics", ("zero_pass_share",)), "step": ("metrics", ())}
 """Where records keep measured values: a mapping, and fields beside it."""

@@ -13,9 +13,11 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.counting import Array, Counter, attempt_at, wasted_before
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tags import (
-    FILTERED_SAMPLES,
+    FILTERED_GROUPS,
     KEPT_PERCENT_PER_SAMPLE,
     STEP_UNITS,
+    TRAIN_SET,
+    TRAINED_SHARE,
     Meaning,
     StepUnit,
     meanings,
@@ -73,28 +75,35 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     known = _meanings(log, reading)
     pieces = _pieces(log, reading)
     scale = _steps_per_batch(log, reading, unit)
-    counter = _generated(log, pieces, scale)
+    steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
+    filtered = _filtered(log, known, pieces, scale)
+    counter = steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
     extents = [type(e)(e.start / scale, e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, counter)
     notes = [*log.notes, *_notes(log, known, pieces, wasted)]
     parts: list[pl.DataFrame] = []
-    for tag, meaning in known.items():
-        series = log.series(tag)
-        finite = np.isfinite(series.value_T)
-        if not finite.all():
-            notes.append(_not_finite(log, meaning, series.step_T[~finite]))
-        step_T = series.step_T[finite].astype(np.float64) / scale
+
+    def add(meaning: Meaning, step_T: Array, value_T: Array) -> None:
         rollouts_T = counter.at(step_T)
         columns = {
             "step": step_T,
             "rollouts": rollouts_T,
             "rollouts_spent": rollouts_T + wasted[attempt_at(step_T, extents)],
-            "value": series.value_T[finite],
+            "value": value_T,
             "piece": _piece_at(pieces, step_T),
         }
         parts.append(
             pl.DataFrame(columns).with_columns(metric=pl.lit(meaning.metric), eval_set=pl.lit(meaning.eval_set))
         )
+
+    for tag, meaning in known.items():
+        series = log.series(tag)
+        finite = np.isfinite(series.value_T)
+        if not finite.all():
+            notes.append(_not_finite(log, meaning, series.step_T[~finite]))
+        add(meaning, series.step_T[finite].astype(np.float64) / scale, series.value_T[finite])
+    if filtered is not None:
+        add(Meaning(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.trained_share_T)
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
@@ -188,23 +197,56 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     return found
 
 
-def _generated(log: RunLog, pieces: Sequence[_Piece], scale: float) -> Counter:
-    """Rollouts generated, with what the run's filter threw away where the log says so."""
-    counter = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
-    tag = next((t for t in log.tags if t == KEPT_PERCENT_PER_SAMPLE or re.fullmatch(FILTERED_SAMPLES, t)), None)
-    if tag is None:
-        return counter
-    series = log.series(tag)
-    known = np.isfinite(series.value_T)
-    step_T, value_T = series.step_T[known].astype(np.float64) / scale, series.value_T[known]
-    at = [pieces[i] for i in _piece_at(pieces, step_T)]
-    kept_T: Array = np.array([piece.rate for piece in at], dtype=np.float64)
-    if tag == KEPT_PERCENT_PER_SAMPLE:
-        share_T = value_T / (100.0 * np.array([piece.group_size for piece in at], dtype=np.float64))
+@dataclass(frozen=True)
+class _Filtered:
+    """What updates generated and trained on, where a log tells what its filter threw away."""
+
+    step_T: Array
+    kept_T: Array
+    generated_T: Array
+
+    @property
+    def trained_share_T(self) -> Array:
+        return self.kept_T / self.generated_T
+
+
+def _filtered(log: RunLog, known: Mapping[str, Meaning], pieces: Sequence[_Piece], scale: float) -> _Filtered | None:
+    """What the run's filter threw away; None where the log does not say."""
+    if KEPT_PERCENT_PER_SAMPLE in log.tags:
+        step_T, percent_T = _values(log, KEPT_PERCENT_PER_SAMPLE, scale)
+        kept_T, size_T = _batches(pieces, step_T)
+        share_T = percent_T / (100.0 * size_T)
         # A share of 0 cannot be: a batch was trained on.
         usable = share_T > 0
-        return counter.refined(step_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
-    return counter.refined(step_T, kept_T + np.maximum(value_T, 0.0))
+        return _Filtered(step_T[usable], kept_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
+    tags = [tag for tag in log.tags if re.fullmatch(FILTERED_GROUPS, tag)]
+    if not tags:
+        return None
+    # An update that threw nothing away logs none of these tags.
+    updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
+    step_T = np.unique(np.concatenate([_values(log, tag, scale)[0] for tag in (*tags, *updates)]))
+    kept_T, size_T = _batches(pieces, step_T)
+    lost_T = np.zeros(len(step_T))
+    for tag in tags:
+        at_T, groups_T = _values(log, tag, scale)
+        lost_T[np.searchsorted(step_T, at_T)] += np.maximum(groups_T, 0.0)
+    return _Filtered(step_T, kept_T, kept_T + size_T * lost_T)
+
+
+def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:
+    """Steps and finite values of one tag."""
+    series = log.series(tag)
+    known = np.isfinite(series.value_T)
+    return series.step_T[known].astype(np.float64) / scale, series.value_T[known].astype(np.float64)
+
+
+def _batches(pieces: Sequence[_Piece], step_T: Array) -> tuple[Array, Array]:
+    """Rollouts that the update before each step trained on, and its group size."""
+    at = [pieces[i] for i in _piece_at(pieces, step_T)]
+    return (
+        np.array([piece.rate for piece in at], dtype=np.float64),
+        np.array([piece.group_size for piece in at], dtype=np.float64),
+    )
 
 
 def _piece_at(pieces: Sequence[_Piece], step_T: Array) -> np.ndarray[Any, np.dtype[np.intp]]:

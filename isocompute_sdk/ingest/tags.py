@@ -102,10 +102,13 @@ STEP_UNIT_OF: dict[Framework, StepUnit] = {
     "trl": "optimizer_updates",
 }
 """What the step of each framework's logs counts."""
-FILTERED_SAMPLES = r"(?:.+/)?filter_groups/evicted_samples"
-"""veRL: samples that an update threw away and replaced."""
+FILTERED_GROUPS = r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples"
+"""veRL: groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
+more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates where there were some."""
 KEPT_PERCENT_PER_SAMPLE = "train/dynamic_filtering_pass_rate"
 """OpenRLHF: 100 n times the share of groups that the filter kept."""
+TRAINED_SHARE = "trained_share"
+"""Of the rollouts generated for an update, the share that it trained on; only where a log tells what was filtered."""
 LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|pass|acc|accuracy)([/_@0-9-].*)?", re.I)
 """Tags of no known framework that may hold an evaluation."""
 

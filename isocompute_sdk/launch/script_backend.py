@@ -19,9 +19,10 @@ from isocompute_sdk.backend import (
 )
 from isocompute_sdk.launch.rendering import render
 from isocompute_sdk.notes import Note
+from isocompute_sdk.progress import Progress, journal_progress
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.store import read_journals
+from isocompute_sdk.store import METRICS_FILE, read_journals
 
 
 class ScriptBackend(ABC):
@@ -84,3 +85,7 @@ class ScriptBackend(ABC):
             RecordError: nothing was measured yet, or a file cannot be read.
         """
         return read_journals(folder)
+
+    def progress(self, folder: str | Path) -> Progress | None:
+        """How far the run in one folder is, from the end of its metrics.jsonl; None before it has one."""
+        return journal_progress(Path(folder) / METRICS_FILE)

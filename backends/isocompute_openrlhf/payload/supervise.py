@@ -12,7 +12,7 @@
   same step. The exit status is 0 then. Started again with a later step, the run goes on.
 * --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
 
-The exit status is otherwise that of the command.
+The exit status is otherwise that of the command. Where the command ended by itself it is also in exit.json.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_me
 BEST_BEGINS, BEST_SAVED = b"New best eval metric: ", b"Saved best checkpoint: "
 TAG = re.compile(r"global_step(\d+)\Z")
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
+EXIT_FILE = "exit.json"
+"""How the last start ended, as whoever starts runs writes it too."""
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
@@ -270,8 +272,15 @@ def main(argv: list[str]) -> int:
     if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
         say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
         return 0
-    from run_files import attempt_of  # beside this program in a run folder, but not where a plan imports it
+    # Beside this program in a run folder, but not where a plan imports it.
+    from run_files import InputError, attempt_of, hold, write_json
 
+    try:
+        hold(folder)
+    except InputError as error:
+        say(str(error))
+        return 2
+    (folder / EXIT_FILE).unlink(missing_ok=True)
     training = Training(folder, command, options.submit, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:
@@ -279,7 +288,10 @@ def main(argv: list[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
-    return supervise(training, checkpoints, options)
+    status = supervise(training, checkpoints, options)
+    if status == 0 or training.stopping_since is None:  # not where it was told to stop: it goes on when started again
+        write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 1, "exit_code": status})
+    return status
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ from typing import Any
 
 import reward_calls
 import validation_samples
-from run_files import ROW_FILES, InputError, attempt_of
+from run_files import ROW_FILES, InputError, attempt_of, hold
 from run_journal import Journal, read
+from step_clock import StepClock
 
 EVAL_SET = "validation"
 STEP_METRICS = {
@@ -51,14 +52,20 @@ def main(argv: list[str]) -> int:
         sys.stderr.write("usage: train.py RUN_FOLDER MODEL\n")
         return 2
     folder, model = Path(argv[0]), argv[1]
+    chief = os.environ.get("RANK", "0") == "0"
+    try:
+        if chief:
+            hold(folder)
+    except InputError as error:
+        sys.stderr.write(f"train: {error}\n")
+        return 2
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     journal = Journal(folder / "metrics.jsonl", request["run"]["run_id"], attempt_of(folder))
     records = read(journal.path)
     if records and records[-1].get("status") == "finished":
         sys.stderr.write("train: the run is finished\n")
         return 0
-    reached = {"step": 0, "rollouts": 0, "tokens": 0}
-    chief = os.environ.get("RANK", "0") == "0"
+    reached: dict[str, Any] = {"step": 0, "rollouts": 0, "tokens": 0, "gpu_seconds": 0.0}
     try:
         train(folder, model, request, journal, reached)
     except InputError as error:
@@ -74,13 +81,13 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> None:
-    """Build TRL's trainer and run it; `reached` follows step, rollouts and tokens.
+def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, Any]) -> None:
+    """Build TRL's trainer and run it; `reached` follows step, rollouts, tokens and GPU time.
 
     Raises:
         InputError: a prompt is longer than the recipe allows.
     """
-    transformers, trl = imported("transformers"), imported("trl")
+    transformers, trl, clock = imported("transformers"), imported("trl"), StepClock()
     rows = {kind: read_rows(folder / file) for kind, file in ROW_FILES.items()}
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, padding_side="left", truncation_side="left")
     if tokenizer.pad_token is None:
@@ -99,20 +106,31 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
         # The evaluation at the checkpoint's own step is in the journal already.
         "eval_on_start": checkpoint is None,
     }
-    trainer = trl.GRPOTrainer(
+    trainer = timed(trl.GRPOTrainer, clock)(
         model=model,
         args=trl.GRPOConfig(**settings),
-        reward_funcs=[reward_function(folder, journal.attempt)],
+        reward_funcs=[reward_function(folder, journal.attempt, clock)],
         train_dataset=imported("datasets").Dataset.from_list(rows["train"]),
         eval_dataset=imported("datasets").Dataset.from_list(rows["evaluation"]),
         processing_class=tokenizer,
-        callbacks=[journal_callback(folder, request, journal, reached)],
+        callbacks=[journal_callback(folder, request, journal, reached, clock)],
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(folder / "model"))
 
 
-def reward_function(folder: Path, attempt: int) -> Any:
+def timed(trainer: Any, clock: StepClock) -> Any:
+    """TRL's trainer, with the time that sampling takes (copying the weights into the engine included)."""
+
+    class TimedTrainer(trainer):
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            with clock.part("sampling"):
+                return super()._generate(*arguments, **options)
+
+    return TimedTrainer
+
+
+def reward_function(folder: Path, attempt: int, clock: StepClock) -> Any:
     """The user's reward as TRL calls it; rewards of validation responses are also kept in samples/."""
     scorer = reward_calls.Scorer(reward_calls.function_of(folder))
 
@@ -127,10 +145,11 @@ def reward_function(folder: Path, attempt: int) -> Any:
         **_: Any,
     ) -> list[float]:
         texts = [c if isinstance(c, str) else c[-1]["content"] for c in completions]
-        found = [
-            scorer(asked, text, json.loads(right), name)
-            for asked, text, right, name in zip(question, texts, answer, problem, strict=True)
-        ]
+        with clock.part("reward"):
+            found = [
+                scorer(asked, text, json.loads(right), name)
+                for asked, text, right, name in zip(question, texts, answer, problem, strict=True)
+            ]
         log_metric("reward_error", sum(error is not None for _, error in found) / len(found))
         if split[0] == EVAL_SET:
             records = [
@@ -143,19 +162,31 @@ def reward_function(folder: Path, attempt: int) -> Any:
     return reward
 
 
-def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, int]) -> Any:
-    """A TrainerCallback that writes what TRL logs into the journal, and evaluates after the last step too."""
+def journal_callback(
+    folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, Any], clock: StepClock
+) -> Any:
+    """A TrainerCallback that writes what TRL logs into the journal, and evaluates after the last step too.
+
+    GPU time is that of the updates, times their processes, of which each has one GPU; evaluations and checkpoints are
+    not in it.
+    """
     batch = request["run"]["group_size"] * request["run"]["problems_per_batch"]
     samples = request["run"]["evaluation"]["samples"]
+    gpus = int(os.environ.get("WORLD_SIZE", "1"))
 
     class JournalCallback(imported("transformers").TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             step = state.global_step
             if state.is_world_process_zero:
                 last = journal.begin(step or None, request["context"])
-                reached.update(step=step, rollouts=step * batch, tokens=last.get("tokens", 0))
+                reached.update(step=step, rollouts=step * batch)
+                reached.update({name: last.get(name, 0) for name in ("tokens", "gpu_seconds")})
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            clock.begin()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            clock.end()
             if state.global_step >= args.max_steps:
                 control.should_evaluate = True
             return control
@@ -167,12 +198,23 @@ def journal_callback(folder: Path, request: dict[str, Any], journal: Journal, re
                 scores = validation_samples.read(folder, state.global_step, journal.attempt)
                 metrics = validation_samples.metrics(scores, samples)
                 metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
-                journal.append("evaluation", **reached, eval_set=EVAL_SET, samples=samples, metrics=metrics)
+                journal.append(
+                    "evaluation",
+                    **reached,
+                    eval_set=EVAL_SET,
+                    samples=samples,
+                    sample_counts=[len(group) for group in scores.values()],
+                    metrics=metrics,
+                    seconds={"evaluation": logs.get("eval_runtime")},
+                )
             elif "reward" in logs:
                 tokens = reached["tokens"] + round((logs.get("completions/mean_length") or 0) * batch)
-                reached.update(step=state.global_step, rollouts=state.global_step * batch, tokens=tokens)
+                seconds = clock.seconds()
+                spent = round(reached["gpu_seconds"] + gpus * sum(seconds.values()), 6)
+                reached.update(step=state.global_step, rollouts=state.global_step * batch)
+                reached.update(tokens=tokens, gpu_seconds=spent)
                 metrics = {ours: logs[theirs] for theirs, ours in STEP_METRICS.items() if theirs in logs}
-                journal.append("step", **reached, metrics=metrics, seconds={"step": logs.get("step_time")})
+                journal.append("step", **reached, metrics=metrics, seconds=seconds)
 
     return JournalCallback()
 

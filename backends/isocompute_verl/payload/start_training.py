@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from run_files import InputError
+from run_files import InputError, hold
 
 
 def arguments(request: dict[str, Any], run: Path, model: str, attempt: int) -> list[str]:
@@ -73,6 +73,7 @@ def main(argv: list[str]) -> int:
     run = Path(argv[0])
     request = json.loads((run / "request.json").read_text(encoding="utf-8"))
     try:
+        hold(run)
         overrides = arguments(request, run, argv[1], next_attempt(run))
     except InputError as error:
         sys.stderr.write(f"start_training: {error}\n")

@@ -3,8 +3,8 @@
     python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
 
 Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, the folder's
-path, that the inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start, that it was the same run with
-the same inputs. Of the request it reads
+path, that nothing trains there, that the inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start,
+that it was the same run with the same inputs. Of the request it reads
 
 * framework, version: the package that has to be installed;
 * earlier_releases, if there: [version, what releases before it take], ascending;
@@ -23,6 +23,7 @@ What cannot be used ends with exit status 2 and one message that says what is ac
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -30,7 +31,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-from run_files import ATTEMPTS, STARTED, InputError, attempt_of, digest_of, read_json, shortened, write_json
+from run_files import ATTEMPTS, STARTED, InputError, attempt_of, digest_of, hold, read_json, shortened, write_json
 
 
 def main(argv: list[str]) -> int:
@@ -55,6 +56,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     request = read_json(run_folder / "request.json")
     check_framework(request["framework"], request["version"], request.get("earlier_releases", []))
     check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
+    check_nobody_trains(run_folder)
     data = request["run"]["data"]
     reward, function = reward_target(data_folder, data["reward"])
     files = {
@@ -101,6 +103,13 @@ def check_run_folder(folder: Path, package: str, misread: list[str]) -> None:
             f"the run folder is {str(folder)!r}, which holds {', '.join(map(repr, bad))}: {package} would split "
             "the path there or read it as a pattern. Run the script from another folder, or change output_dir."
         )
+
+
+def check_nobody_trains(folder: Path) -> None:
+    """Refuse a run folder in which a process of another start is still at work."""
+    lock = hold(folder)
+    if lock is not None:
+        os.close(lock)
 
 
 def existing_file(folder: Path, name: str, what: str) -> Path:

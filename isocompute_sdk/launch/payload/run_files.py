@@ -1,10 +1,12 @@
-"""Files of a run folder that several programs use: names, writing in one step, digests."""
+"""Files of a run folder that several programs use: names, writing in one step, digests, and the lock on the folder."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ STARTED = "started.json"
 """The request, inputs and outputs of the first start; written once everything else is there."""
 ATTEMPTS = "attempts.jsonl"
 """One line per start."""
+LOCK = ".lock"
+LOCK_PATIENCE_SECONDS = 2.0
+"""Whoever looks whether a run goes on takes its lock for a moment."""
 
 
 class InputError(Exception):
@@ -52,6 +57,33 @@ def digest_of(path: Path) -> str:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
+
+
+def hold(folder: Path) -> int | None:
+    """Keep the run folder for this process, and for what it becomes by exec, until it ends; others see that it runs.
+
+    Returns the descriptor of the lock; None on a file system without locks, where nobody can be kept out.
+
+    Raises:
+        InputError: a process of another start has it.
+    """
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    os.set_inheritable(descriptor, True)
+    deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise InputError(
+                    f"another process trains the run in {str(folder)!r}: wait for it, or stop it"
+                ) from None
+            time.sleep(0.05)
+        except OSError:
+            os.close(descriptor)
+            return None
 
 
 def attempt_of(folder: Path) -> int:

@@ -74,7 +74,7 @@ def test_samples_that_a_filter_threw_away_were_generated(tmp_path: Path) -> None
     write_events(tmp_path / "a", range(1, 21), tags)
     runs = RunSet.read(tmp_path, n=8, bp=32)
     assert runs.series("avg@4")[0].rollouts_T.tolist() == [10 * 256, 10 * 256 + 10 * 512]
-    lines = [verl_line(step, **{"actor/filter_groups/evicted_samples": 64.0}) for step in range(1, 21)]
+    lines = [verl_line(step, **{"training/filter_groups/evicted_samples": 8.0}) for step in range(1, 21)]
     (tmp_path / "verl.jsonl").write_text("\n".join(lines))
     filtered = RunSet.read(tmp_path / "verl.jsonl", n=8, bp=32)
     assert filtered.series("avg@4")[0].rollouts_T.tolist() == [10 * 320, 20 * 320]

@@ -1,0 +1,116 @@
+"""How far a run has got, by the end of what it writes while it trains: a look costs the same late in a run as early."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+BLOCK = 1 << 16
+FURTHEST = 1 << 20
+"""Bytes from the end of a file that a look goes back at most."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a run has last said about itself."""
+
+    step: int
+    """Update steps done."""
+    rollouts: int | None = None
+    """Rollouts sampled so far; None where the log does not count them."""
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Last evaluation on the validation problems; empty where there is none near the end of the log."""
+    train_reward: float | None = None
+    """Mean reward of the last update's rollouts."""
+    ended: Literal["finished", "failed"] | None = None
+    """How the run says that it ended; None where it has not said so."""
+    message: str = ""
+    """Why it failed, in its own words."""
+
+
+def latest(parts: Iterable[Progress]) -> Progress | None:
+    """The newest word on everything, from parts that come newest first; None without any.
+
+    What was measured beyond the newest step belongs to weights that a resumed run gave up, and is passed over.
+    """
+    found: Progress | None = None
+    for part in parts:
+        if found is None:
+            found = part
+        elif part.step <= found.step:
+            reward = found.train_reward if found.train_reward is not None else part.train_reward
+            found = replace(found, metrics=found.metrics or part.metrics, train_reward=reward)
+        if found.metrics and found.train_reward is not None:
+            break
+    return found
+
+
+def last_lines(path: Path) -> Iterator[bytes]:
+    """Whole lines near the end of a file, the last one first; none where there is no file."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        at = end = file.seek(0, 2)
+        rest, open_end = b"", True
+        while at > max(0, end - FURTHEST):
+            before, at = at, max(0, at - BLOCK)
+            file.seek(at)
+            lines = (file.read(before - at) + rest).split(b"\n")
+            # The beginning of the first line may stand in the block before.
+            rest = lines[0]
+            whole = lines[1:]
+            if open_end and whole:
+                # What follows the last line end is still being written.
+                whole, open_end = whole[:-1], False
+            yield from (line for line in reversed(whole) if line.strip())
+        if at == 0 and not open_end and rest.strip():
+            yield rest
+
+
+def journal_progress(path: Path) -> Progress | None:
+    """What a metrics.jsonl says; None where there is none, or nothing in it yet."""
+    return latest(_journal_parts(path))
+
+
+def _journal_parts(path: Path) -> Iterator[Progress]:
+    """What its records say, newest first."""
+    begun_again = measured = False
+    for line in last_lines(path):
+        record = record_of(line)
+        kind = record.get("kind")
+        if kind == "run":
+            # An attempt begins: what an earlier one ended with no longer holds.
+            begun_again = True
+        elif kind in ("step", "evaluation", "end"):
+            measured = True
+            yield _part(record, kind, begun_again=begun_again)
+    if begun_again and not measured:
+        yield Progress(0, 0)
+
+
+def _part(record: Mapping[str, Any], kind: str, *, begun_again: bool) -> Progress:
+    measured = record.get("metrics") or {}
+    validation = kind == "evaluation" and record.get("eval_set") == "validation"
+    status = record.get("status") if kind == "end" and not begun_again else None
+    return Progress(
+        step=int(record.get("step") or 0),
+        rollouts=record.get("rollouts"),
+        metrics=measured if validation else {},
+        train_reward=measured.get("train_reward") if kind == "step" else None,
+        ended=status if status in ("finished", "failed") else None,
+        message=str(record.get("message") or "") if status == "failed" else "",
+    )
+
+
+def record_of(line: bytes) -> dict[str, Any]:
+    """The JSON object on a line; empty where it holds none: a look passes over what a full reading names."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
