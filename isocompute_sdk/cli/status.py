@@ -34,7 +34,7 @@ def status(
 
 
 def describe(status: RunStatus) -> str:
-    """One run on one line: n, B_p, steps done, the last evaluation, state."""
+    """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
     length = "?" if status.update_steps is None else f"{status.update_steps:,}"
     share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
     value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
@@ -42,7 +42,7 @@ def describe(status: RunStatus) -> str:
     n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
-        f"step {status.step:>7,} of {length:>7}{share}  {value:<13} {state}"
+        f"step {status.step:>7,} of {length:>7}{share}  C = {status.rollouts:<11,} {value:<18} {state}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,6 +71,21 @@ def test_every_start_is_counted(prepare: Prepare) -> None:
         folder = prepare()
         assert run_files.attempt_of(folder) == attempt
     assert [line["attempt"] for line in read(folder / "attempts.jsonl")] == [1, 2]
+
+
+def test_a_folder_in_which_a_process_trains_cannot_be_claimed(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = prepare()
+    monkeypatch.setattr(run_files, "LOCK_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(claim_folder, "hold", run_files.hold)
+    lock = run_files.hold(folder)
+    with pytest.raises(run_files.InputError, match="another process trains the run in"):
+        prepare()
+    assert run_files.attempt_of(folder) == 1
+    os.close(lock)
+    prepare()
+    assert run_files.attempt_of(folder) == 2
 
 
 @pytest.mark.parametrize(

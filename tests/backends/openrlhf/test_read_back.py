@@ -84,6 +84,7 @@ def test_rollouts_that_dynamic_filtering_threw_away_are_counted(logged: LoggedRu
     # 6 samples kept of 4 prompts with 2 samples each: samples per prompt, in percent.
     logged.events({**updates([1], dynamic_filtering_pass_rate=150.0), **updates([2])})
     assert table(logged.folder, "train_reward", column="rollouts") == {1: 8, 2: 8 + BATCH}
+    assert table(logged.folder, "trained_share") == {1: 0.75}
 
 
 def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from isocompute_openrlhf.payload import supervise
 from isocompute_openrlhf.payload.supervise import Checkpoints, Progress, log_spaced, may_prune, may_stop
+from isocompute_sdk.store import RunWatch
 from tests.backends.programs import SHARED
 
 TRAINER = """
@@ -91,6 +92,24 @@ def test_the_newest_and_log_spaced_checkpoints_stay_and_the_output_is_kept(run: 
 
 def test_the_exit_status_is_that_of_the_training(run: Path) -> None:
     assert supervised(run, 1, 1, 1, EXIT="7")[0] == 7
+    assert RunWatch(run).status().state == "failed"
+    assert supervised(run, 0, 1, 1)[0] == 0
+    assert RunWatch(run).status().state == "finished"
+
+
+def test_a_run_under_way_is_seen_as_running_and_cannot_be_started_twice(run: Path) -> None:
+    with subprocess.Popen(
+        command(run, 1000, 1, 100, "_actor"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while not kept(run):
+            time.sleep(0.02)
+        assert RunWatch(run).status().state == "running"
+        status, shown = supervised(run, 1000, 1, 100)
+        assert (status, "another process trains the run in" in shown) == (2, True)
+        process.terminate()
+    # Told to stop, it goes on when it is started again: that is no failure.
+    assert RunWatch(run).status().state != "failed"
+    assert not (run / "exit.json").exists()
 
 
 def test_a_run_is_ended_after_the_checkpoint_and_evaluation_that_were_asked_for(run: Path) -> None:

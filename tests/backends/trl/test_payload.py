@@ -107,7 +107,8 @@ def test_a_failing_reward_scores_zero_is_counted_and_never_raises(
         json.dumps({"reward": {"path": str(tmp_path / "reward.py"), "function": None}})
     )
     logged: list[tuple[str, float]] = []
-    reward = train.reward_function(tmp_path, 3)
+    clock = train.StepClock()
+    reward = train.reward_function(tmp_path, 3, clock)
     asked = {"problem": ["a", "a", "b", "b"], "split": ["validation"] * 4, "question": ["?"] * 4, "answer": ["1"] * 4}
     completions = ["ok", "nan", [{"role": "assistant", "content": "ok"}], "missing"]
     state = SimpleNamespace(global_step=5)
@@ -116,6 +117,20 @@ def test_a_failing_reward_scores_zero_is_counted_and_never_raises(
     assert logged == [("reward_error", 0.5)]
     assert samples.read(tmp_path, 5, 3) == {"a": [1.0, 0.0], "b": [1.0, 0.0]}
     assert capsys.readouterr().err.count("scores 0.0") == 1
+    assert set(clock.parts) == {"reward"}
+
+
+def test_the_parts_of_an_update_make_up_the_whole_and_an_evaluation_before_it_does_not_count() -> None:
+    times = iter([0.0, 1.0, 9.0, 10.0, 11.0, 14.0, 15.0, 16.0, 18.0, 20.0])
+    clock = train.StepClock(lambda: next(times))
+    with clock.part("sampling"):  # of an evaluation
+        pass
+    clock.begin()
+    for name in ("sampling", "reward"):
+        with clock.part(name):
+            pass
+    clock.end()
+    assert clock.seconds() == {"sampling": 3.0, "reward": 1.0, "training": 4.0}
 
 
 def test_the_journal_names_metrics_as_every_reader_of_trl_logs_does() -> None:

@@ -22,6 +22,8 @@ import isocompute_sdk as iso
 from isocompute_sdk.backend import Launch
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
+from isocompute_sdk.spending import spending
+from isocompute_sdk.store import RunWatch
 from isocompute_trl import TRLBackend
 from isocompute_trl.flags import LOSS_TYPES, processes, trainer_settings
 from isocompute_trl.options import TRLOptions
@@ -112,6 +114,32 @@ def test_runs_of_several_group_sizes_are_read_back_and_fitted(trained: Callable[
         assert 0 <= float(low) <= float(mean) <= float(high) <= 1
 
 
+def test_the_time_of_updates_evaluations_and_start_is_known_and_priced(trained: Callable[[RunSpec], Path]) -> None:
+    folders = [trained(tiny_run(n)) for n in (2, 4, 8)]
+    runs = iso.RunSet.read(folders)
+    for folder in folders:
+        records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        steps = [record for record in records if record["kind"] == "step"]
+        assert all(set(record["seconds"]) == {"sampling", "reward", "training"} for record in steps)
+        parts = sum(sum(record["seconds"].values()) for record in steps)
+        (series,) = runs.filter(run_id=folder.name).series("train_reward", "train")
+        column = runs.filter(run_id=folder.name, metric="train_reward").to_polars()["gpu_seconds"].to_list()
+        assert column == sorted(column)
+        assert column[-1] == pytest.approx(parts, abs=1e-3)
+        assert len(column) == len(series.step_T) == STEPS
+        # Everything between the start of the program and its end is training, evaluation or start.
+        spent = spending([folder])
+        assert 3600 * spent.hours == pytest.approx(records[-1]["wall_seconds"], rel=0.1)
+        assert 3600 * spent.training_hours >= 0.9 * parts
+        assert (spent.rollouts, spent.evaluation_rollouts) == (STEPS * 8 * series.group_size, 7 * 30 * 4)
+    speed = iso.Throughput.measure(runs)
+    assert speed.latency_floor_seconds > 0
+    assert speed.startup_seconds > 0
+    assert speed.evaluation_rollouts_per_second is not None
+    by_column = iso.Throughput.measure(runs.filter(metric="train_reward"))
+    assert by_column.step_seconds(64) == pytest.approx(speed.step_seconds(64), rel=0.5)
+
+
 def test_what_is_read_back_is_what_trl_logged_and_what_the_samples_say(trained: Callable[[RunSpec], Path]) -> None:
     folder = trained(tiny_run(4))
     runs = TRLBackend().read_records(folder)
@@ -146,8 +174,10 @@ def test_a_killed_run_goes_on_to_the_same_records_as_a_whole_one(
     deadline = time.monotonic() + 300
     while not _has_step(folder, 6) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
+    assert RunWatch(folder).status().state == "running"
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    assert RunWatch(folder).status().state == "stopped"
     begun = backend.read_records(folder)
     assert begun.series("avg@4", "validation")[0].step_T[0] == 0
     assert start(backend.resume(run, folder), task).wait() == 0, (folder / "log.txt").read_text()
@@ -157,6 +187,10 @@ def test_a_killed_run_goes_on_to_the_same_records_as_a_whole_one(
         assert found.step_T.tolist() == wanted.step_T.tolist()
         assert found.value_T.tolist() == pytest.approx(wanted.value_T.tolist()), metric
         assert found.rollouts_T.tolist() == wanted.rollouts_T.tolist()
+    seconds = records.filter(metric="train_reward").to_polars()["gpu_seconds"].to_list()
+    assert seconds == sorted(seconds)
+    assert spending([folder]).lost_hours > 0
+    assert RunWatch(folder).status().state == "finished"
     assert (folder / "model" / "model.safetensors").exists()
 
 

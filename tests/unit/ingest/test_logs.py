@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import isocompute_sdk as iso
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
@@ -74,10 +75,29 @@ def test_samples_that_a_filter_threw_away_were_generated(tmp_path: Path) -> None
     write_events(tmp_path / "a", range(1, 21), tags)
     runs = RunSet.read(tmp_path, n=8, bp=32)
     assert runs.series("avg@4")[0].rollouts_T.tolist() == [10 * 256, 10 * 256 + 10 * 512]
-    lines = [verl_line(step, **{"training/filter_groups/evicted_samples": 8.0}) for step in range(1, 21)]
+    assert runs.series("trained_share", "train")[0].value_T.tolist() == [1.0] * 10 + [0.5] * 10
+    # veRL counts groups, and says nothing with an update that lost none.
+    lost = {"training/filter_groups/evicted_samples": 6.0, "training/filter_groups/discarded_surplus_samples": 2.0}
+    lines = [verl_line(step, **(lost if step % 2 else {})) for step in range(1, 21)]
     (tmp_path / "verl.jsonl").write_text("\n".join(lines))
     filtered = RunSet.read(tmp_path / "verl.jsonl", n=8, bp=32)
-    assert filtered.series("avg@4")[0].rollouts_T.tolist() == [10 * 320, 20 * 320]
+    assert filtered.series("avg@4")[0].rollouts_T.tolist() == [5 * (320 + 256), 10 * (320 + 256)]
+    assert filtered.series("trained_share", "train")[0].value_T.tolist() == [0.8, 1.0] * 10
+
+
+def test_what_a_filter_threw_away_is_told_and_a_log_without_a_filter_says_nothing(tmp_path: Path) -> None:
+    lost = {"training/filter_groups/evicted_samples": 48.0}
+    for name, extra in (("filtered", lost), ("plain", {})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.jsonl").write_text("\n".join(verl_line(step, **extra) for step in range(1, 41)))
+    found = {name: RunSet.read(tmp_path / name / "log.jsonl", n=8, bp=32) for name in ("filtered", "plain")}
+    assert "trained_share" not in found["plain"].metrics
+    codes_of = {name: [note.code for note in iso.check_health(runs).notes] for name, runs in found.items()}
+    assert "filtered-rollouts" in codes_of["filtered"]
+    assert "filtered-rollouts" not in codes_of["plain"]
+    (note,) = [note for note in iso.check_health(found["filtered"]).notes if note.code == "filtered-rollouts"]
+    assert note.severity == "warning"
+    assert "40%" in note.message
 
 
 def test_n_that_changed_in_mid_run_goes_on_counting_and_makes_a_run_of_its_own(tmp_path: Path) -> None:
