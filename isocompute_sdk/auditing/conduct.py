@@ -20,6 +20,7 @@ from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.data import SurfaceRun, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.comparable import check_pool
 from isocompute_sdk.records.series import RunInfo, RunSeries
 
 CARRIED = (
@@ -67,7 +68,7 @@ def audit(
     """
     if not 0 < level < 1:
         raise FitError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
-    api.check_pool(tuple(pool))
+    check_pool(tuple(pool))
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
     infos = [info for info in runs.runs() if info.run_id in series]
