@@ -239,10 +239,7 @@ class Campaign:
         study = self.study
         if study.throughput is not None or study.budget is None or not study.budget.timed:
             return study.throughput
-        runs = RunSet.read(
-            [self.root / run_folder(run) / store.METRICS_FILE for run in study.expand()], on_truncated="drop"
-        )
-        return Throughput.measure(runs, gpus=max(study.hardware.gpu_counts))
+        return Throughput.measure(self._records(study.expand()), gpus=max(study.hardware.gpu_counts))
 
     def _open(self) -> None:
         """Keep what was asked for in the folder, and refuse a folder that holds something else."""
@@ -275,11 +272,18 @@ class Campaign:
         files.write_json(path, asked)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
-        backend = self.backend if self.backend is not None else registry.load(self.study.backend)
-        carry_out(runs, backend, self.executor, self.root, lambda statuses: self._tell(stage, statuses))
-        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
-        found = first.concat(*others)
+        carry_out(runs, self._backend(), self.executor, self.root, lambda statuses: self._tell(stage, statuses))
+        found = self._records(runs)
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
+
+    def _backend(self) -> Backend:
+        return self.backend if self.backend is not None else registry.load(self.study.backend)
+
+    def _records(self, runs: Sequence[RunSpec]) -> RunSet:
+        """Everything that these runs have measured, as their backend reads it."""
+        backend = self._backend()
+        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
+        return first.concat(*others)
 
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:
         if self.watch is not None:
