@@ -13,6 +13,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_sdk import registry
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import start, write_inputs, write_site
 from tests.backends.openrlhf.real_parser import RealParser
@@ -58,6 +59,12 @@ def test_a_killed_and_resumed_run_is_read_back_exactly(resumed: Path, small: Run
     assert info.context == {**{k: v for k, v in small.context().items() if k in info.context}, "n_problems": 5}
     assert (info.group_size, info.problems_per_batch, info.seed) == (2, 3, 0)
     assert {note.code for note in runs.notes} == {"log-values-not-finite"}
+    (watch,) = registry.watches([resumed])
+    status = watch.status()
+    assert (status.run_id, status.state, status.step, status.rollouts) == ("tiny", "finished", 7, small.rollouts)
+    assert status.train_reward == pytest.approx(rewards[7], abs=1e-6)
+    (average,) = runs.series(f"avg@{small.evaluation.samples}", "validation")
+    assert status.headline == (f"avg@{small.evaluation.samples}", pytest.approx(average.value_T[-1], abs=1e-6))
 
 
 @pytest.mark.parametrize(("eval_set", "size"), [("validation", 2), ("train_probe", 5)])

@@ -121,6 +121,7 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(package: str
         "argparse",
         "collections",
         "dataclasses",
+        "fcntl",
         "hashlib",
         "importlib",
         "inspect",

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.metrics import best_at_k, worst_at_k
+from isocompute_sdk.progress import Progress
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl.backend import request
@@ -91,6 +92,8 @@ def test_what_verls_own_loggers_write_is_read_back_exactly(
             (series,) = runs.series(f"{name}@4", "validation")
             (value,) = series.value_T[series.step_T == step]
             assert value == pytest.approx(expected, abs=1e-12), (name, step)
+    progress = VeRLBackend().progress(folder)
+    assert progress == Progress(20, metrics={"avg@4": pytest.approx(rewards[20].mean())}, train_reward=0.25)
     # veRL bootstraps with replacement: its value is another one.
     assert logged["val-core/validation/acc/mean@4"] == pytest.approx(rewards[0].mean())
     assert logged["val-core/validation/acc/best@4/mean"] < best_at_k(rewards[0], 4) - 0.01
