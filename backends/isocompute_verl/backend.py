@@ -12,7 +12,7 @@ from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
-from isocompute_verl.flags import MODULE, VERSION, overrides
+from isocompute_verl.flags import MODULE, VERSION, nodes, overrides
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
 from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
@@ -52,7 +52,7 @@ class VeRLBackend(ScriptBackend):
         options = VeRLOptions.model_validate(run.options)
         documents = {"request.json": json.dumps(request(run, options), indent=1)}
         documents |= programs("isocompute_verl.payload", OWN)
-        return {"gpus": max(run.hardware.gpu_counts), "nodes": options.nodes, "documents": documents}
+        return {"gpus": max(run.hardware.gpu_counts), "nodes": nodes(run, options), "documents": documents}
 
     def read_records(self, folder: str | Path) -> RunSet:
         """Logs and validation dumps of the runs at or below a folder; see readback.py.
@@ -79,7 +79,7 @@ def request(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "identity": {
             **run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}),
             "version": VERSION,
-            "nodes": options.nodes,
+            "nodes": nodes(run, options),
             "gpus": max(run.hardware.gpu_counts),
         },
         "overrides": overrides(run, options),

@@ -6,6 +6,28 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 
 
+USUAL_NODE = 8
+"""GPUs on a node where nothing is said about it."""
+
+
+def nodes_for(gpus: int, stated: int | None) -> int | Note:
+    """Machines that `gpus` GPUs are on, or `gpus-do-not-fill-nodes` where these would not be equal.
+
+    Args:
+        gpus: all of them.
+        stated: the option `nodes`; None for one machine up to 8 GPUs, else as many as give 8 each.
+    """
+    nodes = stated or max(1, gpus // USUAL_NODE)
+    if gpus % nodes == 0 and (stated is not None or gpus <= USUAL_NODE or gpus % USUAL_NODE == 0):
+        return nodes
+    message = (
+        f"{gpus} GPUs do not fill {nodes} equal nodes of {USUAL_NODE}. Set the option nodes to a divisor of {gpus}."
+    )
+    if stated is not None:
+        message = f"{gpus} GPUs do not fill {nodes} equal nodes. Set the option nodes to a divisor of {gpus}."
+    return Note("gpus-do-not-fill-nodes", "refuse", message, {"gpus": gpus, "nodes": nodes})
+
+
 def several_gpu_counts(run: RunSpec, advice: str = "Name one number of GPUs.") -> list[Note]:
     """That a script is for one number of GPUs: `several-gpu-counts` where `hardware.gpus` lists more."""
     counts = run.hardware.gpu_counts
