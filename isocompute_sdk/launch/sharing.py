@@ -5,7 +5,6 @@ from __future__ import annotations
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 
-
 USUAL_NODE = 8
 """GPUs on a node where nothing is said about it."""
 
@@ -24,7 +23,8 @@ def nodes_for(gpus: int, stated: int | None) -> int | Note:
         f"{gpus} GPUs do not fill {nodes} equal nodes of {USUAL_NODE}. Set the option nodes to a divisor of {gpus}."
     )
     if stated is not None:
-        message = f"{gpus} GPUs do not fill {nodes} equal nodes. Set the option nodes to a divisor of {gpus}."
+        size = "" if stated is not None else f" of {USUAL_NODE}"
+    message = f"{gpus} GPUs do not fill {nodes} equal nodes{size}. Set the option nodes to a divisor of {gpus}."
     return Note("gpus-do-not-fill-nodes", "refuse", message, {"gpus": gpus, "nodes": nodes})
 
 
