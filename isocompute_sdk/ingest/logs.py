@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.walking import files_below
 
 LOG_FORMATS: tuple[str, ...] = ("tensorboard", "verl", "trl")
 """Formats of logs that say nothing about n and B_p themselves."""
@@ -90,7 +91,7 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     events: dict[Path, list[Path]] = {}
     states: dict[Path, list[Path]] = {}
     verl: dict[Path, list[Path]] = {}
-    for file in _files(root):
+    for file in files_below(root):
         if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
             # A file that was named is read alone; a folder is one run.
             here = file if file == root else file.parent
@@ -110,17 +111,6 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     if format != "trl":
         found += [LogSource(_name(run, base), "tensorboard", run, tuple(parts)) for run, parts in events.items()]
     return found
-
-
-def _files(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-        return
-    for here, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(here) / name
 
 
 def _run_of_events(folder: Path) -> Path:
