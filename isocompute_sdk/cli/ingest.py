@@ -87,6 +87,9 @@ def _propose(paths: list[Path], target: Path, json: bool) -> None:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
         return
     say(f"wrote {target}: {len(mapping.runs)} runs")
+    for name, run in mapping.runs.items():
+        if run.skip:
+            say(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}")
     for line in describe_questions(mapping):
         say(line)
     if mapping.confirmed:

@@ -134,7 +134,7 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
         )
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        alone = mapping.replace(runs={name: entry}, questions={}, confirmed=True)
+        alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions={}, confirmed=True)
         table = tabulate(one.log, alone.readings()[name])
         finding = _measured(name, source, RunSet(build(table.frame, Options()), table.notes), attempts)
     except IsoComputeError as error:
@@ -143,11 +143,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
     shown = [f"only likely: {', '.join(hints)}"] if hints else []
     asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
-    return replace(
-        finding,
-        problems=(*finding.problems, *shown, *asks),
-        advice=(*finding.advice, *("confirm it in the proposed mapping" for _ in (*shown, *asks))),
-    )
+    twice = [likely["skip"]] if "skip" in likely else []
+    advice = [*("confirm it in the proposed mapping" for _ in (*shown, *asks)), *("read one of them" for _ in twice)]
+    return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
 
 
 _RATE = "learning_rate"

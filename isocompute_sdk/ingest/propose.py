@@ -20,6 +20,7 @@ from isocompute_sdk.ingest.mapping import CONTEXT, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.run_names import NameHints, read_name
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, meanings, unit_of
+from isocompute_sdk.ingest.twins import told, twins
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BY_NAME, did_you_mean
@@ -50,6 +51,8 @@ def propose(
 def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
     """The mapping of what was collected."""
     drafts = {name: _draft(name, one) for name, one in found.logs.items()}
+    for name, kept in _repeated(found, drafts).items():
+        drafts[name].take("skip", True, "likely", told(kept))
     questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, draft in drafts.items():
         for key, question in draft.questions.items():
@@ -116,6 +119,13 @@ def _left_out(mapping: RunMap, found: Collection) -> list[Note]:
         message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."
         notes.append(Note("run-not-in-mapping", "warning", message, {"runs": strangers}))
     return notes
+
+
+def _repeated(found: Collection, drafts: Mapping[str, _Draft]) -> dict[str, str]:
+    sizes = {
+        name: (draft.values.get("group_size"), draft.values.get("problems_per_batch")) for name, draft in drafts.items()
+    }
+    return twins({name: one.log for name, one in found.logs.items()}, sizes)
 
 
 @dataclass
