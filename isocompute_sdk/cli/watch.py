@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION, say
+from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION, printable, say
 from isocompute_sdk.errors import RecordError, SpecError
 
 if TYPE_CHECKING:
@@ -282,8 +282,3 @@ def _has_only_begun(file: Path) -> bool:
     from isocompute_sdk.ingest.journal import looks_like_journal, read_journal
 
     return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]
-
-
-def printable(text: str) -> str:
-    """Text on one line of a terminal: control characters of run names, line ends included, are shown as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings, groups = _grouped(findings)
-    shown = " ".join(map(str, every))
+    shown = shlex.join(map(str, every))
     if found.logs and not mapping.confirmed:
         advice = f"isocompute ingest {shown} --propose map.yaml"
     elif any(one.readable for one in findings):
