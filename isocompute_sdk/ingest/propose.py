@@ -19,7 +19,7 @@ from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import CONTEXT, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.run_names import NameHints, read_name
 from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, meanings, unit_of
+from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
 from isocompute_sdk.ingest.twins import told, twins
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -30,6 +30,10 @@ from isocompute_sdk.records.table import build
 
 _SAMPLES_IN_BATCH = "rollout/num_samples"
 _SPREAD = 1e-6
+_CALLS = (
+    "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
+    "export again with global_step on the x axis.)"
+)
 
 
 def propose(
@@ -238,9 +242,10 @@ def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> Non
 
 def _steps(draft: _Draft, log: RunLog) -> None:
     if unit_of(log.framework, log.format, log.step_name) is None:
+        calls = f" {_CALLS}" if counts_calls(log.framework, log.step_name) else ""
         draft.ask(
-            ("step_unit", log.step_name),
-            f"What does the step {log.step_name!r} of these logs count?",
+            ("step_unit", log.step_name, calls),
+            f"What does the step {log.step_name!r} of these logs count?{calls}",
             "step_unit",
             {
                 "rollout_batches": "updates M: one for every batch of n x B_p rollouts",
