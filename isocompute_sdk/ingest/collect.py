@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.paths import holds_journals, tables_beside
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
-from isocompute_sdk.ingest.table_logs import logs_of_file
+from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
 from isocompute_sdk.records import RunSet
 
 
@@ -110,6 +110,9 @@ def _file(found: Collection, path: Path) -> None:
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:
     from dataclasses import replace
 
+    if name in found.logs and (joined := join_charts(found.logs[name].log, log)) is not None:
+        found.logs[name] = CollectedLog(joined, found.logs[name].config or config)
+        return
     if name in found.logs:
         name = f"{log.source.stem}/{name}"
     while name in found.logs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,15 @@ def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
     return found
 
 
+def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
+    """One run in two charts of W&B, which exports a metric a file; None where they are not sure to be that."""
+    charts = one.format == other.format == "wandb" and one.step_name == other.step_name
+    if not charts or len(one.attempts) != 1 or len(other.attempts) != 1 or {*one.tags} & {*other.tags}:
+        return None
+    series = {**one.attempts[0].series, **other.attempts[0].series}
+    return replace(one, attempts=attempts_from_series(one.source, series), notes=(*one.notes, *other.notes))
+
+
 def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     """A run per run_id, or one that is named after the file."""
     import polars as pl
@@ -101,12 +111,8 @@ def _of_run(
         if column in names and frame[names[column]].null_count() < frame.height
     }
     said = {key: value for key, value in said.items() if str(value).strip()}
-    apart = {
-        *steps,
-        *INTERNAL,
-        *WANDB_STEPS,
-        *(names[c] for c in (*PER_RUN, "run_id", "metric", "value", "eval_set") if c in names),
-    }
+    fields = (*PER_RUN, "run_id", "metric", "value", "eval_set")
+    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[c] for c in fields if c in names)}
     series: dict[str, ScalarSeries] = {}
     if "metric" in names and "value" in names:
         metric, values = frame[names["metric"]], _floats(frame[names["value"]])

@@ -82,8 +82,8 @@ def melt_chart(
 def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Mapping[str, str]) -> RawTable | None:
     """A history whose tags are those of a known framework in long form, as `melt_chart`; None for any other.
 
-    As in every log of a framework, tags that mean nothing here and are not renamed are left out. Rows count by the trainer's own step where they have one: OpenRLHF logs updates and evaluations apart, each with a
-    step column of its own.
+    As in every log of a framework, tags that mean nothing here and are not renamed are left out. Rows count by the
+    trainer's own step where they have one: OpenRLHF logs updates and evaluations apart, each with a step of its own.
     """
     names = [name for name in table.columns if name not in ignore]
     fields = {name: canonical(rename.get(name, name)) for name in names}
@@ -97,7 +97,8 @@ def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Map
     constant = {name: field for name, field in fields.items() if field is not None and name not in apart}
     long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
     origin: list[int] = []
-    at = [next((cell for cell in cells if _said(cell)), None) for cells in zip(*(table.columns[s] for s in steps))]
+    counted = [table.columns[name] for name in steps]
+    at = [next((cell for cell in cells if _said(cell)), None) for cells in zip(*counted, strict=True)]
     for tag in (tag for tag in tags if tag in known or tag in rename):
         metric, eval_set = _named(tag, known, rename)
         for index, value in enumerate(table.columns[tag]):

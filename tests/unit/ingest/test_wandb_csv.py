@@ -163,3 +163,17 @@ def test_a_cell_that_says_nan_was_measured_and_an_empty_one_was_not(tmp_path: Pa
     (note,) = [note for note in runs.notes if note.code == "values-not-finite"]
     assert note.data["step"] == 20
     assert runs.series("avg@4", "g")[0].step_T.tolist() == [0, 30]
+
+
+def test_a_run_in_charts_of_several_metrics_is_proposed_once(tmp_path: Path):
+    for file, tag in (("avg", "mean@4"), ("best", "best@4/mean")):
+        text = f"Step,n8_bp32 - val-core/g/acc/{tag},n16_bp32 - val-core/g/acc/{tag}\n0,0.5,0.5\n10,0.6,0.6\n"
+        write(tmp_path, text, f"{file}.csv")
+    mapping = propose(tmp_path)
+    assert sorted(mapping.runs) == ["n16_bp32", "n8_bp32"]
+    assert not mapping.questions
+    runs = read_mapped(tmp_path / "map.yaml", mapping.replace(confirmed=True, searched=(str(tmp_path),)))
+    assert runs.metrics == ("avg@4", "best@4:bootstrap")
+    # The same metric twice is another run of that name, or the same export again.
+    write(tmp_path, (tmp_path / "avg.csv").read_text(), "copy.csv")
+    assert sorted(propose(tmp_path).runs) == ["copy/n16_bp32", "copy/n8_bp32", "n16_bp32", "n8_bp32"]
