@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
@@ -17,6 +17,7 @@ from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 
 
@@ -104,12 +105,19 @@ def _file(found: Collection, path: Path) -> None:
         except RecordError:
             raise error from None
         for log in logs:
-            _log(found, log.name, log, find_config(path.parent, path.parent))
+            _log(found, log.name, _with_reason(log, error), find_config(path.parent, path.parent))
+
+
+def _with_reason(log: RunLog, error: RecordError) -> RunLog:
+    """The log with why it is no table, where it has the columns of one: else the reason is that it lacks them."""
+    if "group_size" not in log.said:
+        return log
+    message = f"read as a log, since as a table it makes no sense: {error.message}"
+    note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
+    return replace(log, notes=(*log.notes, note))
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:
-    from dataclasses import replace
-
     if name in found.logs and (joined := join_charts(found.logs[name].log, log)) is not None:
         found.logs[name] = CollectedLog(joined, found.logs[name].config or config)
         return

@@ -175,7 +175,8 @@ def _refuse_twice(path: str | os.PathLike[str], found: Sequence[LogSource]) -> N
         raise RecordError(
             f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
             "both",
-            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run.',
+            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
+            "ingest PATH --propose map.yaml` list all of them.",
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import CONTEXT, MappedRun, Question, RunMap
@@ -101,12 +102,14 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
         frames.append(runs.to_polars())
         notes += runs.notes
     labels = [*readings, *map(str, found.tables)]
-    return RunSet(join(frames, labels, "error"), notes)
+    try:
+        return RunSet(join(frames, labels, "error"), notes)
+    except RecordError as error:
+        hint = f"{path} searches {', '.join(mapping.searched)}: write into `searched` only what is to be read."
+        raise RecordError(error.message, f"{error.hint} {hint}" if error.hint else hint) from error
 
 
 def _refuse_gone(path: str, name: str, found: Collection) -> None:
-    from isocompute_sdk.errors import RecordError
-
     raise RecordError(
         f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
         f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` into its entry.",

@@ -157,7 +157,8 @@ def _owners(path: Path, columns: Sequence[str], runs: Sequence[str]) -> dict[str
                 f"{path}: column {column!r} belongs to no run in runs=; "
                 f"received runs: {', '.join(map(repr, runs)) or 'none'}",
                 f"{did_you_mean(guess, runs)}Say what each run is, e.g. runs={{{guess!r}: "
-                f"{{'group_size': 8, 'problems_per_batch': 32}}}}, or pass ignore=[{column!r}].",
+                f"{{'group_size': 8, 'problems_per_batch': 32}}}}, or pass ignore=[{column!r}]; or "
+                "let `isocompute ingest PATH --propose map.yaml` collect what names and files say.",
             )
         owners[column] = (found[0], column[len(found[0]) + len(SEPARATOR) :])
     return owners
