@@ -16,16 +16,14 @@ def nodes_for(gpus: int, stated: int | None) -> int | Note:
         gpus: all of them.
         stated: the option `nodes`; None for one machine up to 8 GPUs, else as many as give 8 each.
     """
-    nodes = stated or max(1, gpus // USUAL_NODE)
-    if gpus % nodes == 0 and (stated is not None or gpus <= USUAL_NODE or gpus % USUAL_NODE == 0):
-        return nodes
-    message = (
-        f"{gpus} GPUs do not fill {nodes} equal nodes of {USUAL_NODE}. Set the option nodes to a divisor of {gpus}."
-    )
-    if stated is not None:
-        size = "" if stated is not None else f" of {USUAL_NODE}"
-    message = f"{gpus} GPUs do not fill {nodes} equal nodes{size}. Set the option nodes to a divisor of {gpus}."
-    return Note("gpus-do-not-fill-nodes", "refuse", message, {"gpus": gpus, "nodes": nodes})
+    whole = gpus if gpus < USUAL_NODE else USUAL_NODE
+    if stated is None and gpus % whole == 0:
+        return gpus // whole
+    if stated is not None and gpus % stated == 0:
+        return stated
+    into = f"nodes of {USUAL_NODE}" if stated is None else f"{stated} equal nodes"
+    message = f"{gpus} GPUs do not fill {into}. Set the option nodes to a divisor of {gpus}."
+    return Note("gpus-do-not-fill-nodes", "refuse", message, {"gpus": gpus, "nodes": stated})
 
 
 def several_gpu_counts(run: RunSpec, advice: str = "Name one number of GPUs.") -> list[Note]:

@@ -151,8 +151,8 @@ def test_what_verl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, chang
 
 
 def test_more_gpus_than_a_node_has_are_asked_of_several(make_run: MakeRun) -> None:
-    def places(**options: int) -> tuple[int, int]:
-        found = overrides(make_run(hardware=Hardware(gpus=16), options=options), VeRLOptions(**options))
+    def places(nodes: int | None = None) -> tuple[int, int]:
+        found = overrides(make_run(hardware=Hardware(gpus=16)), VeRLOptions(nodes=nodes))
         return found["trainer.nnodes"], found["trainer.n_gpus_per_node"]
 
     assert places() == (2, 8)
