@@ -63,7 +63,7 @@ def find_all_logs(
     Args:
         paths: files, folders or globs.
         format: a member of `paths.FORMATS`.
-        mixed: let veRL's file logs and TensorBoard folders stand side by side.
+        mixed: let veRL's file logs, TensorBoard folders and journals of the built-in runner stand side by side.
 
     Raises:
         RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
@@ -75,7 +75,7 @@ def find_all_logs(
     roots: dict[str, Path] = {}
     notes: list[Note] = []
     for path in paths:
-        logs = format in LOG_FORMATS or (format == "auto" and not holds_journals(path))
+        logs = format in LOG_FORMATS or (format == "auto" and (mixed or not holds_journals(path)))
         found = find_logs(path, format) if logs else []
         if not found:
             rest.append(path)
