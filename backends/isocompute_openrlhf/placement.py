@@ -13,8 +13,6 @@ from isocompute_sdk.launch import sharing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 
-USUAL_NODE = 8
-"""GPUs on a node where nothing is said about it."""
 LARGEST_PACKED_BATCH = 16384
 """Rollouts per batch up to which packing by tokens is the default.
 
@@ -66,14 +64,8 @@ def _nodes_and_gpus(run: RunSpec, options: OpenRLHFOptions) -> tuple[int, int] |
         return several[0]
     counts = run.hardware.gpu_counts
     total = counts[0]
-    nodes = options.nodes or max(1, total // USUAL_NODE)
-    if total % nodes or (options.nodes is None and total > USUAL_NODE and total % USUAL_NODE):
-        message = (
-            f"{total} GPUs do not fill {nodes} equal nodes. Set the options nodes and gpus_per_node so that their "
-            f"product is {total}."
-        )
-        return Note("gpus-do-not-fill-nodes", "refuse", message, {"hardware": list(counts)})
-    return nodes, total // nodes
+    nodes = sharing.nodes_for(total, options.nodes)
+    return nodes if isinstance(nodes, Note) else (nodes, total // nodes)
 
 
 def _as_stated(run: RunSpec, nodes: int | None, gpus_per_node: int) -> tuple[int, int] | Note:

@@ -14,14 +14,13 @@ from isocompute_sdk.specs import Recipe, RunSpec
 
 LARGEST_STD_EPSILON = 2e-5
 """Above it an advantage of 0/1 rewards could change by a thousandth within the paper's grid (n <= 2,048)."""
-LOWEST_TEMPERATURE = 0.01
-"""vLLM samples with at least this temperature (0 apart, which is greedy)."""
 
 
 def recipe_notes(run: RunSpec) -> tuple[Note, ...]:
     """Everything OpenRLHF does not do as the recipe says, or cannot do at all."""
     recipe = run.recipe
-    notes: list[Note] = [*_unsupported(recipe), *_standard_deviation(run), *_penalties(recipe), *_sampling(recipe)]
+    notes: list[Note] = [*_unsupported(recipe), *_standard_deviation(run), *_penalties(recipe)]
+    notes += [*checks.sampled_temperature(recipe), *checks.importance_weights(recipe)]
     notes += [*checks.unused_fields(recipe), *checks.warmup_from_zero(run, run.update_steps * recipe.updates_per_batch)]
     return tuple(notes)
 
@@ -94,16 +93,4 @@ def _penalties(recipe: Recipe) -> list[Note]:
         )
         severity = "warning" if recipe.kl_coef > 0 or recipe.entropy_coef > 0 or recipe.algorithm == "ppo" else "info"
         notes.append(Note("penalties-stay-token-mean", severity, message))
-    return notes
-
-
-def _sampling(recipe: Recipe) -> list[Note]:
-    notes: list[Note] = []
-    if recipe.temperature < LOWEST_TEMPERATURE:
-        message = (
-            f"temperature = {recipe.temperature:g}: vLLM samples with {LOWEST_TEMPERATURE:g} at least, while the "
-            f"trainer divides logits by {recipe.temperature:g}. Use {LOWEST_TEMPERATURE:g} or more."
-        )
-        notes.append(Note("temperature-too-low", "refuse", message, {"temperature": recipe.temperature}))
-    notes += checks.importance_weights(recipe)
     return notes

@@ -38,6 +38,12 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
         )
         notes.append(Note("invalid-option", "refuse", message))
     count = processes(run, options)
+    if count > sharing.USUAL_NODE:
+        message = (
+            f"{count} GPUs: TRL runs on one machine here, and few have more than {sharing.USUAL_NODE}. For several "
+            "machines use the backend openrlhf or verl."
+        )
+        notes.append(Note("one-machine-only", "warning", message, {"gpus": count}))
     notes += sharing.batch_not_divisible(run, count)
     if options.sampler == "vllm":
         notes += sharing.tensor_parallel_does_not_fit(options.tensor_parallel, count)
@@ -45,7 +51,8 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
 
 
 def _sampler(recipe: Recipe, options: TRLOptions) -> list[Note]:
-    notes = checks.importance_weights(recipe) if options.sampler == "vllm" else []
+    vllm = options.sampler == "vllm"
+    notes = [*checks.sampled_temperature(recipe), *checks.importance_weights(recipe)] if vllm else []
     if options.sampler == "transformers" and recipe.importance_sampling == "tis":
         message = (
             "importance_sampling = tis with sampler = transformers: the trained model samples itself, so there is no "

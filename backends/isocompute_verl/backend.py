@@ -13,10 +13,11 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.progress import Progress
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
-from isocompute_verl.flags import MODULE, VERSION, overrides
+from isocompute_verl.flags import MODULE, VERSION, nodes, overrides
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
-from isocompute_verl.readback import KIND, SCHEMA_VERSION, progress_of, read_folder
+from isocompute_verl.progress import progress_of
+from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
 
 OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
 """Programs that the script writes into the run folder, beside those of the SDK."""
@@ -53,7 +54,7 @@ class VeRLBackend(ScriptBackend):
         options = VeRLOptions.model_validate(run.options)
         documents = {"request.json": json.dumps(request(run, options), indent=1)}
         documents |= programs("isocompute_verl.payload", OWN)
-        return {"gpus": max(run.hardware.gpu_counts), "nodes": options.nodes, "documents": documents}
+        return {"gpus": max(run.hardware.gpu_counts), "nodes": nodes(run, options), "documents": documents}
 
     def read_records(self, folder: str | Path) -> RunSet:
         """Logs and validation dumps of the runs at or below a folder; see readback.py.
@@ -84,7 +85,7 @@ def request(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "identity": {
             **run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}),
             "version": VERSION,
-            "nodes": options.nodes,
+            "nodes": nodes(run, options),
             "gpus": max(run.hardware.gpu_counts),
         },
         "overrides": overrides(run, options),

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.launch.sharing import nodes_for
+from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_verl.options import VeRLOptions
 
@@ -60,6 +63,14 @@ def checkpoint_interval(run: RunSpec, options: VeRLOptions) -> int:
         return options.save_every_steps
     every = run.evaluation.every_steps
     return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
+
+
+def nodes(run: RunSpec, options: VeRLOptions) -> int:
+    """Machines of a run that preflight does not refuse."""
+    found = nodes_for(max(run.hardware.gpu_counts), options.nodes)
+    if isinstance(found, Note):
+        raise BackendError(found.message)
+    return found
 
 
 def tokens_per_gpu(run: RunSpec, options: VeRLOptions) -> int:
@@ -203,8 +214,8 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
     return {
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "sync",
-        "trainer.nnodes": options.nodes,
-        "trainer.n_gpus_per_node": max(run.hardware.gpu_counts) // options.nodes,
+        "trainer.nnodes": nodes(run, options),
+        "trainer.n_gpus_per_node": max(run.hardware.gpu_counts) // nodes(run, options),
         "trainer.total_training_steps": run.update_steps,
         "trainer.total_epochs": MANY_EPOCHS,
         "trainer.project_name": "isocompute",

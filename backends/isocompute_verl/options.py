@@ -10,8 +10,9 @@ from isocompute_sdk.specs.base import Count, Flag, Number, Spec
 class VeRLOptions(Spec):
     """Options of one veRL run; every default works on one node of 80 GB GPUs with a 7B model."""
 
-    nodes: Count = 1
-    """Machines; `hardware.gpus` counts the GPUs of all of them."""
+    nodes: Count | None = None
+    """Machines; `hardware.gpus` counts the GPUs of all of them. None: 1 up to 8 GPUs, else as many as give 8 GPUs
+    each."""
     tensor_parallel: Count = 1
     """GPUs that share one vLLM engine; the model's attention heads have to be divisible by it."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.5

@@ -22,7 +22,12 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
         notes += tuple(_placement(run, options))
     recipe = run.recipe
     notes += (*_loss(recipe), *_normalisation(run), *checks.kl_off(recipe), *checks.kl_without_gradient(recipe))
-    notes += (*checks.importance_weights(recipe), *checks.unused_fields(recipe), *checks.problems_per_batch(run))
+    notes += (
+        *checks.sampled_temperature(recipe),
+        *checks.importance_weights(recipe),
+        *checks.unused_fields(recipe),
+        *checks.problems_per_batch(run),
+    )
     # veRL's schedule counts batches, however many updates each has.
     notes += (*checks.warmup_from_zero(run, run.update_steps, "update step"), *_prompts(recipe), *_paths(run))
     return unique((*recipe.notes(), *notes, *checks.data_formats(checks.problem_files(run))))
@@ -33,12 +38,12 @@ def _placement(run: RunSpec, options: VeRLOptions) -> list[Note]:
     if several:
         return several
     counts, notes = run.hardware.gpu_counts, list[Note]()
-    gpus, nodes = counts[0], options.nodes
-    if gpus % nodes:
-        message = f"{gpus} GPUs do not fill {nodes} equal nodes. Set the option nodes to a divisor of {gpus}."
-        notes.append(Note("gpus-do-not-fill-nodes", "refuse", message))
+    gpus, nodes = counts[0], sharing.nodes_for(counts[0], options.nodes)
+    if isinstance(nodes, Note):
+        notes.append(nodes)
     else:
         notes += sharing.tensor_parallel_does_not_fit(options.tensor_parallel, gpus // nodes)
+        notes += sharing.several_nodes(nodes, gpus // nodes)
     updates = run.recipe.updates_per_batch
     if run.problems_per_batch % updates:
         message = (
@@ -48,7 +53,6 @@ def _placement(run: RunSpec, options: VeRLOptions) -> list[Note]:
         notes.append(Note("updates-cut-groups", "refuse", message))
     else:
         notes += sharing.batch_not_divisible(run, gpus)
-    notes += sharing.several_nodes(nodes, gpus // nodes)
     return notes
 
 

@@ -1,10 +1,9 @@
 """What veRL logged and dumped, as a `RunSet`.
 
-A run folder holds logs/attempt-<number>.jsonl (`{"step", "data"}`, one file per start) and
-validation/<number>/<step>.jsonl (one validation response a line). Of several starts the later counts from the step that
-it went on from. avg@k, best@k and worst@k are computed from the dumped samples, exactly; veRL's own best@k and worst@k,
+A run folder holds the logs of its starts (history.py) and validation/<number>/<step>.jsonl, one validation response a
+line. avg@k, best@k and worst@k are computed from the dumped samples, exactly; veRL's own best@k and worst@k,
 which are bootstrapped with replacement, are left out. A dump that lacks responses, or does not give veRL's own mean, is
-incomplete: then only that mean is taken.
+incomplete: then only that mean is taken, with a note.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,28 +23,18 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import read_json
 from isocompute_sdk.ingest.tags import TRAIN_SET, meanings
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
-from isocompute_sdk.progress import Progress, last_lines, latest, record_of
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 from isocompute_verl.flags import EVAL_SET
+from isocompute_verl.history import History, Logged, read_history
 
 KIND = "verl-run"
 SCHEMA_VERSION = 1
 REQUEST = "request.json"
 STEP_SECONDS = "timing_s/step"
-TRAIN_REWARD = "critic/score/mean"
-AVERAGE = re.compile(rf"val-core/{EVAL_SET}/(?:acc|reward)/mean@(\d+)")
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
-
-
-@dataclass(frozen=True)
-class Logged:
-    """What the log says about one update step."""
-
-    attempt: int
-    """The start that said it last."""
-    values: Mapping[str, float]
 
 
 def read_folder(folder: str | Path) -> RunSet:
@@ -61,73 +49,10 @@ def read_folder(folder: str | Path) -> RunSet:
             f"{folder} holds no veRL run that was started; accepted: a folder with {REQUEST}, at any depth",
             "The run has not measured anything yet, or it is another folder.",
         )
-    rows = [row for run in runs for row in _rows(run)]
-    if not rows:
+    found = [one for run in runs if (one := _read(run)) is not None]
+    if not found:
         raise RecordError(f"{folder}: veRL has logged nothing yet", "The run has not measured anything yet.")
-    return RunSet.from_columns(
-        {name: [row.get(name) for row in rows] for name in dict.fromkeys(k for r in rows for k in r)}
-    )
-
-
-def merged_log(run: Path) -> dict[int, Logged]:
-    """All steps of all starts; a later start replaces what earlier ones said from the step it went on from.
-
-    Raises:
-        RecordError: a whole line of a log is not `{"step", "data"}`.
-    """
-    steps: dict[int, Logged] = {}
-    for attempt in _attempts(run):
-        fresh: dict[int, dict[str, float]] = {}
-        for step, values in _log_lines(run / "logs" / f"attempt-{attempt}.jsonl"):
-            fresh.setdefault(step, {}).update(values)
-        if not fresh:
-            continue
-        # The step that a start goes on from is evaluated again; what was trained in it stands in the earlier log.
-        steps = {step: logged for step, logged in steps.items() if step <= min(fresh)}
-        for step, values in fresh.items():
-            earlier = steps[step].values if step in steps else {}
-            steps[step] = Logged(attempt, {**earlier, **values})
-    return dict(sorted(steps.items()))
-
-
-def progress_of(run: Path) -> Progress | None:
-    """How far a run is, from the last lines of its logs.
-
-    veRL writes the line of a step after its checkpoint and evaluation: with that of the last step the run is over.
-    """
-    found = latest(
-        part
-        for attempt in reversed(_attempts(run))
-        for line in last_lines(run / "logs" / f"attempt-{attempt}.jsonl")
-        if (part := _progress(record_of(line))) is not None
-    )
-    if found is None or found.step < _last_step(run):
-        return found
-    return replace(found, ended="finished")
-
-
-def _last_step(run: Path) -> float:
-    """Update steps that the run was asked for; infinite where its request cannot be read."""
-    try:
-        return float(json.loads((run / REQUEST).read_text(encoding="utf-8"))["run"]["update_steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return math.inf
-
-
-def _progress(record: Mapping[str, Any]) -> Progress | None:
-    """What one line says; None where it is no line of veRL's logger."""
-    step, data = record.get("step"), record.get("data")
-    if not isinstance(step, int) or not isinstance(data, dict):
-        return None
-    values = cast("dict[str, Any]", data)
-    averages = {f"avg@{match[1]}": values[tag] for tag in values if (match := AVERAGE.fullmatch(tag))}
-    known = {name: float(value) for name, value in averages.items() if value is not None}
-    return Progress(step, metrics=known, train_reward=values.get(TRAIN_REWARD))
-
-
-def _attempts(run: Path) -> list[int]:
-    """Numbers of the starts that have a log, ascending."""
-    return sorted(int(path.stem.rpartition("-")[2]) for path in (run / "logs").glob("attempt-*.jsonl"))
+    return found[0].concat(*found[1:])
 
 
 def exact_metrics(path: Path, samples: int) -> dict[str, float]:
@@ -145,42 +70,98 @@ def exact_metrics(path: Path, samples: int) -> dict[str, float]:
     }
 
 
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+def _read(folder: Path) -> RunSet | None:
+    """One run; None where nothing was measured yet."""
+    run, history = _run_of(folder), read_history(folder)
+    dumps = _Dumps()
+    rows = list(_rows(folder, run, history, dumps))
+    if not rows:
+        return None
+    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(key for row in rows for key in row)}
+    notes = (*history.notes, *_stitched(history, run.rollouts_per_batch), *dumps.notes())
+    # One folder may hold many runs: a note says of which of them it speaks.
+    named = (Note(n.code, n.severity, f"{run.run_id}: {n.message}", {"run_id": run.run_id, **n.data}) for n in notes)
+    return RunSet(RunSet.from_columns(columns).to_polars(), named)
+
+
+def _rows(folder: Path, run: RunSpec, history: History, dumps: _Dumps) -> Iterator[dict[str, Any]]:
     """One row per measured value of one run."""
-    run = _run_of(folder)
     shared = {"run_id": run.run_id, **run.context()}
     batch, gpus = run.rollouts_per_batch, max(run.hardware.gpu_counts)
+    given_up = history.given_up(batch)
     tokens = seconds = 0.0
-    for step, logged in merged_log(folder).items():
+    for step, logged in history.steps.items():
         values = logged.values
         tokens += values.get("response_length/mean", math.nan if step else 0.0) * batch
         seconds += values.get(STEP_SECONDS, math.nan if step else 0.0)
         progress: dict[str, Any] = {**shared, "step": step, "rollouts": step * batch}
+        progress["rollouts_spent"] = step * batch + given_up[step]
         progress["tokens"] = None if math.isnan(tokens) else round(tokens)
         progress["gpu_seconds"] = None if math.isnan(seconds) else seconds * gpus
         for tag, meaning in meanings(tuple(values), "verl").items():
             if meaning.eval_set == TRAIN_SET:
                 yield {**progress, "eval_set": TRAIN_SET, "metric": meaning.metric, "value": values[tag]}
-        for metric, value in _evaluation(folder, step, logged, run.evaluation.samples).items():
+        for metric, value in _evaluation(folder, step, logged, run.evaluation.samples, dumps).items():
             yield {**progress, "eval_set": EVAL_SET, "metric": metric, "value": value}
 
 
-def _evaluation(folder: Path, step: int, logged: Logged, samples: int) -> dict[str, float]:
+def _stitched(history: History, batch: int) -> list[Note]:
+    lost = max(history.given_up(batch).values(), default=0.0)
+    if not lost:
+        return []
+    attempts = len(history.extents)
+    message = (
+        f"started {attempts} times; {lost:,.0f} rollouts of attempts that were given up are in rollouts_spent and not "
+        "in rollouts."
+    )
+    return [Note("attempts-stitched", "info", message, {"attempts": attempts, "lost": lost})]
+
+
+@dataclass
+class _Dumps:
+    """Dumps that could not be used."""
+
+    incomplete: list[int] = field(default_factory=list[int])
+    """Steps of those that lack responses, or are not there."""
+    different: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
+    """Step, mean of the dump and mean in the log of those that disagree."""
+
+    def notes(self) -> list[Note]:
+        """Coded notes on both."""
+        found: list[Note] = []
+        if self.different:
+            step, exact, logged = self.different[0]
+            message = (
+                f"{len(self.different)} evaluations have another mean in the log than in the dump of their responses, "
+                f"first at update step {step}: {logged:.6g} in the log and {exact:.6g} in the dump. The logged mean is "
+                "used, and best@k and worst@k are left out there."
+            )
+            data = {"evaluations": len(self.different), "step": step, "exact": exact, "logged": logged}
+            found.append(Note("records-disagree-with-log", "warning", message, data))
+        if self.incomplete:
+            message = (
+                f"{len(self.incomplete)} evaluations have no whole dump of their responses (first at update step "
+                f"{self.incomplete[0]}): their avg@k is the logged one, and best@k and worst@k are unknown."
+            )
+            found.append(Note("records-incomplete", "info", message, {"evaluations": len(self.incomplete)}))
+        return found
+
+
+def _evaluation(folder: Path, step: int, logged: Logged, samples: int, dumps: _Dumps) -> dict[str, float]:
     """Metrics of the evaluation at one step; {} where there was none."""
     prefix = f"val-core/{EVAL_SET}"
-    mean = next(
-        (
-            logged.values[key]
-            for key in (f"{prefix}/{name}/mean@{samples}" for name in ("acc", "reward"))
-            if key in logged.values
-        ),
-        None,
-    )
+    keys = (f"{prefix}/{name}/mean@{samples}" for name in ("acc", "reward"))
+    mean = next((logged.values[key] for key in keys if key in logged.values), None)
     if mean is None:
         return {}
+    average = f"avg@{samples}"
     found = exact_metrics(folder / "validation" / str(logged.attempt) / f"{step}.jsonl", samples)
-    if not math.isclose(found.get(f"avg@{samples}", math.nan), mean, abs_tol=TOLERANCE):
-        found = {f"avg@{samples}": mean}
+    if not found:
+        dumps.incomplete.append(step)
+    elif not math.isclose(found[average], mean, abs_tol=TOLERANCE):
+        dumps.different.append((step, found[average], mean))
+    if not found or not math.isclose(found[average], mean, abs_tol=TOLERANCE):
+        found = {average: mean}
     errors = logged.values.get(f"val-aux/{EVAL_SET}/reward_error/mean@{samples}")
     return found if errors is None else {**found, "reward_error_share": errors}
 
@@ -202,26 +183,6 @@ def _dumped_rewards(path: Path, samples: int) -> NDArray[np.float64] | None:
     if not groups or any(len(group) != samples for group in groups.values()):
         return None
     return np.array([[reward for _, reward in group.values()] for group in groups.values()])
-
-
-def _log_lines(path: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Step and finite numbers of each line; a last line that was cut off is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-            step, data = int(record["step"]), cast("dict[str, Any]", record["data"])
-            values = {k: float(v) for k, v in data.items() if isinstance(v, int | float) and math.isfinite(v)}
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            if number == len(lines):
-                return
-            raise RecordError(
-                f'{path}:{number}: received {line[:60]!r}; accepted: {{"step": number, "data": {{name: number}}}}',
-                "Remove the line, or copy the file again.",
-            ) from error
-        yield step, values
 
 
 def _run_folders(top: Path) -> Iterator[Path]:

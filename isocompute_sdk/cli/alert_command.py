@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 
 from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION
@@ -45,21 +47,28 @@ def run_command(words: list[str], alert: Alert) -> str | None:
         for name in ("code", "severity", "run_id", "folder", "step", "rollouts", "message")
     }
     try:
-        done = subprocess.run(
+        # A group of its own, so that what a shell has started ends with it.
+        process = subprocess.Popen(
             words,
-            input=body,
+            stdin=subprocess.PIPE,
             stdout=2,
             text=True,
             encoding="utf-8",
             env={**os.environ, **variables},
-            timeout=SECONDS,
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return f"{words[0]} took longer than {SECONDS:.0f} s and was stopped"
     except OSError as error:
         return f"{words[0]} cannot be run: {error.strerror}"
-    return None if done.returncode == 0 else f"{words[0]} ended with exit code {done.returncode}"
+    try:
+        process.communicate(body, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"{words[0]} took longer than {SECONDS:.0f} s and was stopped"
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return None if process.returncode == 0 else f"{words[0]} ended with exit code {process.returncode}"
 
 
 def _variable(value: object) -> str:

@@ -73,12 +73,13 @@ def print_notes(notes: Iterable[Note]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from isocompute_sdk.cli.output import printable
     from isocompute_sdk.notes import by_severity
 
     console = _console()
     for note in by_severity(notes):
         console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
-        console.print(Padding(Text(note.message), (0, 0, 0, 2)))
+        console.print(Padding(Text(printable(note.message, keep="\n")), (0, 0, 0, 2)))
 
 
 def _console() -> Console:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.output import emit_json, printable, say
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.doctor import RunFinding
@@ -32,21 +33,23 @@ def doctor(
         runs = [finding.to_dict() for finding in found.runs]
         emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], "next": found.next})
         return
-    width = min(40, max(len(finding.name) for finding in found.runs))
+    names = Counter(finding.name for finding in found.runs)
+    width = min(40, max(len(printable(finding.name)) for finding in found.runs))
     for finding in found.runs:
-        say(describe(finding, width))
+        say(describe(finding, width, with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
-            say(f"    {problem}")
-            say(f"      -> {advice}")
+            say(printable(f"    {problem}"))
+            say(printable(f"      -> {advice}"))
     for number, context in enumerate(found.groups, start=1):
         told = ", ".join(f"{name} {value}" for name, value in context.items())
-        say(f"group {number}: {told or 'nothing known about its context'}")
-    say(f"next: {found.next}")
+        say(printable(f"group {number}: {told or 'nothing known about its context'}"))
+    say(printable(f"next: {found.next}"))
 
 
-def describe(finding: RunFinding, width: int) -> str:
-    """One run on one line."""
-    start = f"{finding.name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
+def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> str:
+    """One run on one line; with its file where other runs have the same name."""
+    name = printable(finding.name)
+    start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:
         return f"{start} not readable yet"
     spent = finding.rollouts_spent
@@ -54,5 +57,5 @@ def describe(finding: RunFinding, width: int) -> str:
     attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
         f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{attempts}, "
-        f"group {finding.context_group}"
+        f"group {finding.context_group}{f', {printable(finding.source)}' if with_source else ''}"
     )

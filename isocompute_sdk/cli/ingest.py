@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.display import print_notes
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.output import emit_json, printable, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def ingest(
     say(repr(runs))
     say(f"wrote {output}" if output is not None else "nothing written: add --output runs.parquet")
     if output is not None:
-        say(f"next: isocompute fit {output} --metric {_headline(runs)}")
+        say(f"next: isocompute fit {quote(str(output))} --metric {quote(_headline(runs))}")
 
 
 def _read(paths: list[Path], map: Path | None, constants: list[str] | None) -> RunSet:
@@ -87,13 +88,16 @@ def _propose(paths: list[Path], target: Path, json: bool) -> None:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
         return
     say(f"wrote {target}: {len(mapping.runs)} runs")
+    for name, run in mapping.runs.items():
+        if run.skip:
+            say(printable(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}"))
     for line in describe_questions(mapping):
-        say(line)
+        say(printable(line))
     if mapping.confirmed:
         say("every value is certain; nothing to confirm")
     elif mapping.runs:
         say(f"look at {target}, answer its questions, set `confirmed: true`")
-    say(f"next: isocompute ingest --map {target} --output runs.parquet")
+    say(f"next: isocompute ingest --map {quote(str(target))} --output runs.parquet")
 
 
 def describe_questions(mapping: RunMap) -> list[str]:

@@ -15,6 +15,16 @@ def say(text: str = "") -> None:
     print(text)
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Text for a terminal: control characters of run names, line ends included, are shown as escapes.
+
+    Args:
+        text: anything.
+        keep: characters that stay as they are.
+    """
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def emit_json(payload: Mapping[str, Any]) -> None:
     """One JSON document on stdout, with its `schema_version`."""
     print(json.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, indent=1, allow_nan=False))

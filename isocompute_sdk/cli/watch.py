@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION, say
+from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION, printable, say
 from isocompute_sdk.errors import RecordError, SpecError
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ BLIND = 3
 ALL_RUNS = ANYWHERE = ""
 """Stand for the run and the folder of an alert that is about all of them."""
 
-Logs = Annotated[list[Path], typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
+Logs = Annotated[list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
 
 
 def watch(
-    logs: Logs,
+    logs: Logs = None,
     on_alert: Annotated[
         str | None,
         typer.Option(help="Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables."),
@@ -40,6 +40,9 @@ def watch(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; for cron.")] = False,
+    map: Annotated[
+        Path | None, typer.Option(help="Confirmed mapping of `isocompute ingest --propose`, in place of logs.")
+    ] = None,
     info: Annotated[bool, typer.Option("--info", help="Tell of what is only worth knowing, too.")] = False,
     metric: Annotated[str | None, typer.Option(help="Reward on held-out problems; avg@k by default.")] = None,
     eval_set: opt.EvalSet = None,
@@ -61,15 +64,24 @@ def watch(
         isocompute watch runs/pilot --plan plan.json --interval 60
 
         isocompute watch wandb.csv --once --json
+
+        isocompute watch --map map.yaml
     """
+    if (map is None) == (not logs):
+        received = "a mapping and logs" if logs else "neither logs nor a mapping"
+        raise SpecError(f"received {received}; accepted: LOGS, or --map FILE", "For example `isocompute watch runs/`.")
+    if map is not None and set_:
+        raise SpecError("--map with --set; accepted: one of them", "Write what holds for all runs into its `shared`.")
+    looked_at = [*(logs or ()), *([map] if map is not None else ())]
     from isocompute_sdk.cli.alert_command import split_command
     from isocompute_sdk.health.alerts import AlertBook
 
     watcher = _Watcher(
-        logs=logs,
+        logs=looked_at,
+        map=map,
         reading={"metric": metric, **opt.assignments(set_, "--set")},
         eval_set=eval_set,
-        book=AlertBook(_state_file(logs) if state is None else state),
+        book=AlertBook(_state_file(looked_at) if state is None else state),
         command=None if on_alert is None else split_command(on_alert),
         planned=None if plan is None else _planned(plan),
         least="info" if info else "warning",
@@ -131,6 +143,7 @@ class _Watcher:
     """Looks at logs, and tells of what is new."""
 
     logs: list[Path]
+    map: Path | None
     reading: dict[str, Any]
     eval_set: str | None
     book: AlertBook
@@ -183,6 +196,8 @@ class _Watcher:
         from isocompute_sdk.ingest.logs import find_logs
         from isocompute_sdk.ingest.paths import find_files, holds_journals
 
+        if self.map is not None:
+            return {str(self.map.absolute()): _Group([self.map], [self.map, *_searched(self.map)])}
         found: dict[str, _Group] = {}
         for path in self.logs:
             sources = [] if holds_journals(path) else find_logs(path)
@@ -201,6 +216,7 @@ class _Watcher:
     def _look_at(self, folder: str, group: _Group) -> None:
         from isocompute_sdk.health.alerts import notes_now
         from isocompute_sdk.health.traces import gather
+        from isocompute_sdk.ingest import read_mapped
         from isocompute_sdk.records import RunSet
 
         state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
@@ -208,7 +224,13 @@ class _Watcher:
             return
         if all(_has_only_begun(file) for file in group.files):
             return
-        runs = RunSet.read(group.paths, on_truncated="drop", on_duplicate="last", **self.reading)
+        if self.map is None:
+            runs = RunSet.read(group.paths, on_truncated="drop", on_duplicate="last", **self.reading)
+        else:
+            runs = read_mapped(self.map)
+            for note in runs.notes:
+                if note.code in ("run-not-in-mapping", "file-unreadable"):
+                    self._complain(note.message)
         self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
         self.book.forget(folder, ALL_RUNS)
         traces = gather(runs, self.reading["metric"], self.eval_set)
@@ -277,13 +299,18 @@ class _Watcher:
         say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, allow_nan=False))
 
 
+def _searched(map: Path) -> list[Path]:
+    """The files behind a mapping."""
+    from isocompute_sdk.ingest import RunMap
+    from isocompute_sdk.ingest.logs import expand
+    from isocompute_sdk.ingest.walking import files_below
+
+    roots = [root for searched in RunMap.load(map).searched for root in expand(map.parent / searched)]
+    return sorted({file for root in roots for file in files_below(root)})
+
+
 def _has_only_begun(file: Path) -> bool:
     """Whether a file is the journal of a run that has not measured anything yet."""
     from isocompute_sdk.ingest.journal import looks_like_journal, read_journal
 
     return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]
-
-
-def printable(text: str) -> str:
-    """Text on one line of a terminal: control characters of run names, line ends included, are shown as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
 from isocompute_sdk.ingest.paths import holds_journals, tables_beside
 from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
-from isocompute_sdk.ingest.table_logs import logs_of_file
+from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
+from isocompute_sdk.ingest.walking import files_below
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 
 
@@ -47,12 +50,15 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
     """
     found = Collection()
     for path in paths:
-        if holds_journals(path):
+        journals = holds_journals(path)
+        if journals:
             _attempt(found, Path(path), lambda path=path: _table(found, Path(path)))
-            continue
         logs, _ = find_all_logs([path], "auto", mixed=True)
         for name, source in logs.items():
             root = logs.roots[name]
+            # The journal of a run says all that the logs beside it say.
+            if journals and belongs_to_run(source.paths[0], root) and not is_run_folder(source.folder):
+                continue
             _attempt(
                 found,
                 source.paths[0],
@@ -61,7 +67,11 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
                 ),
             )
         inside = [source.folder for source in logs.values()]
-        for file in _tables(path):
+        for folder in _run_folders(path):
+            if folder not in inside and not (folder / JOURNAL).exists():
+                error = f"{folder}: a launch script made it, and there is no log to read yet"
+                found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
+        for file in () if journals else _tables(path):
             # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
             if not any(folder in file.parents for folder in inside if folder != Path(path)):
                 _attempt(found, file, lambda file=file: _file(found, file))
@@ -78,8 +88,19 @@ def _tables(path: str | os.PathLike[str]) -> list[Path]:
 
     found: list[Path] = []
     for root in expand(path):
-        found += tables_beside(root) if root.is_dir() else [root] if not is_log(root) else []
+        if root.is_dir():
+            found += [file for file in tables_beside(root) if not belongs_to_run(file, root)]
+        elif not is_log(root):
+            found.append(root)
     return found
+
+
+def _run_folders(path: str | os.PathLike[str]) -> list[Path]:
+    """Folders that launch scripts made."""
+    from isocompute_sdk.ingest.logs import expand
+
+    files = (file for root in expand(path) if root.is_dir() for file in files_below(root))
+    return [file.parent for file in files if file.name == MARKS[0] and is_run_folder(file.parent)]
 
 
 def _attempt(found: Collection, path: Path, read: Callable[[], None]) -> None:
@@ -104,12 +125,22 @@ def _file(found: Collection, path: Path) -> None:
         except RecordError:
             raise error from None
         for log in logs:
-            _log(found, log.name, log, find_config(path.parent, path.parent))
+            _log(found, log.name, _with_reason(log, error), find_config(path.parent, path.parent))
+
+
+def _with_reason(log: RunLog, error: RecordError) -> RunLog:
+    """The log with why it is no table, where it has the columns of one: else the reason is that it lacks them."""
+    if "group_size" not in log.said:
+        return log
+    message = f"read as a log, since as a table it makes no sense: {error.message}"
+    note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
+    return replace(log, notes=(*log.notes, note))
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:
-    from dataclasses import replace
-
+    if name in found.logs and (joined := join_charts(found.logs[name].log, log)) is not None:
+        found.logs[name] = CollectedLog(joined, found.logs[name].config or config)
+        return
     if name in found.logs:
         name = f"{log.source.stem}/{name}"
     while name in found.logs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings, groups = _grouped(findings)
-    shown = " ".join(map(str, every))
+    shown = shlex.join(map(str, every))
     if found.logs and not mapping.confirmed:
         advice = f"isocompute ingest {shown} --propose map.yaml"
     elif any(one.readable for one in findings):
@@ -134,7 +135,7 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
         )
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        alone = mapping.replace(runs={name: entry}, questions={}, confirmed=True)
+        alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions={}, confirmed=True)
         table = tabulate(one.log, alone.readings()[name])
         finding = _measured(name, source, RunSet(build(table.frame, Options()), table.notes), attempts)
     except IsoComputeError as error:
@@ -143,11 +144,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
     shown = [f"only likely: {', '.join(hints)}"] if hints else []
     asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
-    return replace(
-        finding,
-        problems=(*finding.problems, *shown, *asks),
-        advice=(*finding.advice, *("confirm it in the proposed mapping" for _ in (*shown, *asks))),
-    )
+    twice = [likely["skip"]] if "skip" in likely else []
+    advice = [*("confirm it in the proposed mapping" for _ in (*shown, *asks)), *("read one of them" for _ in twice)]
+    return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
 
 
 _RATE = "learning_rate"
@@ -226,6 +225,7 @@ def _grave(runs: RunSet) -> list[Note]:
 _ADVICE = {
     "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
     "log-damaged": "copy the file again",
+    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",

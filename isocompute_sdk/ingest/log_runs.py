@@ -15,6 +15,7 @@ from isocompute_sdk.ingest.paths import check_format, holds_journals, tables_bes
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tags import TRAIN_SET, StepUnit
+from isocompute_sdk.ingest.twins import told, twins
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
@@ -62,7 +63,7 @@ def find_all_logs(
     Args:
         paths: files, folders or globs.
         format: a member of `paths.FORMATS`.
-        mixed: let veRL's file logs and TensorBoard folders stand side by side.
+        mixed: let veRL's file logs, TensorBoard folders and journals of the built-in runner stand side by side.
 
     Raises:
         RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
@@ -74,7 +75,7 @@ def find_all_logs(
     roots: dict[str, Path] = {}
     notes: list[Note] = []
     for path in paths:
-        logs = format in LOG_FORMATS or (format == "auto" and not holds_journals(path))
+        logs = format in LOG_FORMATS or (format == "auto" and (mixed or not holds_journals(path)))
         found = find_logs(path, format) if logs else []
         if not found:
             rest.append(path)
@@ -111,14 +112,18 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
             )
     notes = list(found.notes)
     frames: list[Any] = []
+    logs: dict[str, RunLog] = {}
+    sizes: dict[str, tuple[Any, Any]] = {}
     for name, source in found.items():
-        log = source.read()
+        log = logs[name] = source.read()
         saved = find_config(source.folder, found.roots[name])
-        reading, told = _reading(name, log, saved, request)
+        reading, assumed = _reading(name, log, saved, request)
+        sizes[name] = reading.group_size, reading.problems_per_batch
         table = tabulate(log if log.name == name else _renamed(log, name), reading)
         frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
         frames.append(build(frame, Options()))
-        notes += [*told, *table.notes]
+        notes += [*assumed, *table.notes]
+    notes += [_repeated(name, kept) for name, kept in twins(logs, sizes).items()]
     return RunSet(join(frames, [str(source.folder) for source in found.values()], "error"), notes)
 
 
@@ -170,8 +175,14 @@ def _refuse_twice(path: str | os.PathLike[str], found: Sequence[LogSource]) -> N
         raise RecordError(
             f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
             "both",
-            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run.',
+            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
+            "ingest PATH --propose map.yaml` list all of them.",
         )
+
+
+def _repeated(name: str, kept: str) -> Note:
+    message = f"run {name!r}: {told(kept)}. Fitted as two it would count twice: read one of them."
+    return Note("run-repeated", "warning", message, {"run_id": name, "same_as": kept})
 
 
 def _not_read(path: str | os.PathLike[str], others: Sequence[Path]) -> Note:

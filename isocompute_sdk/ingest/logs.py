@@ -5,14 +5,16 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
+from isocompute_sdk.ingest.run_folders import is_run_folder, run_folder_of
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.walking import files_below
 
 LOG_FORMATS: tuple[str, ...] = ("tensorboard", "verl", "trl")
 """Formats of logs that say nothing about n and B_p themselves."""
@@ -90,18 +92,22 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     events: dict[Path, list[Path]] = {}
     states: dict[Path, list[Path]] = {}
     verl: dict[Path, list[Path]] = {}
-    for file in _files(root):
+    for file in files_below(root):
         if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
             # A file that was named is read alone; a folder is one run.
             here = file if file == root else file.parent
-            of_run = events.setdefault(_run_of_events(file.parent), [])
+            of_run = events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
             of_run.extend([here] if here not in of_run else [])
         elif file.name == trainer_state.STATE_FILE and format in ("auto", "trl"):
             states.setdefault(trainer_state.run_folder(file), []).append(file)
         elif (format == "verl" and file == root) or (
             format in ("auto", "verl") and file.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(file)
         ):
-            verl.setdefault(verl_log.run_of(file)[0], []).append(file)
+            verl.setdefault(run_folder_of(file.parent, root) or verl_log.run_of(file)[0], []).append(file)
+    for run in verl:
+        # Our own script has veRL write both; the file log keeps every digit and every attempt.
+        if is_run_folder(run):
+            events.pop(run, None)
     found = [
         LogSource(_name(run, base), "trl", run, tuple(files), tuple(events.pop(run, ())))
         for run, files in states.items()
@@ -110,17 +116,6 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     if format != "trl":
         found += [LogSource(_name(run, base), "tensorboard", run, tuple(parts)) for run, parts in events.items()]
     return found
-
-
-def _files(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-        return
-    for here, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(here) / name
 
 
 def _run_of_events(folder: Path) -> Path:

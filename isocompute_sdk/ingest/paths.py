@@ -12,6 +12,7 @@ from typing import Literal
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
+from isocompute_sdk.ingest.walking import files_below
 from isocompute_sdk.records.columns import did_you_mean
 
 Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
@@ -45,7 +46,7 @@ def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
             format_of(target)
         return [target]
     if target.is_dir():
-        seen = sorted(file for file in target.rglob("*") if file.is_file() and not _is_hidden(file, target))
+        seen = sorted(files_below(target))
         where = f"folder {target}"
     else:
         seen = sorted(Path(found) for found in glob.glob(str(path), recursive=True) if os.path.isfile(found))
@@ -101,26 +102,21 @@ def check_format(format: str) -> None:
 def holds_journals(path: str | os.PathLike[str]) -> bool:
     """Whether a folder holds runs of the built-in runner, at any depth."""
     target = Path(path)
-    files = target.rglob("*.jsonl") if target.is_dir() else ()
-    return any(looks_like_journal(file) for file in files if not _is_hidden(file, target))
+    files = files_below(target) if target.is_dir() else ()
+    return any(looks_like_journal(file) for file in files if file.suffix == ".jsonl")
 
 
 def tables_beside(path: str | os.PathLike[str]) -> list[Path]:
     """Files in a folder of logs that have the ending of a table and are no part of a log."""
     target = Path(path)
-    files = target.rglob("*") if target.is_dir() else ()
-    wanted = [file for file in files if file.suffix.lower() in SUFFIXES and not _is_hidden(file, target)]
-    return sorted(file for file in wanted if file.is_file() and not is_log(file))
+    files = files_below(target) if target.is_dir() else ()
+    return sorted(file for file in files if file.suffix.lower() in SUFFIXES and not is_log(file))
 
 
 def label(file: Path, files: Sequence[Path]) -> str:
     """Name of one of several files, relative to their common folder and without its ending."""
     folder = os.path.commonpath([other.parent.absolute() for other in files])
     return file.absolute().relative_to(folder).with_suffix("").as_posix()
-
-
-def _is_hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def _refuse_missing(target: Path) -> None:

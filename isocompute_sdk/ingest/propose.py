@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import CONTEXT, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.run_names import NameHints, read_name
 from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, meanings, unit_of
+from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
+from isocompute_sdk.ingest.twins import told, twins
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BY_NAME, did_you_mean
@@ -29,6 +31,10 @@ from isocompute_sdk.records.table import build
 
 _SAMPLES_IN_BATCH = "rollout/num_samples"
 _SPREAD = 1e-6
+_CALLS = (
+    "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
+    "export again with global_step on the x axis.)"
+)
 
 
 def propose(
@@ -50,6 +56,8 @@ def propose(
 def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
     """The mapping of what was collected."""
     drafts = {name: _draft(name, one) for name, one in found.logs.items()}
+    for name, kept in _repeated(found, drafts).items():
+        drafts[name].take("skip", True, "likely", told(kept))
     questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, draft in drafts.items():
         for key, question in draft.questions.items():
@@ -94,12 +102,14 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
         frames.append(runs.to_polars())
         notes += runs.notes
     labels = [*readings, *map(str, found.tables)]
-    return RunSet(join(frames, labels, "error"), notes)
+    try:
+        return RunSet(join(frames, labels, "error"), notes)
+    except RecordError as error:
+        hint = f"{path} searches {', '.join(mapping.searched)}: write into `searched` only what is to be read."
+        raise RecordError(error.message, f"{error.hint} {hint}" if error.hint else hint) from error
 
 
 def _refuse_gone(path: str, name: str, found: Collection) -> None:
-    from isocompute_sdk.errors import RecordError
-
     raise RecordError(
         f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
         f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` into its entry.",
@@ -116,6 +126,13 @@ def _left_out(mapping: RunMap, found: Collection) -> list[Note]:
         message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."
         notes.append(Note("run-not-in-mapping", "warning", message, {"runs": strangers}))
     return notes
+
+
+def _repeated(found: Collection, drafts: Mapping[str, _Draft]) -> dict[str, str]:
+    sizes = {
+        name: (draft.values.get("group_size"), draft.values.get("problems_per_batch")) for name, draft in drafts.items()
+    }
+    return twins({name: one.log for name, one in found.logs.items()}, sizes)
 
 
 @dataclass
@@ -228,9 +245,10 @@ def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> Non
 
 def _steps(draft: _Draft, log: RunLog) -> None:
     if unit_of(log.framework, log.format, log.step_name) is None:
+        calls = f" {_CALLS}" if counts_calls(log.framework, log.step_name) else ""
         draft.ask(
-            ("step_unit", log.step_name),
-            f"What does the step {log.step_name!r} of these logs count?",
+            ("step_unit", log.step_name, calls),
+            f"What does the step {log.step_name!r} of these logs count?{calls}",
             "step_unit",
             {
                 "rollout_batches": "updates M: one for every batch of n x B_p rollouts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
 
 
 def read_text(path: Path, on_truncated: OnTruncated = "error") -> str:
-    """The text of a UTF-8 file, with or without a byte-order mark; with "drop", what is not text is replaced.
+    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced.
 
     Raises:
         RecordError: the file cannot be read or is not text.
@@ -54,7 +55,9 @@ def read_text(path: Path, on_truncated: OnTruncated = "error") -> str:
     try:
         # newline="" keeps line ends inside quoted cells as they are
         errors = "replace" if on_truncated == "drop" else "strict"
-        with path.open(encoding="utf-8-sig", newline="", errors=errors) as file:
+        with path.open("rb") as file:
+            marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        with path.open(encoding="utf-16" if marked else "utf-8-sig", newline="", errors=errors) as file:
             return file.read()
     except UnicodeDecodeError as error:
         raise RecordError(

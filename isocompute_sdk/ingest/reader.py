@@ -21,7 +21,7 @@ from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import find_files, format_of, label
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.tags import StepUnit
-from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart
+from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series
@@ -158,7 +158,12 @@ def _load(path: Path, request: _Request) -> _Loaded:
             table = melt_chart(path, table, request.runs, request.ignore, request.rename)
             ignore, rename = [], {}
         else:
-            ignore += [name for name in INTERNAL if name in names and name not in ignore]
+            melted = melt_history(path, table, ignore, rename)
+            if melted is not None:
+                table, ignore, rename = melted, [], {}
+            else:
+                ignore += [name for name in INTERNAL if name in names and name not in ignore]
+        notes = table.notes
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
     begun = kind == "isocompute" and not table.columns["value"]
     return _Loaded(path, table, run_ids, tuple(ignore), rename, begun, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import format_of
 from isocompute_sdk.ingest.raw import RawTable
 from isocompute_sdk.ingest.runlog import RunLog, attempts_from_series, scalar_series
-from isocompute_sdk.ingest.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart
+from isocompute_sdk.ingest.tags import WANDB_STEPS
+from isocompute_sdk.ingest.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart, step_columns
 from isocompute_sdk.records.cells import to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical
 
@@ -54,7 +56,8 @@ def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
         if SEPARATOR in column and not column.endswith(BOUNDS):
             run, tag = column.rsplit(SEPARATOR, 1)
             values = _floats(table.columns[column])
-            there = ~np.isnan(values) & ~np.isnan(at)
+            # An empty cell was not measured; a cell that says NaN was, and means that something failed.
+            there = _is_number(table.columns[column]) & ~np.isnan(at)
             series.setdefault(run, {})[tag] = scalar_series(at[there], values[there])
     found = [
         RunLog(run, path, "wandb", attempts_from_series(path, tags), table.notes, step_name=step)
@@ -66,14 +69,21 @@ def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
     return found
 
 
+def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
+    """One run in two charts of W&B, which exports a metric a file; None where they are not sure to be that."""
+    charts = one.format == other.format == "wandb" and one.step_name == other.step_name
+    if not charts or len(one.attempts) != 1 or len(other.attempts) != 1 or {*one.tags} & {*other.tags}:
+        return None
+    series = {**one.attempts[0].series, **other.attempts[0].series}
+    return replace(one, attempts=attempts_from_series(one.source, series), notes=(*one.notes, *other.notes))
+
+
 def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     """A run per run_id, or one that is named after the file."""
     import polars as pl
 
     names = {canonical(name) or name: name for name in table.columns}
-    steps = [names[name] for name in names if name == "step" or STEP_NAME.fullmatch(name)]
-    # A trainer's own step says more than the number of calls that W&B counts.
-    steps.sort(key=lambda name: name in ("_step", "Step"))
+    steps = step_columns([names[name] for name in names if name == "step" or STEP_NAME.fullmatch(name)])
     if not steps:
         raise RecordError(
             f"{path} has no column that counts steps; it has: {', '.join(table.columns)}",
@@ -93,13 +103,16 @@ def _of_run(
     path: Path, table: RawTable, name: str, frame: pl.DataFrame, steps: Sequence[str], names: Mapping[str, str]
 ) -> RunLog:
     at = _floats(frame[steps[0]])
+    for other in steps[1:]:
+        at = np.where(np.isnan(at), _floats(frame[other]), at)
     said = {
         column: frame[names[column]].drop_nulls()[0]
         for column in PER_RUN
         if column in names and frame[names[column]].null_count() < frame.height
     }
     said = {key: value for key, value in said.items() if str(value).strip()}
-    apart = {*steps, *INTERNAL, *(names[c] for c in (*PER_RUN, "run_id", "metric", "value", "eval_set") if c in names)}
+    fields = (*PER_RUN, "run_id", "metric", "value", "eval_set")
+    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[c] for c in fields if c in names)}
     series: dict[str, ScalarSeries] = {}
     if "metric" in names and "value" in names:
         metric, values = frame[names["metric"]], _floats(frame[names["value"]])
@@ -117,6 +130,14 @@ def _of_run(
         raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
     attempts: tuple[EventFile, ...] = attempts_from_series(path, series)
     return RunLog(name, path, "table", attempts, table.notes, said, steps[0])
+
+
+def _is_number(values: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where a column of text holds a number, NaN included."""
+    import polars as pl
+
+    text = to_series("column", values).cast(pl.String).str.strip_chars()
+    return text.cast(pl.Float64, strict=False).is_not_null().to_numpy()
 
 
 def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

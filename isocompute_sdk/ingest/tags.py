@@ -102,6 +102,8 @@ STEP_UNIT_OF: dict[Framework, StepUnit] = {
     "trl": "optimizer_updates",
 }
 """What the step of each framework's logs counts."""
+WANDB_STEPS = ("_step", "Step")
+"""W&B's own step, in a history and in a chart."""
 FILTERED_GROUPS = r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples"
 """veRL: groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
 more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates where there were some."""
@@ -131,13 +133,21 @@ def framework_of(tags: Iterable[str]) -> Framework | None:
 
 
 def unit_of(framework: Framework | None, format: str, step_name: str) -> StepUnit | None:
-    """What the steps of a log count, where that is known.
-
-    W&B's own step counts calls of its `log`: one for each batch from OpenRLHF and veRL, any number from TRL.
-    """
-    if framework is None or (framework == "trl" and format in ("wandb", "table") and "global_step" not in step_name):
+    """What the steps of a log count, where that is known."""
+    if framework is None or (format in ("wandb", "table") and counts_calls(framework, step_name)):
         return None
     return STEP_UNIT_OF[framework]
+
+
+def counts_calls(framework: Framework | None, step_name: str) -> bool:
+    """Whether a step of W&B or of a table may count calls of W&B's `log` instead of updates.
+
+    veRL gives W&B the step. OpenRLHF calls `log` twice for every update, once with a sample and once with its metrics,
+    and once more for every evaluation (utils/logging_utils.py of 0.11.2); TRL at every logging and evaluation.
+    """
+    if framework == "trl":
+        return "global_step" not in step_name
+    return framework == "openrlhf" and step_name in WANDB_STEPS
 
 
 def meanings(tags: Sequence[str], framework: Framework | None, samples: int | None = None) -> dict[str, Meaning]:

@@ -14,6 +14,8 @@ from isocompute_sdk.specs import Recipe, RunSpec
 
 LARGEST_CHANGE = 1e-3
 """Relative change of an advantage that is worth no more than a mention."""
+LOWEST_TEMPERATURE = 0.01
+"""vLLM samples with at least this temperature (0 apart, which is greedy)."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
 
 
@@ -146,6 +148,17 @@ def importance_weights(recipe: Recipe) -> list[Note]:
         "the truncated distribution, the trainer's are not, so every weight is too small. Use top_p = 1."
     )
     return [Note("importance-weights-biased", "warning", message, {"top_p": recipe.top_p})]
+
+
+def sampled_temperature(recipe: Recipe) -> list[Note]:
+    """A temperature below what vLLM samples with: `temperature-too-low`."""
+    if recipe.temperature >= LOWEST_TEMPERATURE:
+        return []
+    message = (
+        f"temperature = {recipe.temperature:g}: vLLM samples with {LOWEST_TEMPERATURE:g} at least, while the "
+        f"trainer divides logits by {recipe.temperature:g}. Use {LOWEST_TEMPERATURE:g} or more."
+    )
+    return [Note("temperature-too-low", "refuse", message, {"temperature": recipe.temperature})]
 
 
 def unused_fields(recipe: Recipe) -> list[Note]:

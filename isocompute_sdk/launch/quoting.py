@@ -25,7 +25,8 @@ def sh(value: str | int | float) -> str:
             "Turn the value into text before it reaches the template.",
         )
     text = value if isinstance(value, str) else repr(value)
-    return shlex.quote(_encodable(text))
+    # A leading "=" is safe for bash, but `name==x` reads as a comparison.
+    return f"'{text}'" if shlex.quote(_encodable(text)) == text and text.startswith("=") else shlex.quote(text)
 
 
 def comment(text: str, *, indent: str = "", width: int = 100) -> str:

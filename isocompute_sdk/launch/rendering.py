@@ -18,8 +18,9 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     quoted heredoc.
 
     `{% include "size.sh.j2" %}` puts in one of the parts that scripts share (templates/): `size`, `notes` and `where`
-    are comments for the top; `folder` makes the run folder, and `rows` fills it with `documents` and checks the
-    problems. They read `run`, `folder`, `notes` and `documents`, as `ScriptBackend` gives them.
+    are comments for the top; `strict` makes the first error the last; `folder` makes the run folder, and `rows` fills
+    it with `documents` and checks the problems. They read `run`, `folder`, `notes` and `documents`, as `ScriptBackend`
+    gives them.
 
     Raises:
         BackendError: a variable is undefined, the template is malformed, or a filter refuses a value.

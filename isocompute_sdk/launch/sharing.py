@@ -5,6 +5,26 @@ from __future__ import annotations
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 
+USUAL_NODE = 8
+"""GPUs on a node where nothing is said about it."""
+
+
+def nodes_for(gpus: int, stated: int | None) -> int | Note:
+    """Machines that `gpus` GPUs are on, or `gpus-do-not-fill-nodes` where these would not be equal.
+
+    Args:
+        gpus: all of them.
+        stated: the option `nodes`; None for one machine up to 8 GPUs, else as many as give 8 each.
+    """
+    whole = gpus if gpus < USUAL_NODE else USUAL_NODE
+    if stated is None and gpus % whole == 0:
+        return gpus // whole
+    if stated is not None and gpus % stated == 0:
+        return stated
+    into = f"nodes of {USUAL_NODE}" if stated is None else f"{stated} equal nodes"
+    message = f"{gpus} GPUs do not fill {into}. Set the option nodes to a divisor of {gpus}."
+    return Note("gpus-do-not-fill-nodes", "refuse", message, {"gpus": gpus, "nodes": stated})
+
 
 def several_gpu_counts(run: RunSpec, advice: str = "Name one number of GPUs.") -> list[Note]:
     """That a script is for one number of GPUs: `several-gpu-counts` where `hardware.gpus` lists more."""

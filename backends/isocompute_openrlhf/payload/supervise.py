@@ -123,6 +123,7 @@ class Training:
     def __init__(self, folder: Path, command: Sequence[str], submit: str | None, attempt: int) -> None:
         self.folder = folder
         self.submit = submit
+        self.ray = ray_program() or "ray"
         self.job = f"isocompute-{folder.name}-{attempt}-{int(time.time())}"
         self.progress = Progress()
         argv = list(command) if submit is None else self._submission(command, submit)
@@ -143,7 +144,7 @@ class Training:
         script = self.folder / "train.sh"
         script.write_text(f"export PYTHONUNBUFFERED=1\nexec {shlex.join(command)}\n", encoding="utf-8")
         options = [f"--address={address}", f"--submission-id={self.job}"]
-        return ["ray", "job", "submit", *options, "--", "bash", str(script)]
+        return [self.ray, "job", "submit", *options, "--", "bash", str(script)]
 
     def _copy(self, path: Path) -> None:
         """Copy the output line by line; neither a closed terminal nor a full disk ends the run."""
@@ -166,7 +167,9 @@ class Training:
             if self.submit is None:
                 self.process.terminate()
             else:
-                subprocess.run(["ray", "job", "stop", "--no-wait", f"--address={self.submit}", self.job], check=False)
+                subprocess.run(
+                    [self.ray, "job", "stop", "--no-wait", f"--address={self.submit}", self.job], check=False
+                )
         elif time.monotonic() - self.stopping_since > PATIENCE_SECONDS:
             self.process.kill()
 
@@ -177,6 +180,12 @@ class Training:
             return None
         self.reader.join(timeout=10)
         return 128 - code if code < 0 else code
+
+
+def ray_program() -> str | None:
+    """The command `ray` of the interpreter that was chosen, else the one that a shell would find; None without both."""
+    beside = Path(sys.executable).with_name("ray")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("ray")
 
 
 def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
@@ -266,6 +275,9 @@ def main(argv: list[str]) -> int:
     folder = Path(options.folder)
     if options.submit is not None and not PLAIN_PATH.match(str(folder)):
         say(f"the run folder is {str(folder)!r}; accepted for a Ray job: letters, digits and _./+=- only")
+        return 2
+    if options.submit is not None and ray_program() is None:
+        say(f"no command ray beside {sys.executable} or in PATH; set PYTHON to an interpreter that has Ray")
         return 2
     wanted = wanted_stop(folder, options.stop_after)
     checkpoints = Checkpoints(folder / "checkpoints", options.engines, options.save_every, options.last, options.keep)

@@ -214,6 +214,27 @@ def test_a_ray_job_gets_the_same_command_whatever_is_in_it(run: Path, tmp_path: 
     assert not (tmp_path / "escaped").exists()
 
 
+def test_ray_is_that_of_the_interpreter_that_was_chosen(run: Path, tmp_path: Path) -> None:
+    python = tmp_path / "env" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    (tmp_path / "env" / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    python.symlink_to(Path(sys.executable).resolve())
+    start = [python, supervise.__file__, str(run), "_actor", "--save-every=1", "--evaluate-every=1", "--last=1"]
+    nowhere = {**os.environ, "PATH": "/nowhere", "PYTHONPATH": str(SHARED)}
+
+    def submitted() -> subprocess.CompletedProcess[str]:
+        command = [*start, "--submit=http://head:8265", "--", sys.executable, "-c", "print(1)"]
+        return subprocess.run(command, env=nowhere, capture_output=True, text=True, check=False)
+
+    without = submitted()
+    assert without.returncode == 2
+    assert without.stderr.startswith("supervise: no command ray beside")
+    ray = python.with_name("ray")
+    ray.write_text(f"#!{sys.executable}\nimport sys\nprint(*sys.argv[1:3])\n")
+    ray.chmod(0o755)
+    assert submitted().stdout == "job submit\n"
+
+
 def test_a_ray_job_in_a_folder_that_a_shell_would_misread_is_refused(tmp_path: Path) -> None:
     odd = tmp_path / "a $(b)"
     odd.mkdir()

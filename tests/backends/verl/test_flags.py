@@ -132,6 +132,9 @@ def test_each_recipe_field_is_emitted_or_noted_or_refused(
         ({"hardware": Hardware(gpus=(4, 8))}, "several-gpu-counts"),
         ({"hardware": Hardware(gpus=3, divisible_by=1)}, "batch-not-divisible"),
         ({"hardware": Hardware(gpus=4), "options": {"nodes": 3}}, "gpus-do-not-fill-nodes"),
+        ({"hardware": Hardware(gpus=12), "group_size": 12}, "gpus-do-not-fill-nodes"),
+        ({"hardware": Hardware(gpus=16), "options": {"tensor_parallel": 16}}, "tensor-parallel-does-not-fit"),
+        ({"recipe": {"temperature": 0.001}}, "temperature-too-low"),
         ({"hardware": Hardware(gpus=4), "options": {"tensor_parallel": 3}}, "tensor-parallel-does-not-fit"),
         ({"options": {"node": 2}}, "unknown-option"),
         ({"options": {"nodes": 0}}, "invalid-option"),
@@ -147,6 +150,15 @@ def test_what_verl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, chang
         VeRLBackend().script(run)
 
 
+def test_more_gpus_than_a_node_has_are_asked_of_several(make_run: MakeRun) -> None:
+    def places(nodes: int | None = None) -> tuple[int, int]:
+        found = overrides(make_run(hardware=Hardware(gpus=16)), VeRLOptions(nodes=nodes))
+        return found["trainer.nnodes"], found["trainer.n_gpus_per_node"]
+
+    assert places() == (2, 8)
+    assert places(nodes=1) == (1, 16)
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "severity"),
     [
@@ -159,6 +171,7 @@ def test_what_verl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, chang
         ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
         ({"data": Data(train="t", validation="v", reward="r", n_problems=4)}, "batch-repeats-problems", "warning"),
         ({"hardware": Hardware(gpus=16), "options": {"nodes": 2}}, "several-nodes", "info"),
+        ({"hardware": Hardware(gpus=16)}, "several-nodes", "info"),
         ({"evaluation": Evaluation(temperature=0.0)}, "long-prompts-left-out", "info"),
     ],
 )

@@ -17,8 +17,8 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl.backend import request
+from isocompute_verl.history import read_history
 from isocompute_verl.options import VeRLOptions
-from isocompute_verl.readback import merged_log
 
 MakeRun = Callable[..., RunSpec]
 
@@ -122,13 +122,19 @@ def test_a_resumed_run_is_one_run_and_the_later_start_counts(run: RunSpec, tmp_p
     assert set(values(runs, "avg@4")) == {0, 4, 6}
     assert values(runs, "best@2")[6] == pytest.approx(best_at_k(rewards(106), 2))
     assert runs.run_ids == ("small",)
+    # Steps 7 and 8 of the first start were sampled and given up.
+    batch = run.rollouts_per_batch
+    spent = {row["step"]: row["rollouts_spent"] - row["rollouts"] for row in runs.to_polars().iter_rows(named=True)}
+    assert spent == {0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 2 * batch}
+    (note,) = runs.notes
+    assert (note.code, note.data["lost"], note.data["run_id"]) == ("attempts-stitched", 2 * batch, "small")
 
 
 def test_a_start_that_measured_nothing_takes_nothing_away(run: RunSpec, tmp_path: Path) -> None:
     Trainer(run, tmp_path, 1).step(5, critic__score__mean=0.5)
     Trainer(run, tmp_path, 2)
     Trainer(run, tmp_path, 10).step(6, critic__score__mean=0.6)
-    assert list(merged_log(tmp_path)) == [5, 6]
+    assert list(read_history(tmp_path).steps) == [5, 6]
 
 
 def test_an_incomplete_dump_gives_only_what_verl_itself_says(run: RunSpec, tmp_path: Path) -> None:
@@ -146,6 +152,19 @@ def test_an_incomplete_dump_gives_only_what_verl_itself_says(run: RunSpec, tmp_p
     runs = VeRLBackend().read_records(tmp_path)
     assert values(runs, "avg@4") == pytest.approx({step: rewards(step).mean() for step in (0, 10, 20, 30)})
     assert set(values(runs, "best@4")) == {30}
+    (note,) = runs.notes
+    assert (note.code, note.data["evaluations"]) == ("records-incomplete", 3)
+
+
+def test_a_dump_that_disagrees_with_the_log_is_named(run: RunSpec, tmp_path: Path) -> None:
+    trainer = Trainer(run, tmp_path, 1)
+    trainer.step(0, np.zeros((6, 4)))
+    trainer.dump(0, np.ones((6, 4)))
+    runs = VeRLBackend().read_records(tmp_path)
+    assert values(runs, "avg@4") == {0: 0.0}
+    assert "best@4" not in runs.metrics
+    (note,) = runs.notes
+    assert (note.code, note.severity, note.data["exact"]) == ("records-disagree-with-log", "warning", 1.0)
 
 
 def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec, tmp_path: Path) -> None:
@@ -153,7 +172,9 @@ def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec
     trainer.step(1, critic__score__mean=0.1)
     with trainer.log.open("a") as file:
         file.write('{"step":2,"da')
-    assert values(VeRLBackend().read_records(tmp_path), "train_reward", "train") == {1: 0.1}
+    runs = VeRLBackend().read_records(tmp_path)
+    assert values(runs, "train_reward", "train") == {1: 0.1}
+    assert [note.code for note in runs.notes] == ["log-cut-off"]
     trainer.log.write_text('{"step":1}\n{"step":2,"data":{}}\n')
     with pytest.raises(RecordError, match=r'logs/attempt-1\.jsonl:1: received .*accepted: {"step"'):
         VeRLBackend().read_records(tmp_path)

@@ -68,6 +68,25 @@ def test_the_doctor_prints_a_line_per_run_and_per_broken_file(isocompute: Comman
     assert (document["schema_version"], len(document["runs"])) == (1, 3)
 
 
+def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocompute: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "my $runs"
+    odd = folder / "n8_bp32\n\x1b[31m"
+    odd.mkdir(parents=True)
+    line = {"critic/score/mean": 0.5, "val-core/gsm/acc/mean@4": 0.5}
+    (odd / "log.jsonl").write_text("".join(json.dumps({"step": i, "data": line}) + "\n" for i in range(5)))
+    for name in ("first.csv", "second.csv"):
+        (folder / name).write_text("run,n,bp,step,avg@4\n" + "".join(f"same,8,32,{i},0.{i}\n" for i in range(5)))
+    said = isocompute("doctor", folder).stdout
+    assert "\x1b" not in said
+    assert [line for line in said.splitlines() if line.startswith("n8_bp32\\n\\x1b[31m")]
+    lines = [line for line in said.splitlines() if line.startswith("same")]
+    assert [line.rpartition("/")[2] for line in lines] == ["first.csv", "second.csv"]
+    assert f"next: isocompute ingest '{folder}' --propose map.yaml" in said
+    refused = isocompute("ingest", odd / "log.jsonl").stderr
+    assert "nothing says the group_size" in refused
+    assert "\x1b" not in refused
+
+
 def test_contradicting_options_are_refused(isocompute: Command, logs: Path, tmp_path: Path) -> None:
     for arguments in ((), (logs, "--map", tmp_path / "m"), (logs, "-o", tmp_path / "runs.txt")):
         refused = isocompute("ingest", *arguments)

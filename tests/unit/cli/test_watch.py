@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli import main
+from isocompute_sdk.cli import alert_command, main
+from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.band import band_findings
 from isocompute_sdk.health.traces import gather
+from isocompute_sdk.notes import Note
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 N, BP = 16, 32
@@ -348,3 +350,42 @@ def test_runs_of_other_sizes_are_not_held_against_the_plan(plan: iso.Plan, isoco
     result = isocompute("watch", tmp_path / "runs.parquet", "--once", "--plan", tmp_path / "plan.json")
     assert result.stdout == ""
     assert f"no run has the plan's n = {plan.group_size}" in result.stderr
+
+
+def test_runs_with_odd_names_are_watched_through_a_confirmed_mapping(isocompute: Command, tmp_path: Path) -> None:
+    for n in (4, 16):
+        rows = [{"step": step, "data": {"critic/score/mean": 0.5, "actor/kl_loss": 0.01}} for step in range(1, 61)]
+        rows += [
+            {"step": step, "data": {"critic/score/mean": 0.5, "actor/kl_loss": 2.0 if n == 4 else 0.01}}
+            for step in range(61, 121)
+        ]
+        (tmp_path / "runs").mkdir(exist_ok=True)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "runs" / f"lucky-{n}.jsonl").write_text(text)
+    mapping = ["kind: run-map", "schema_version: 1", "searched: [runs]", "confirmed: true", "runs:"]
+    mapping += [
+        f"  {name}: {{group_size: {n}, problems_per_batch: 32}}" for name, n in (("lucky-4", 4), ("lucky-16", 16))
+    ]
+    (tmp_path / "map.yaml").write_text("\n".join(mapping) + "\n")
+    refused = isocompute("watch", tmp_path / "runs", "--once")
+    assert refused.returncode == 1
+    done = isocompute("watch", "--map", tmp_path / "map.yaml", "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    alerts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {alert["run_id"] for alert in alerts[:-1]} == {"lucky-4"}
+    assert alerts[-1]["runs"] == 2
+    for arguments in ((), (tmp_path / "runs", "--map", tmp_path / "map.yaml")):
+        assert "accepted: LOGS, or --map FILE" in isocompute("watch", *arguments).stderr
+
+
+def test_what_a_hanging_command_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert_command, "SECONDS", 0.5)
+    late = tmp_path / "late"
+    alert = Alert(Note("kl-drift", "warning", "x"), "run")
+    began = time.monotonic()
+    said = alert_command.run_command(["sh", "-c", f"(sleep 2; touch {late}) & sleep 60"], alert)
+    assert said is not None
+    assert "was stopped" in said
+    assert time.monotonic() - began < 2
+    time.sleep(2)
+    assert not late.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,25 @@ def test_it_says_what_to_do_next(messy: Path) -> None:
 
 def test_findings_are_json(messy: Path) -> None:
     json.dumps([finding.to_dict() for finding in diagnose(messy).runs], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ("8,32,10,0.5\n8,32,10,0.6\n", "table.csv:3 repeats .*table.csv:2"),
+        ("8,32,10,0.5\n8,32,20,nan\n", "table.csv:3, column avg@4: received 'nan'"),
+    ],
+)
+def test_a_table_that_makes_no_sense_says_where(tmp_path: Path, rows: str, reason: str) -> None:
+    (tmp_path / "table.csv").write_text("n,bp,step,avg@4\n" + rows)
+    (finding,) = diagnose(tmp_path).runs
+    assert any(re.search(reason, problem) for problem in finding.problems)
+
+
+def test_a_table_that_excel_saved_as_unicode_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "table.tsv").write_bytes("n\tbp\tstep\tavg@4\r\n8\t32\t0\t0.5\r\n8\t32\t10\t0.6\r\n".encode("utf-16"))
+    (finding,) = diagnose(tmp_path).runs
+    assert (finding.evaluations, finding.rollouts) == (2, 2560)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -198,6 +198,14 @@ def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
         read_mapped(tmp_path / "map.yaml", mapping.replace(runs={"n4_bp32": mapping.runs["n8_bp32"]}))
 
 
+def test_tables_that_hold_one_run_twice_are_refused_with_what_to_change(tmp_path: Path) -> None:
+    for name in ("one.csv", "copy.csv"):
+        (tmp_path / name).write_text("run,n,bp,step,avg@4\na,8,32,0,0.5\na,8,32,10,0.6\n")
+    mapping = propose(tmp_path).replace(confirmed=True, searched=(str(tmp_path),))
+    with pytest.raises(RecordError, match=r"write into `searched` only what is to be read"):
+        read_mapped(tmp_path / "map.yaml", mapping)
+
+
 def test_a_slip_in_the_file_is_refused_by_line(tmp_path: Path) -> None:
     write_events(tmp_path / "n8_bp32", range(1, 31), OPENRLHF)
     target = tmp_path / "map.yaml"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import propose, read_mapped
 from isocompute_sdk.records import RunSet
 
 CHART = (
@@ -103,3 +104,76 @@ def test_what_runs_says_is_checked(tmp_path: Path):
         RunSet.read(path, runs={**RUNS, "sun-3": {"group": 8}})
     with pytest.raises(RecordError, match=r"group_size.*8.5"):
         RunSet.read(path, runs={**RUNS, "sun-3": {"group_size": 8.5, "bp": 32}})
+
+
+def openrlhf_history(folder: Path, updates: int) -> Path:
+    """What OpenRLHF's WandbLogger sends (utils/logging_utils.py): for every update a sample and its metrics in two
+    calls, for every evaluation one, each with a step column of its own."""
+    calls: list[dict[str, object]] = []
+    for step in range(1, updates + 1):
+        calls.append({"train/generated_samples": '"{""_type"": ""table-file""}"'})
+        calls.append({"train/policy_loss": 0.1, "train/reward": 0.25, "train/global_step": step})
+        if step % 10 == 0:
+            evaluation = {"eval/eval_math_pass1": step / 100, "eval/eval_math_pass4": 0.75}
+            calls.append({**evaluation, "eval/global_step": step})
+    names = list(dict.fromkeys(name for call in calls for name in call))
+    lines = [",".join(["_step", "_runtime", *names])]
+    lines += [",".join([str(i), "1.5", *(str(call.get(name, "")) for name in names)]) for i, call in enumerate(calls)]
+    return write(folder, "\n".join(lines) + "\n", "history.csv")
+
+
+def test_a_history_of_a_framework_counts_by_its_own_steps_and_has_our_names(tmp_path: Path):
+    path = openrlhf_history(tmp_path, 40)
+    runs = RunSet.read(path, n=8, bp=32)
+    assert runs.metrics == ("avg@4", "best@4", "train_reward")
+    (series,) = runs.series("avg@4", "math")
+    assert series.step_T.tolist() == [10, 20, 30, 40]
+    assert series.rollouts_T.tolist() == [2560, 5120, 7680, 10240]
+    (trained,) = runs.series("train_reward", "train")
+    assert trained.step_T.tolist() == list(range(1, 41))
+    assert not runs.notes
+    entry = propose(path).runs["history"]
+    assert entry.step_unit is None
+    mapped = propose(path).replace(
+        runs={"history": entry.replace(group_size=8, problems_per_batch=32)}, confirmed=True, searched=(str(path),)
+    )
+    (again,) = read_mapped(tmp_path / "map.yaml", mapped).series("avg@4", "math")
+    assert again.rollouts_T.tolist() == series.rollouts_T.tolist()
+
+
+def test_a_step_that_counts_calls_is_a_question_and_never_taken_in_silence(tmp_path: Path):
+    tags = ("eval/eval_math_pass1", "eval/eval_math_pass4")
+    header = ",".join(["Step", *(f"n8_bp32 - {tag}" for tag in tags)])
+    path = write(tmp_path, f"{header}\n20,0.5,0.6\n41,0.55,0.6\n")
+    asked = [question.asks for question in propose(path).questions.values() if question.field == "step_unit"]
+    assert len(asked) == 1
+    assert "counts calls" in asked[0]
+    runs = RunSet.read(path, runs={"n8_bp32": {"n": 8, "bp": 32}})
+    assert [note.code for note in runs.notes] == ["step-counts-calls"]
+    own = write(tmp_path, path.read_text().replace("Step", "eval/global_step"), "own.csv")
+    assert not RunSet.read(own, runs={"n8_bp32": {"n": 8, "bp": 32}}).notes
+    assert not [question for question in propose(own).questions.values() if question.field == "step_unit"]
+
+
+def test_a_cell_that_says_nan_was_measured_and_an_empty_one_was_not(tmp_path: Path):
+    text = "Step,n8_bp32 - val-core/g/acc/mean@4\n0,0.5\n10,\n20,NaN\n30,0.6\n"
+    path = write(tmp_path, text)
+    mapping = propose(path).replace(confirmed=True, searched=(str(path),))
+    runs = read_mapped(tmp_path / "map.yaml", mapping)
+    (note,) = [note for note in runs.notes if note.code == "values-not-finite"]
+    assert note.data["step"] == 20
+    assert runs.series("avg@4", "g")[0].step_T.tolist() == [0, 30]
+
+
+def test_a_run_in_charts_of_several_metrics_is_proposed_once(tmp_path: Path):
+    for file, tag in (("avg", "mean@4"), ("best", "best@4/mean")):
+        text = f"Step,n8_bp32 - val-core/g/acc/{tag},n16_bp32 - val-core/g/acc/{tag}\n0,0.5,0.5\n10,0.6,0.6\n"
+        write(tmp_path, text, f"{file}.csv")
+    mapping = propose(tmp_path)
+    assert sorted(mapping.runs) == ["n16_bp32", "n8_bp32"]
+    assert not mapping.questions
+    runs = read_mapped(tmp_path / "map.yaml", mapping.replace(confirmed=True, searched=(str(tmp_path),)))
+    assert runs.metrics == ("avg@4", "best@4:bootstrap")
+    # The same metric twice is another run of that name, or the same export again.
+    write(tmp_path, (tmp_path / "avg.csv").read_text(), "copy.csv")
+    assert sorted(propose(tmp_path).runs) == ["copy/n16_bp32", "copy/n8_bp32", "n16_bp32", "n8_bp32"]

@@ -1,0 +1,88 @@
+"""Folders that launch scripts of this package filled: one line each, whatever else they hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.ingest import RunFinding, diagnose, propose
+from isocompute_sdk.ingest.run_folders import MARKS
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl
+
+RUN = {"run_id": "small", "recipe": {"algorithm": "grpo"}, "group_size": 8, "problems_per_batch": 32}
+JOURNAL = [
+    {"kind": "run", "schema_version": 1, "run_id": "ours", "group_size": 4, "problems_per_batch": 32},
+    *(
+        {
+            "kind": "evaluation",
+            "schema_version": 1,
+            "run_id": "ours",
+            "step": step,
+            "rollouts": step * 128,
+            "tokens": 0,
+            "metrics": {"avg@4": 0.5 + step / 100},
+            "eval_set": "validation",
+        }
+        for step in range(5)
+    ),
+]
+
+
+def launched(folder: Path) -> Path:
+    """What a launch script leaves in the folder of a run beside its log."""
+    folder.mkdir(parents=True)
+    (folder / "request.json").write_text(json.dumps({"kind": "openrlhf-run", "run": RUN}))
+    (folder / "claim_folder.py").write_text("")
+    assert all((folder / name).exists() for name in MARKS)
+    (folder / "attempts.jsonl").write_text('{"attempt": 1, "time": 1.5}\n')
+    (folder / "resumed.jsonl").write_text('{"attempt": 1, "step": 0}\n')
+    (folder / "train_rows.jsonl").write_text('{"input": "?", "label": "{}", "datasource": "train"}\n')
+    (folder / "validation" / "1").mkdir(parents=True)
+    (folder / "validation" / "1" / "0.jsonl").write_text('{"input": "?", "output": "!", "score": 1.0, "step": 0}\n')
+    return folder
+
+
+def by_name(folder: Path) -> dict[str, RunFinding]:
+    return {Path(finding.name).name: finding for finding in diagnose(folder).runs}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_events(launched(tmp_path / "a") / "tensorboard" / "a", range(1, 51), OPENRLHF)
+    run = launched(tmp_path / "b")
+    write_verl(run / "logs" / "attempt-1.jsonl", range(31))
+    write_verl(run / "logs" / "attempt-2.jsonl", range(20, 51))
+    write_events(run / "tensorboard" / "b", range(51), {"critic/score/mean": lambda step: 0.5})
+    launched(tmp_path / "waiting")
+    return tmp_path
+
+
+def test_a_run_of_a_launch_script_is_one_line_under_its_own_name(folder: Path) -> None:
+    found = by_name(folder)
+    assert sorted(found) == ["a", "b", "waiting"]
+    assert (found["a"].group_size, found["a"].rollouts) == ("8", 50 * 256)
+    # The second start goes on from step 19, so that the first one had sampled 11 updates in vain.
+    assert (found["b"].attempts, found["b"].rollouts, found["b"].rollouts_spent) == (2, 50 * 256, 61 * 256)
+    assert not found["waiting"].readable
+    assert "no log to read yet" in found["waiting"].problems[0]
+    assert sorted(propose(folder).runs) == ["a", "b"]
+    assert propose(folder).confirmed
+    assert by_name(folder / "a").keys() == {"a"}
+
+
+def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> None:
+    ours = folder / "ours"
+    (ours / "checkpoints" / "checkpoint-4").mkdir(parents=True)
+    (ours / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in JOURNAL))
+    (ours / "checkpoints" / "checkpoint-4" / "trainer_state.json").write_text('{"log_history": [], "global_step": 4}')
+    (ours / "samples.jsonl").write_text('{"step": 0, "score": 0.5}\n')
+    found = by_name(folder)
+    assert sorted(found) == ["a", "b", "ours", "waiting"]
+    assert (found["ours"].evaluations, found["ours"].rollouts) == (5, 512)
+
+
+def test_reading_runs_of_launch_scripts_gives_the_names_of_their_folders(folder: Path) -> None:
+    assert RunSet.read(folder / "a").run_ids == ("a",)

@@ -1,0 +1,55 @@
+"""One run that two loggers wrote counts once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.ingest import diagnose, propose, read_mapped
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import Tags, write_events, write_verl
+
+VERL: Tags = {
+    "training/global_step": float,
+    "critic/score/mean": lambda step: 0.5,
+    "val-core/gsm/acc/mean@4": lambda step: 0.5 + step / 1000 if step % 10 == 0 else None,
+}
+"""What `write_verl` logs, as veRL's TensorBoard logger has it: in single precision."""
+
+
+@pytest.fixture
+def logged_twice(tmp_path: Path) -> Path:
+    write_verl(tmp_path / "n8_bp32.jsonl", range(61))
+    write_events(tmp_path / "tensorboard_log" / "project" / "n8_bp32", range(61), VERL)
+    return tmp_path
+
+
+def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice: Path) -> None:
+    mapping = propose(logged_twice)
+    assert sorted(run.skip for run in mapping.runs.values()) == [False, True]
+    assert not mapping.confirmed
+    confirmed = mapping.replace(confirmed=True, searched=(str(logged_twice),))
+    assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
+    (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "two logs" in problem]
+    assert said.startswith("its first evaluations are those of 'n8_bp32'")
+
+
+def test_reading_two_logs_of_one_run_is_noted(logged_twice: Path) -> None:
+    files = [logged_twice / "n8_bp32.jsonl", logged_twice / "tensorboard_log"]
+    runs = RunSet.read(files, group_size=8, problems_per_batch=32)
+    (note,) = [note for note in runs.notes if note.code == "run-repeated"]
+    assert note.severity == "warning"
+
+
+@pytest.mark.parametrize("name", ["n16_bp32", "n8_bp64"])
+def test_another_configuration_is_another_run_whatever_it_measured(tmp_path: Path, name: str) -> None:
+    write_verl(tmp_path / "n8_bp32.jsonl", range(61))
+    write_events(tmp_path / name, range(61), VERL)
+    assert not any(run.skip for run in propose(tmp_path).runs.values())
+
+
+def test_a_flat_or_short_evaluation_proves_nothing(tmp_path: Path) -> None:
+    write_verl(tmp_path / "n8_bp32.jsonl", range(21))
+    write_events(tmp_path / "events" / "n8_bp32", range(21), VERL)
+    assert not any(run.skip for run in propose(tmp_path).runs.values())
