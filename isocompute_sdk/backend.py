@@ -84,7 +84,7 @@ class Launch:
 
 @runtime_checkable
 class Backend(Protocol):
-    """The contract every backend meets; tests/backends/test_contract.py checks it."""
+    """The contract every backend meets; test_contract.py and test_progress.py in tests/backends check it."""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -11,10 +10,9 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.counting import Array, Counter, attempt_at, wasted_before
+from isocompute_sdk.ingest.filtering import read_filter
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tags import (
-    FILTERED_GROUPS,
-    KEPT_PERCENT_PER_SAMPLE,
     STEP_UNITS,
     TRAIN_SET,
     TRAINED_SHARE,
@@ -76,7 +74,8 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     pieces = _pieces(log, reading)
     scale = _steps_per_batch(log, reading, unit)
     steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
-    filtered = _filtered(log, known, pieces, scale)
+    updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
+    filtered = read_filter(log, updates, lambda step_T: _batches(pieces, step_T), scale)
     counter = steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
     extents = [type(e)(e.start / scale, e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, counter)
@@ -195,49 +194,6 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
             "Say which tag is the evaluation, e.g. rename={'eval/acc': 'avg@4'}.",
         )
     return found
-
-
-@dataclass(frozen=True)
-class _Filtered:
-    """What updates generated and trained on, where a log tells what its filter threw away."""
-
-    step_T: Array
-    kept_T: Array
-    generated_T: Array
-
-    @property
-    def trained_share_T(self) -> Array:
-        return self.kept_T / self.generated_T
-
-
-def _filtered(log: RunLog, known: Mapping[str, Meaning], pieces: Sequence[_Piece], scale: float) -> _Filtered | None:
-    """What the run's filter threw away; None where the log does not say."""
-    if KEPT_PERCENT_PER_SAMPLE in log.tags:
-        step_T, percent_T = _values(log, KEPT_PERCENT_PER_SAMPLE, scale)
-        kept_T, size_T = _batches(pieces, step_T)
-        share_T = percent_T / (100.0 * size_T)
-        # A share of 0 cannot be: a batch was trained on.
-        usable = share_T > 0
-        return _Filtered(step_T[usable], kept_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
-    tags = [tag for tag in log.tags if re.fullmatch(FILTERED_GROUPS, tag)]
-    if not tags:
-        return None
-    # An update that threw nothing away logs none of these tags.
-    updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
-    step_T = np.unique(np.concatenate([_values(log, tag, scale)[0] for tag in (*tags, *updates)]))
-    kept_T, size_T = _batches(pieces, step_T)
-    lost_T = np.zeros(len(step_T))
-    for tag in tags:
-        at_T, groups_T = _values(log, tag, scale)
-        lost_T[np.searchsorted(step_T, at_T)] += np.maximum(groups_T, 0.0)
-    return _Filtered(step_T, kept_T, kept_T + size_T * lost_T)
-
-
-def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:
-    """Steps and finite values of one tag."""
-    series = log.series(tag)
-    known = np.isfinite(series.value_T)
-    return series.step_T[known].astype(np.float64) / scale, series.value_T[known].astype(np.float64)
 
 
 def _batches(pieces: Sequence[_Piece], step_T: Array) -> tuple[Array, Array]:

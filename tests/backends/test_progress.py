@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import registry
-from isocompute_sdk.backend import Backend, TellsProgress
+from isocompute_sdk.backend import Backend, follow
 from isocompute_sdk.launch import payload as launch_payload
 from isocompute_sdk.progress import FURTHEST, Progress
 from isocompute_sdk.specs import Data, Recipe, RunSpec
@@ -88,8 +88,7 @@ class Training:
             self.write(self.line(step, step / 100 if step else None, average), attempt)
 
     def progress(self) -> Progress | None:
-        assert isinstance(self.backend, TellsProgress)
-        return self.backend.progress(self.folder)
+        return follow(self.backend, self.folder).look(self.folder)
 
     def status(self) -> RunStatus:
         (watch,) = registry.watches([self.folder])

@@ -113,7 +113,7 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
         train_dataset=imported("datasets").Dataset.from_list(rows["train"]),
         eval_dataset=imported("datasets").Dataset.from_list(rows["evaluation"]),
         processing_class=tokenizer,
-        callbacks=[journal_callback(folder, request, journal, reached, clock)],
+        callbacks=[journal_callback(Bookkeeper(folder, request, journal, reached, clock))],
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(folder / "model"))
@@ -162,31 +162,65 @@ def reward_function(folder: Path, attempt: int, clock: StepClock) -> Any:
     return reward
 
 
-def journal_callback(
-    folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, Any], clock: StepClock
-) -> Any:
-    """A TrainerCallback that writes what TRL logs into the journal, and evaluates after the last step too.
+class Bookkeeper:
+    """Writes what TRL logs into the journal.
 
     GPU time is that of the updates, times their processes, of which each has one GPU; evaluations and checkpoints are
     not in it.
     """
-    batch = request["run"]["group_size"] * request["run"]["problems_per_batch"]
-    samples = request["run"]["evaluation"]["samples"]
-    gpus = int(os.environ.get("WORLD_SIZE", "1"))
+
+    def __init__(
+        self, folder: Path, request: dict[str, Any], journal: Journal, reached: dict[str, Any], clock: StepClock
+    ) -> None:
+        self.folder, self.request, self.journal, self.reached, self.clock = folder, request, journal, reached, clock
+        self.batch = request["run"]["group_size"] * request["run"]["problems_per_batch"]
+        self.gpus = int(os.environ.get("WORLD_SIZE", "1"))
+
+    def begin(self, step: int) -> None:
+        """Training goes on from `step`; 0 for the base model."""
+        last = self.journal.begin(step or None, self.request["context"])
+        self.reached.update(step=step, rollouts=step * self.batch)
+        self.reached.update({name: last.get(name, 0) for name in ("tokens", "gpu_seconds")})
+
+    def updated(self, step: int, logs: dict[str, Any]) -> None:
+        """An update was logged."""
+        tokens = self.reached["tokens"] + round((logs.get("completions/mean_length") or 0) * self.batch)
+        seconds = self.clock.seconds()
+        spent = round(self.reached["gpu_seconds"] + self.gpus * sum(seconds.values()), 6)
+        self.reached.update(step=step, rollouts=step * self.batch, tokens=tokens, gpu_seconds=spent)
+        metrics = {ours: logs[theirs] for theirs, ours in STEP_METRICS.items() if theirs in logs}
+        self.journal.append("step", **self.reached, metrics=metrics, seconds=seconds)
+
+    def evaluated(self, step: int, logs: dict[str, Any]) -> None:
+        """An evaluation was logged."""
+        samples = self.request["run"]["evaluation"]["samples"]
+        scores = validation_samples.read(self.folder, step, self.journal.attempt)
+        metrics = validation_samples.metrics(scores, samples)
+        metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
+        self.journal.append(
+            "evaluation",
+            **self.reached,
+            eval_set=EVAL_SET,
+            samples=samples,
+            sample_counts=[len(group) for group in scores.values()],
+            metrics=metrics,
+            seconds={"evaluation": logs.get("eval_runtime")},
+        )
+
+
+def journal_callback(book: Bookkeeper) -> Any:
+    """A TrainerCallback that hands what TRL logs to `book`, and evaluates after the last step too."""
 
     class JournalCallback(imported("transformers").TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            step = state.global_step
             if state.is_world_process_zero:
-                last = journal.begin(step or None, request["context"])
-                reached.update(step=step, rollouts=step * batch)
-                reached.update({name: last.get(name, 0) for name in ("tokens", "gpu_seconds")})
+                book.begin(state.global_step)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            clock.begin()
+            book.clock.begin()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-            clock.end()
+            book.clock.end()
             if state.global_step >= args.max_steps:
                 control.should_evaluate = True
             return control
@@ -195,26 +229,9 @@ def journal_callback(
             if not state.is_world_process_zero or not logs:
                 return
             if "eval_reward" in logs:
-                scores = validation_samples.read(folder, state.global_step, journal.attempt)
-                metrics = validation_samples.metrics(scores, samples)
-                metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
-                journal.append(
-                    "evaluation",
-                    **reached,
-                    eval_set=EVAL_SET,
-                    samples=samples,
-                    sample_counts=[len(group) for group in scores.values()],
-                    metrics=metrics,
-                    seconds={"evaluation": logs.get("eval_runtime")},
-                )
+                book.evaluated(state.global_step, logs)
             elif "reward" in logs:
-                tokens = reached["tokens"] + round((logs.get("completions/mean_length") or 0) * batch)
-                seconds = clock.seconds()
-                spent = round(reached["gpu_seconds"] + gpus * sum(seconds.values()), 6)
-                reached.update(step=state.global_step, rollouts=state.global_step * batch)
-                reached.update(tokens=tokens, gpu_seconds=spent)
-                metrics = {ours: logs[theirs] for theirs, ours in STEP_METRICS.items() if theirs in logs}
-                journal.append("step", **reached, metrics=metrics, seconds=seconds)
+                book.updated(state.global_step, logs)
 
     return JournalCallback()
 

@@ -70,9 +70,9 @@ def isocompute(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_meets_the_contract_of_every_backend(site: Path, repository: Path) -> None:
-    suite = "tests/backends/test_contract.py"
+    suite = ["tests/backends/test_contract.py", "tests/backends/test_progress.py"]
     options = ["-q", "-k", "coin", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = python(site, "-m", "pytest", suite, *options, cwd=repository)
+    done = python(site, "-m", "pytest", *suite, *options, cwd=repository)
     assert done.returncode == 0, done.stdout[-3000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
