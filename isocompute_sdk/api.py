@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -10,14 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fit_input import check_bounds, paper_run, series_of, stood_in, surface_run
 from isocompute_sdk.fitting.fits import Fits, FitsSet
-from isocompute_sdk.fitting.paper import PaperOptions, Run, fit_paper
-from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.data import SurfaceRun
+from isocompute_sdk.fitting.paper import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.records.learning_rates import learning_rate_rule, rule_note
+from isocompute_sdk.records.comparable import (
+    check_pool,
+    common_context,
+    confounded,
+    one_rule,
+    refuse_mixed_contexts,
+    varied_sets,
+)
+from isocompute_sdk.records.learning_rates import rule_note
 
 if TYPE_CHECKING:
     from isocompute_sdk.planner import Plan
@@ -26,9 +32,6 @@ if TYPE_CHECKING:
 
 OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
 """The methods of `fit`, with what each can be told."""
-BATCHES_FOR_A_RULE = 3
-"""Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
-_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 DEFAULT_SEED = 0
 """Seed of the bootstrap where no generator is given: the same input gives the same bits."""
 
@@ -106,27 +109,27 @@ def fit(
     table = runs.to_dict()
 
     def one(name: str) -> Fits:
-        series, standing_in = _series(runs, name, eval_set, stand_in=method == "surface")
-        rule = None if "learning_rate" in pool else _one_rule(series)
-        free = [*pool, *(["n_problems"] if method == "surface" and _varied_sets(series) else [])]
-        _refuse_mixed_contexts(series, [*free, *(["learning_rate"] if rule else [])])
-        _check_bounds(series, name, (low, high))
+        series, standing_in = series_of(runs, name, eval_set, stand_in=method == "surface")
+        rule = None if "learning_rate" in pool else one_rule(series)
+        free = [*pool, *(["n_problems"] if method == "surface" and varied_sets(series) else [])]
+        refuse_mixed_contexts(series, [*free, *(["learning_rate"] if rule else [])])
+        check_bounds(series, name, (low, high))
         # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
         generator = np.random.default_rng(seed)
         if isinstance(settings, PaperOptions):
-            paper_runs = [_run(s, settings.compute) for s in series]
+            paper_runs = [paper_run(s, settings.compute) for s in series]
             found = fit_paper(paper_runs, name, (low, high), settings, draws, generator)
         else:
-            surface_runs = [_surface_run(s, settings.compute, standing_in.get(s.run_id)) for s in series]
+            surface_runs = [surface_run(s, settings.compute, standing_in.get(s.run_id)) for s in series]
             found = fit_joint(surface_runs, name, (low, high), settings, draws, generator)
-        context = _common_context(series)
+        context = common_context(series)
         return replace(
             found,
             notes=unique(
                 [
                     *found.notes,
-                    *_confounded(series, pool),
-                    *_stood_in(name, standing_in),
+                    *confounded(series, pool),
+                    *stood_in(name, standing_in),
                     *([rule_note(rule)] if rule else []),
                     *_on_logs(runs, series),
                     *_health(runs, series, name, eval_set, found.notes),
@@ -305,47 +308,6 @@ def _options(method: str, options: dict[str, Any]) -> PaperOptions | SurfaceOpti
     return OPTIONS[method](**changed)
 
 
-def _run(series: RunSeries, compute: str) -> Run:
-    axis = _axis(series, compute)
-    return Run(series.run_id, series.group_size, series.problems_per_batch, axis, series.value_T)
-
-
-def _surface_run(series: RunSeries, compute: str, samples: tuple[int, int] | None) -> SurfaceRun:
-    sets = series.context.get("n_problems")
-    return SurfaceRun(
-        series.run_id,
-        series.group_size,
-        series.problems_per_batch,
-        _axis(series, compute),
-        series.value_T,
-        None if sets is None else int(sets),
-        1.0 if samples is None else float(np.sqrt(samples[0] / samples[1])),
-    )
-
-
-def _series(
-    runs: RunSet, name: str, eval_set: str | None, *, stand_in: bool
-) -> tuple[list[RunSeries], dict[str, tuple[int, int]]]:
-    """Runs that measured a metric; for avg@k also those that measured avg@j only, by run id with (k, j).
-
-    Both estimate the same mean, the more samples the less noisily.
-    """
-    series = list(runs.series(name, eval_set))
-    found: dict[str, tuple[int, int]] = {}
-    wanted = _AVERAGE.fullmatch(name)
-    if not stand_in or wanted is None:
-        return series, found
-    for other in runs.metrics:
-        match = _AVERAGE.fullmatch(other)
-        if match is None or other == name:
-            continue
-        have = {s.run_id for s in series}
-        more = [s for s in runs.series(other, eval_set or _eval_set(runs, name)) if s.run_id not in have]
-        series += more
-        found |= {s.run_id: (int(wanted[1]), int(match[1])) for s in more}
-    return series, found
-
-
 def _health(
     runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None, notes: Sequence[Note]
 ) -> list[Note]:
@@ -356,20 +318,6 @@ def _health(
     seen = runs if len(used) == len(runs.run_ids) else runs.filter(run_id=used)
     said = {note.code for note in notes}
     return [note for note in check_health(seen, name, eval_set).notes if note.code not in said]
-
-
-def _eval_set(runs: RunSet, metric: str) -> str | None:
-    """The one evaluation set of a metric."""
-    names = runs.filter(metric=metric).eval_sets
-    return names[0] if len(names) == 1 else None
-
-
-def _varied_sets(series: Sequence[RunSeries]) -> bool:
-    """Whether the size of the problem set is known everywhere and varies at one n at least: then it is an input."""
-    sizes: dict[int, set[Any]] = {}
-    for one in series:
-        sizes.setdefault(one.group_size, set()).add(one.context.get("n_problems"))
-    return None not in set().union(*sizes.values()) and any(len(found) > 1 for found in sizes.values())
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
@@ -388,107 +336,3 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
             first = replace(first, message=message, data={**first.data, "also": more})
         found.append(first)
     return found
-
-
-def _stood_in(metric: str, standing_in: dict[str, tuple[int, int]]) -> list[Note]:
-    if not standing_in:
-        return []
-    listed = ", ".join(f"{run} (avg@{j})" for run, (_, j) in list(standing_in.items())[:5])
-    return [
-        Note(
-            "avg-at-another-k",
-            "info",
-            f"{len(standing_in)} run(s) have no {metric} and enter by an average over another number of samples, with "
-            f"its noise scaled: {listed}.",
-            {"runs": {run: j for run, (_, j) in standing_in.items()}},
-        )
-    ]
-
-
-def _axis(series: RunSeries, compute: str) -> Array:
-    axis = series.rollouts_T
-    if compute == "log10_tokens":
-        if series.tokens_T is None:
-            raise FitError(
-                f"run {series.run_id!r} has no tokens, and compute='tokens' was asked for",
-                "Add a tokens column (cumulative sampled tokens), or fit on rollouts.",
-            )
-        axis = series.tokens_T
-    return axis
-
-
-def _check_bounds(series: Sequence[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
-    for one in series:
-        outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
-        if outside.size:
-            first = int(outside[0])
-            raise FitError(
-                f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
-                f"outside bounds = {bounds} ({outside.size} value(s) do)",
-                "Pass bounds=(lowest, highest) of this metric, or repair the values.",
-            )
-
-
-def check_pool(pool: Sequence[str]) -> None:
-    """Refuse names that are no context field.
-
-    Raises:
-        FitError: naming them, with what is accepted.
-    """
-    from isocompute_sdk.records import CONTEXT_FIELDS
-
-    unknown = sorted(set(pool) - set(CONTEXT_FIELDS))
-    if unknown:
-        raise FitError(f"pool names {', '.join(unknown)}; accepted: {', '.join(CONTEXT_FIELDS)}")
-
-
-def _refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> None:
-    """Runs on one frontier must agree in every field of their context that is not pooled; null equals null."""
-    from isocompute_sdk.records import CONTEXT_FIELDS
-
-    values = {f: sorted({repr(s.context.get(f)) for s in series}) for f in CONTEXT_FIELDS if f not in pool}
-    differing = tuple(f for f, found in values.items() if len(found) > 1)
-    if not differing:
-        return
-    shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
-    rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
-    raise FitError(
-        f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
-        f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
-        + (rule if differing == ("learning_rate",) else ""),
-    )
-
-
-def _one_rule(series: Sequence[RunSeries]) -> str | None:
-    """The rule in the batch size that all learning rates follow, as a recipe sets them; None where there is none."""
-    if any(one.context.get("learning_rate") is None for one in series):
-        return None
-    return learning_rate_rule(series, BATCHES_FOR_A_RULE) or None
-
-
-def _common_context(series: Sequence[RunSeries]) -> dict[str, Any]:
-    first = dict(series[0].context)
-    return {k: v for k, v in first.items() if all(s.context.get(k) == v for s in series)}
-
-
-def _confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
-    """Pooled fields whose value goes together with n: what looks like n may be that field."""
-    notes: list[Note] = []
-    for name in pool:
-        values: dict[int, set[str]] = {}
-        for one in series:
-            values.setdefault(one.group_size, set()).add(repr(one.context.get(name)))
-        all_values = set().union(*values.values())
-        # Together: one value per n, and not the same one everywhere.
-        if len(all_values) > 1 and all(len(v) == 1 for v in values.values()):
-            pairs = ", ".join(f"n = {n}: {next(iter(v))}" for n, v in sorted(values.items()))
-            notes.append(
-                Note(
-                    "group-size-confounded",
-                    "warning",
-                    f"{name} changes together with the group size ({pairs}): what looks like an effect of n may be "
-                    f"one of {name}. Runs with one n at two values would tell them apart.",
-                    {"field": name, "values": {str(n): sorted(v) for n, v in values.items()}},
-                )
-            )
-    return notes

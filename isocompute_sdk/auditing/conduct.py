@@ -16,9 +16,11 @@ from isocompute_sdk.auditing.settling import proposals
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.data import SurfaceRun, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.comparable import check_pool
 from isocompute_sdk.records.series import RunInfo, RunSeries
 
 CARRIED = (
@@ -66,7 +68,7 @@ def audit(
     """
     if not 0 < level < 1:
         raise FitError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
-    api.check_pool(tuple(pool))
+    check_pool(tuple(pool))
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
     infos = [info for info in runs.runs() if info.run_id in series]
@@ -166,13 +168,25 @@ def _plain_run(one: RunSeries) -> RunAudit:
         seed=one.seed,
         rollouts=float(one.rollouts_T[-1]),
         evaluations=len(value),
-        reached=float(np.max(np.convolve(value, np.full(window(len(value)), 1.0 / window(len(value))), "valid"))),
+        reached=best_level(one.rollouts_T, value),
     )
 
 
-def window(evaluations: int) -> int:
-    """Successive evaluations whose mean is a run's level: a tenth of them, 3 to 15; the largest single one is luck."""
-    return min(max(evaluations // 10, 3), 15, evaluations)
+def best_level(rollouts_T: Array, value_T: Array) -> float:
+    """A run's own best: the largest mean of a few successive evaluations after step 0, since a single one is luck.
+
+    A mean takes a tenth of the evaluations, 3 to 15, that lie within an octave of compute: further back the run was
+    another model. Means of fewer evaluations than half of the others have take no part.
+    """
+    trained = rollouts_T > 0
+    if not np.any(trained):
+        return float(np.max(value_T))
+    rollouts, value = rollouts_T[trained], value_T[trained]
+    longest = min(max(len(value) // 10, 3), 15)
+    start = np.maximum(np.searchsorted(rollouts, rollouts / 2), np.arange(len(value)) - longest + 1)
+    means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
+    averaged = np.arange(len(value)) - start + 1
+    return float(np.max(means[averaged >= np.median(averaged)]))
 
 
 def _surface_run(one: RunSeries) -> SurfaceRun:

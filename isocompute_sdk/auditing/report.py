@@ -10,7 +10,7 @@ from isocompute_sdk.auditing.words import count, some
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import by_severity
 
-COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal reward at", "")
+COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
 FLAT = 0.01
 """Reward that the second half of a run must have bought to count."""
 ALWAYS = ("model", "train_data", "n_problems")
@@ -134,7 +134,7 @@ def closing(audit: Audit) -> list[str]:
     if any(run.expected is not None for group in audit.groups for run in group.runs):
         lines.append(
             "Reached: the run's own best, a mean over a few successive evaluations. Best there: the best known n x B_p "
-            "at the same rollouts and its fitted reward. Behind by, and equal reward at (rollouts with which the best "
+            "at the same rollouts and its fitted reward. Behind by, and equal at (the rollouts with which the best "
             "known n gets the same fitted reward, as a share of the run's): for runs of that n on average, not for one "
             "run's luck."
         )

@@ -35,7 +35,7 @@ class RunAudit:
     """Compute spent, C."""
     evaluations: int
     reached: float
-    """Level of its best checkpoint: the highest mean of a few successive evaluations (`conduct.window`)."""
+    """Level of its best checkpoint: the highest mean of a few successive evaluations (`conduct.best_level`)."""
     standing: Standing = "not-judged"
     expected: float | None = None
     """Fitted reward of its configuration at its compute (at the fault, where it collapsed)."""

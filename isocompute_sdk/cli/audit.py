@@ -124,6 +124,10 @@ def _print_table(console: Console, group: GroupAudit) -> None:
     filled = [i for i in range(len(report.COLUMNS)) if any(row[i] for row in rows)]
     if console.width < WIDE:
         filled = [i for i in filled if report.COLUMNS[i] not in ("reached", "best there")]
+        rows = [
+            tuple(cell.partition(" (")[0] if report.COLUMNS[i] == "equal at" else cell for i, cell in enumerate(row))
+            for row in rows
+        ]
     for i in filled:
         table.add_column(report.COLUMNS[i], no_wrap=i != 0, overflow="fold", min_width=12 if i == 0 else None)
     for row in rows:

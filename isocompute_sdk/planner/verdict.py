@@ -81,9 +81,20 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int]) -> Verdict:
         return Verdict(
             "clear",
             f"n = {plan.group_size} is ahead, best with probability {chance:.0%}; n = {rest} may be, by less than "
-            f"{tie:g} on average",
+            f"{tie:g} on average{_edge(plan)}",
         )
-    return Verdict("clear", f"n = {plan.group_size} is ahead, best with probability {chance:.0%}")
+    return Verdict("clear", f"n = {plan.group_size} is ahead, best with probability {chance:.0%}{_edge(plan)}")
+
+
+def _edge(plan: Plan) -> str:
+    """That being ahead of what was run says nothing of an n beyond it."""
+    beyond = [a for a in plan.alternatives if a.kind == "beyond-grid"]
+    if beyond:
+        return f" of those that were run; n = {beyond[0].group_size} was not, and is predicted to be better still"
+    smallest, largest = (plan.group_size, plan.group_size) if plan.fits is None else plan.fits.group_size_range
+    if plan.group_size not in (smallest, largest) or smallest == largest:
+        return ""
+    return f" of those that were run; none {'larger' if plan.group_size == largest else 'smaller'} was"
 
 
 def _too_far(plan: Plan, beyond: float, *, unseen: bool) -> Verdict:

@@ -110,13 +110,18 @@ def about_fit(fits: Fits) -> list[Note]:
             )
         )
     if known.group_sizes > 1 and known.gain_between_levels < known.noise:
+        unseen = known.rise_seen[1] < LITTLE_RISE
+        meaning = (
+            "nothing tells them apart yet, and little of any rise was seen. Which n is best may still show."
+            if unseen
+            else "n hardly matters here. Take what suits the hardware."
+        )
         notes.append(
             Note(
                 "group-size-hardly-matters",
                 "info",
                 f"At the largest compute the levels of n differ by {known.gain_between_levels:.3f} of reward, less "
-                f"than the noise of one evaluation ({known.noise:.3f}): n hardly matters here. Take what suits the "
-                "hardware.",
+                f"than the noise of one evaluation ({known.noise:.3f}): {meaning}",
                 {"gain": known.gain_between_levels, "noise": known.noise},
             )
         )

@@ -46,6 +46,10 @@ def flat(n: int, c: np.ndarray) -> np.ndarray:
     return 0.3 + (0.2 - 0.02 * np.log2(n)) * -np.expm1(-c / 3e4)
 
 
+def small_ahead(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.3 + (0.4 - 0.04 * np.log2(n)) * -np.expm1(-c / 2e6)
+
+
 @pytest.fixture(scope="module")
 def clear() -> Plan:
     return plan_of(apart, "5M")
@@ -54,6 +58,15 @@ def clear() -> Plan:
 def test_one_n_clearly_ahead_is_called_so(clear: Plan) -> None:
     assert clear.verdict.kind == "clear"
     assert clear.verdict.sentence.startswith(f"n = {clear.group_size} is ahead")
+
+
+def test_ahead_at_the_edge_of_the_grid_is_ahead_of_what_was_run_only(clear: Plan) -> None:
+    assert clear.group_size == max(SIZES)
+    assert "of those that were run; n" in clear.verdict.sentence
+    least = plan_of(small_ahead, "5M")
+    assert least.verdict.kind == "clear"
+    assert least.group_size == 8
+    assert least.verdict.sentence.endswith("of those that were run; none smaller was")
 
 
 def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:

@@ -1,0 +1,90 @@
+"""Which runs may lie on one frontier: what they must agree in, what may differ, and what goes together with n."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.records.learning_rates import learning_rate_rule
+from isocompute_sdk.records.series import RunSeries
+
+BATCHES_FOR_A_RULE = 3
+"""Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
+
+
+def check_pool(pool: Sequence[str]) -> None:
+    """Refuse names that are no context field.
+
+    Raises:
+        FitError: naming them, with what is accepted.
+    """
+
+    unknown = sorted(set(pool) - set(CONTEXT_FIELDS))
+    if unknown:
+        raise FitError(f"pool names {', '.join(unknown)}; accepted: {', '.join(CONTEXT_FIELDS)}")
+
+
+def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> None:
+    """Runs on one frontier must agree in every field of their context that is not pooled; null equals null.
+
+    Raises:
+        FitError: naming the fields in which they differ, with their values.
+    """
+    values = {f: sorted({repr(s.context.get(f)) for s in series}) for f in CONTEXT_FIELDS if f not in pool}
+    differing = tuple(f for f, found in values.items() if len(found) > 1)
+    if not differing:
+        return
+    shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
+    rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
+    raise FitError(
+        f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
+        f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
+        + (rule if differing == ("learning_rate",) else ""),
+    )
+
+
+def one_rule(series: Sequence[RunSeries]) -> str | None:
+    """The rule in the batch size that all learning rates follow, as a recipe sets them; None where there is none."""
+    if any(one.context.get("learning_rate") is None for one in series):
+        return None
+    return learning_rate_rule(series, BATCHES_FOR_A_RULE) or None
+
+
+def varied_sets(series: Sequence[RunSeries]) -> bool:
+    """Whether the size of the problem set is known everywhere and varies at one n at least: then it is an input."""
+    sizes: dict[int, set[Any]] = {}
+    for one in series:
+        sizes.setdefault(one.group_size, set()).add(one.context.get("n_problems"))
+    return None not in set().union(*sizes.values()) and any(len(found) > 1 for found in sizes.values())
+
+
+def common_context(series: Sequence[RunSeries]) -> dict[str, Any]:
+    """Context fields with the value that all runs share."""
+    first = dict(series[0].context)
+    return {k: v for k, v in first.items() if all(s.context.get(k) == v for s in series)}
+
+
+def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
+    """Pooled fields whose value goes together with n: what looks like n may be that field."""
+    notes: list[Note] = []
+    for name in pool:
+        values: dict[int, set[str]] = {}
+        for one in series:
+            values.setdefault(one.group_size, set()).add(repr(one.context.get(name)))
+        all_values = set().union(*values.values())
+        # Together: one value per n, and not the same one everywhere.
+        if len(all_values) > 1 and all(len(v) == 1 for v in values.values()):
+            pairs = ", ".join(f"n = {n}: {next(iter(v))}" for n, v in sorted(values.items()))
+            notes.append(
+                Note(
+                    "group-size-confounded",
+                    "warning",
+                    f"{name} changes together with the group size ({pairs}): what looks like an effect of n may be "
+                    f"one of {name}. Runs with one n at two values would tell them apart.",
+                    {"field": name, "values": {str(n): sorted(v) for n, v in values.items()}},
+                )
+            )
+    return notes
