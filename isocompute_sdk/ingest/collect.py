@@ -14,7 +14,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
 from isocompute_sdk.ingest.paths import holds_journals, tables_beside
 from isocompute_sdk.ingest.reader import read_runs
-from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_run, is_run_folder
+from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
@@ -57,7 +57,7 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
         for name, source in logs.items():
             root = logs.roots[name]
             # The journal of a run says all that the logs beside it say.
-            if journals and belongs_to_run(source.paths[0], root) and not is_run_folder(source.folder):
+            if journals and belongs_to_journal(source.paths[0], root):
                 continue
             _attempt(
                 found,

@@ -12,6 +12,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.ingest.logs import LOG_FORMATS, LogSource, find_logs
 from isocompute_sdk.ingest.paths import check_format, holds_journals, tables_beside
+from isocompute_sdk.ingest.run_folders import belongs_to_journal
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tags import TRAIN_SET, StepUnit
@@ -96,6 +97,12 @@ def find_all_logs(
             "Check the path, or leave format= out to have files recognised by their contents.",
         )
     return FoundLogs(sources, roots, tuple(notes)), rest
+
+
+def logs_beside_journals(path: str | os.PathLike[str]) -> list[LogSource]:
+    """Logs of frameworks in a folder of runs of the built-in runner, without what its journals say already."""
+    root = Path(path)
+    return [source for source in find_logs(path) if not belongs_to_journal(source.paths[0], root)]
 
 
 def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:

@@ -16,9 +16,9 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.csv import read_csv
 from isocompute_sdk.ingest.journal import read_journal
 from isocompute_sdk.ingest.jsonl import read_jsonl
-from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, read_logs
+from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.parquet import read_parquet
-from isocompute_sdk.ingest.paths import find_files, format_of, label
+from isocompute_sdk.ingest.paths import find_files, format_of, holds_journals, label
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.tags import StepUnit
 from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
@@ -111,7 +111,23 @@ def _read_tables(paths: Sequence[str | os.PathLike[str]], request: _Request, sha
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix)
         frames.append(_build(file, options))
     notes = [note for file in loaded for note in file.notes]
+    notes += [note for one in paths if format == "auto" for note in _logs_left_out(one)]
     return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
+
+
+def _logs_left_out(path: str | os.PathLike[str]) -> list[Note]:
+    """That runs of frameworks lie beside those of the built-in runner, which alone were read."""
+    if not holds_journals(path):
+        return []
+    others = logs_beside_journals(path)
+    if not others:
+        return []
+    names = ", ".join(source.name for source in others[:4])
+    message = (
+        f"{path} is read through the journals of the built-in runner; {len(others)} logs of other runs, such as "
+        f"{names}, were not looked at. Name their folders to read them."
+    )
+    return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,10 @@ def run_folder_of(path: Path, root: Path) -> Path | None:
 
 def belongs_to_run(file: Path, root: Path) -> bool:
     """Whether a file lies in the folder of a run at or below `root`, one with a journal of the built-in runner too."""
-    if run_folder_of(file.parent, root) is not None:
-        return True
+    return run_folder_of(file.parent, root) is not None or belongs_to_journal(file, root)
+
+
+def belongs_to_journal(file: Path, root: Path) -> bool:
+    """Whether a file lies in or below a folder with a journal, at or below `root`."""
     above = [folder for folder in file.parents if folder == root or root in folder.parents]
     return any(looks_like_journal(folder / JOURNAL) for folder in above)

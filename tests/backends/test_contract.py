@@ -38,6 +38,8 @@ HOSTILE = [
 ]
 
 
+BUILT_IN = ("openrlhf", "simulator", "torch", "trl", "verl")
+
 Start = Callable[[str], list[list[str]]]
 """Runs a script and returns the arguments of every program that it would have started with Python."""
 
@@ -176,7 +178,9 @@ def test_hostile_text_arrives_as_it_is_and_runs_nothing(
 def test_shellcheck_has_nothing_to_say(backend: Backend, changes: dict[str, Any], model: str) -> None:
     program = Path(sys.executable).with_name("shellcheck")
     script = backend.script(run_for(backend, model=model, output_dir=model, **changes)).encode()
-    command = [program, "--shell=bash", "-"]
+    # SC2016 and SC1003 take quoted values for mistakes; the built-in scripts tell shellcheck so themselves.
+    excluded = [] if backend.name in BUILT_IN else ["--exclude=SC2016,SC1003"]
+    command = [program, "--shell=bash", *excluded, "-"]
     done = subprocess.run(command, input=script, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode()
 

@@ -82,6 +82,10 @@ def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> 
     found = by_name(folder)
     assert sorted(found) == ["a", "b", "ours", "waiting"]
     assert (found["ours"].evaluations, found["ours"].rollouts) == (5, 512)
+    runs = RunSet.read(folder)
+    assert runs.run_ids == ("ours",)
+    (note,) = [note for note in runs.notes if note.code == "files-not-read"]
+    assert "2 logs of other runs, such as a, b" in note.message
 
 
 def test_reading_runs_of_launch_scripts_gives_the_names_of_their_folders(folder: Path) -> None:
