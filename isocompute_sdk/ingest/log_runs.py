@@ -117,7 +117,7 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
         reading, told = _reading(name, log, saved, request)
         table = tabulate(log if log.name == name else _renamed(log, name), reading)
         frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
-        frames.append(build(frame, Options()))
+        frames.append(build(frame, Options())[0])
         notes += [*told, *table.notes]
     return RunSet(join(frames, [str(source.folder) for source in found.values()], "error"), notes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,13 +22,14 @@ from isocompute_sdk.ingest.tags import (
     unit_of,
 )
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.changes import Part, change_note, part_name
 from isocompute_sdk.records.columns import PER_RUN
 
 if TYPE_CHECKING:
     import polars as pl
 
 Pieces = int | Mapping[float, int] | Mapping[int, int]
-"""A number, or step -> number where it changed after that step: `{0: 8, 100: 16}`."""
+"""A number, or step as it is logged -> number where it changed after that step: `{0: 8, 100: 16}`."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class LogTable:
 def tabulate(log: RunLog, reading: Reading) -> LogTable:
     """Every known measurement of a log, with the rollouts generated on its path and those paid for.
 
-    A run whose n or B_p changed becomes several: one for each configuration, named `run`, `run/from-step-100`, ...,
-    whose rollouts go on where the one before stopped. Values that are not finite are left out with a note.
+    A run whose n or B_p changed becomes several, one for each configuration, see `records.changes`. Values that are not
+    finite are left out with a note.
 
     Raises:
         RecordError: nothing in the log is known, or the reading contradicts itself.
@@ -71,8 +72,8 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
 
     unit = _unit(log, reading)
     known = _meanings(log, reading)
-    pieces = _pieces(log, reading)
     scale = _steps_per_batch(log, reading, unit)
+    pieces = [replace(piece, start=piece.start / scale) for piece in _pieces(log, reading)]
     counter = _generated(log, pieces, scale)
     extents = [type(e)(e.start / scale, e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, counter)
@@ -102,10 +103,9 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """One configuration of a run."""
+class _Piece(Part):
+    """One configuration of a run, both numbers known."""
 
-    start: float
     group_size: int
     problems_per_batch: int
 
@@ -189,7 +189,9 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
 
 
 def _generated(log: RunLog, pieces: Sequence[_Piece], scale: float) -> Counter:
-    """Rollouts generated, with what the run's filter threw away where the log says so."""
+    """Rollouts generated: as the file counted them, or with what the run's filter threw away where the log says so."""
+    if log.rollouts is not None:
+        return Counter.of_totals(log.rollouts.step_T / scale, log.rollouts.value_T, pieces[-1].rate)
     counter = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
     tag = next((t for t in log.tags if t == KEPT_PERCENT_PER_SAMPLE or re.fullmatch(FILTERED_SAMPLES, t)), None)
     if tag is None:
@@ -240,14 +242,9 @@ def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
 def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
     if len(pieces) == 1:
         return []
-    changes = "; ".join(f"from step {p.start:g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces)
-    message = (
-        f"run {log.name!r} changed its configuration ({changes}). Rollouts go on counting through the change, and the "
-        "parts after it are runs of their own that did not start from the base model: leave them out of a fit "
-        "unless that is what you mean."
-    )
-    data = {"run_id": log.name, "steps": [p.start for p in pieces[1:]]}
-    return [Note("configuration-changed", "warning", message, data)]
+    counted = {} if log.rollouts is None else {"rollouts_given": True}
+    remark = " Its rollouts are those of the table." if counted else ""
+    return [change_note(log.name, pieces, remark, **counted)]
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
@@ -282,7 +279,7 @@ def _not_finite(log: RunLog, meaning: Meaning, step_T: np.ndarray[Any, Any]) -> 
 def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
     import polars as pl
 
-    names = [log.name, *(f"{log.name}/from-step-{piece.start:g}" for piece in pieces[1:])]
+    names = [log.name, *(part_name(log.name, piece.start) for piece in pieces[1:])]
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
     table = pl.DataFrame(
         {

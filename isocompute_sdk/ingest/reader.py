@@ -106,11 +106,13 @@ def _read_tables(paths: Sequence[str | os.PathLike[str]], request: _Request, sha
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
     loaded = [file for file in loaded if not file.begun] or loaded
     frames: list[pl.DataFrame] = []
+    notes = [note for file in loaded for note in file.notes]
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix)
-        frames.append(_build(file, options))
-    notes = [note for file in loaded for note in file.notes]
+        frame, found = _build(file, options)
+        frames.append(frame)
+        notes += found
     return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
 
 
@@ -221,8 +223,8 @@ def _check_all_used(loaded: Sequence[_Loaded], request: _Request) -> None:
             )
 
 
-def _build(file: _Loaded, options: Options) -> pl.DataFrame:
-    """One file as a canonical frame; every error names the file."""
+def _build(file: _Loaded, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """One file as a canonical frame, and notes on its runs; every error names the file."""
     try:
         return build(file.table.columns, options, Source(file.table.locate))
     except RecordError as error:

@@ -40,6 +40,8 @@ class RunLog:
     """Fields that the file gives beside the measurements, such as a column `group_size`."""
     step_name: str = "step"
     """What the log calls its step."""
+    rollouts: ScalarSeries | None = None
+    """Rollouts sampled so far, where the file counts them itself: one value per step, in order."""
     other_extents: tuple[Extent, ...] = ()
     """Attempts as another log of the same run tells them, where this one keeps only what counts."""
 
