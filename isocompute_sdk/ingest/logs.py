@@ -11,8 +11,11 @@ from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
+from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
+from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.verl_dumps import looks_like_dump
 
 LOG_FORMATS: tuple[str, ...] = ("tensorboard", "verl", "trl")
 """Formats of logs that say nothing about n and B_p themselves."""
@@ -35,13 +38,21 @@ class LogSource:
     """Folders of events, or files."""
     events: tuple[Path, ...] = ()
     """Folders of events of the same run, beside a trainer state."""
+    consoles: tuple[Path, ...] = ()
+    """Captured consoles of the run."""
+    dumps: tuple[Path, ...] = ()
+    """Folders of responses that it dumped."""
 
     def read(self) -> RunLog:
-        """Read it.
+        """Read it, with what its consoles and dumps know beside it.
 
         Raises:
             RecordError: it cannot be read.
         """
+        log = self._read()
+        return recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
+
+    def _read(self) -> RunLog:
         if self.format == "verl":
             return verl_log.read_verl(list(self.paths), self.name)
         if self.format == "tensorboard":
@@ -82,7 +93,7 @@ def is_log(path: Path) -> bool:
     return (
         EVENT_MARK in path.name
         or path.name == trainer_state.STATE_FILE
-        or (path.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(path))
+        or (path.suffix in (".jsonl", ".ndjson") and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
     )
 
 
@@ -90,7 +101,8 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     events: dict[Path, list[Path]] = {}
     states: dict[Path, list[Path]] = {}
     verl: dict[Path, list[Path]] = {}
-    for file in _files(root):
+    files = list(_files(root))
+    for file in files:
         if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
             # A file that was named is read alone; a folder is one run.
             here = file if file == root else file.parent
@@ -109,7 +121,18 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     found += [LogSource(_name(run, base), "verl", run, tuple(files)) for run, files in verl.items()]
     if format != "trl":
         found += [LogSource(_name(run, base), "tensorboard", run, tuple(parts)) for run, parts in events.items()]
-    return found
+    return _with_beside(found, files, root)
+
+
+def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
+    """The sources with the consoles and dumps among `files` that belong to them."""
+    runs = {source.folder: source.paths for source in found}
+    consoles = assign([file for file in files if is_console(file)], runs, root)
+    dumps = assign(dump_folders(files), runs, root)
+    return [
+        replace(one, consoles=tuple(consoles.get(one.folder, ())), dumps=tuple(dumps.get(one.folder, ())))
+        for one in found
+    ]
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -82,6 +82,10 @@ class RunLog:
         found = tuple(tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET)
         return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
 
+    @cached_property
+    def _logs_updates(self) -> bool:
+        return any(tag in attempt.series for attempt in self.attempts for tag in self._update_tags)
+
     def _extent(self, index: int) -> Extent:
         attempt = self.attempts[index]
         if not attempt.series:
@@ -90,6 +94,9 @@ class RunLog:
         every = [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
+        if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
+            # It was evaluated where it went on from, and died before its first update.
+            return Extent(first_any, first_any)
         spacing = _spacing(updates or every)
         # An evaluation before the first update tells exactly where it began.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
