@@ -16,7 +16,7 @@ from pathlib import Path
 OPENRLHF_UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
 OPENRLHF_EVALUATION = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")
 VERL_STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
-_MARKS = (b"Global step ", b"Evaluation completed in ", b"step:")
+_MARKS = re.compile(rb"Global step |Evaluation completed in |step:")
 _NUMBER = r"(?:[\w.]+\()?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))"  # it may stand inside its type: np.float64(0.5)
 _OPENRLHF_VALUE = re.compile(rf"'([^']+)': {_NUMBER}")
 _VERL_VALUE = re.compile(rf"(.+):{_NUMBER}\)?")
@@ -30,7 +30,7 @@ def read_console(path: Path) -> list[Steps]:
     """What a captured console says, one entry per attempt, none for a file without a line of either framework."""
     with path.open("rb") as lines:
         # Consoles are long, and lines of steps few in them. A last line without an end may be cut inside a number.
-        wanted = (line for line in lines if line.endswith(b"\n") and any(mark in line for mark in _MARKS))
+        wanted = (line for line in lines if _MARKS.search(line) and line.endswith(b"\n"))
         return parse_console(line.decode(errors="replace") for line in wanted)
 
 

@@ -94,7 +94,8 @@ def _evaluations(log: RunLog, files: Mapping[int, Path], name: str) -> tuple[dic
             continue
         own = f"avg@{rewards.shape[1]}"
         metrics = exact_metrics(rewards)
-        exact = {f"val-dump/{name}/{metric}": value for metric, value in metrics.items() if metric != own}
+        # avg@j of fewer samples is the same number once more.
+        exact = {f"val-dump/{name}/{key}": value for key, value in metrics.items() if not key.startswith("avg@")}
         owner = _owner(log, step, metrics[own])
         if owner is not None:
             measured.setdefault(owner, {})[step] = exact

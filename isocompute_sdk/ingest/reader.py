@@ -52,7 +52,10 @@ def read_runs(
 
     Logs of OpenRLHF, veRL and TRL (TensorBoard folders, veRL's file log, trainer_state.json) are read by known tags,
     see `ingest.tags`; resumed runs are stitched, and rollouts counted as generated. Their n, B_p and context come from
-    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read.
+    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read
+    but captured consoles and dumped responses, which may know attempts that the log has lost, see `ingest.recovery`.
+
+    In a table n and B_p may change from row to row of a run, see `records.changes`.
 
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one

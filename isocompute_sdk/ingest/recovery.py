@@ -53,7 +53,7 @@ def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> Run
     found: list[_Found] = []
     front = 0
     for path in sorted(consoles, key=_order):
-        printed = [_attempt(path, steps) for steps in read_console(path)]
+        printed = [_attempt(path, steps, log.format) for steps in read_console(path)]
         printed = [one for one in printed if framework_of(one.series) == log.framework]
         if printed:
             found.append(_Found(path))
@@ -151,10 +151,13 @@ def _filled(one: EventFile, other: EventFile) -> tuple[EventFile, int]:
     return replace(one, series=series), len(added - logged)
 
 
-def _attempt(path: Path, steps: Steps) -> EventFile:
+def _attempt(path: Path, steps: Steps, format: str) -> EventFile:
+    """One attempt of a console in the form of the log: veRL's file log leaves out what is not a number."""
     columns: dict[str, tuple[list[int], list[float]]] = {}
     for step, values in sorted(steps.items()):
         for tag, value in values.items():
+            if format == "verl" and not np.isfinite(value):
+                continue
             at, numbers = columns.setdefault(tag, ([], []))
             at.append(step)
             numbers.append(value)
@@ -166,10 +169,9 @@ def _span(one: EventFile) -> tuple[float, float]:
     return min(float(s.min()) for s in steps), max(float(s.max()) for s in steps)
 
 
-def _order(path: Path) -> tuple[int, float, str]:
-    """Consoles of attempts in their order: by the last number in the name, then by the time of the last change."""
-    number = re.findall(r"\d+", path.stem)
-    return int(number[-1]) if number else 0, path.stat().st_mtime, path.name
+def _order(path: Path) -> tuple[list[int], float, str]:
+    """Consoles of attempts in their order: by the numbers in the name, then by the time of the last change."""
+    return [int(number) for number in re.findall(r"\d+", path.stem)], path.stat().st_mtime, path.name
 
 
 def _notes(name: str, found: Sequence[_Found]) -> list[Note]:
@@ -179,10 +181,12 @@ def _notes(name: str, found: Sequence[_Found]) -> list[Note]:
         told = "; ".join(f"steps {first:g} to {last:g} from {source}" for source, first, last in earlier[:4])
         more = f"; and {len(earlier) - 4} more" if len(earlier) > 4 else ""
         message = (
-            f"run {name!r}: its log does not have everything that was recovered beside it ({told}{more}). What those "
-            "attempts sampled is counted, and their measurements are on the curve as far as later attempts went on "
-            "from them. Move a file away that is not of this run."
+            f"run {name!r}: what its log has lost was recovered beside it: {told}{more}. What those attempts sampled "
+            "is counted, and their measurements are on the curve as far as later attempts went on from them. Move a "
+            "file away that is not of this run."
         )
+        if any(source.is_dir() for source, *_ in earlier):
+            message += " Dumps do not tell how many attempts there were: what was spent is a lower limit."
         data = {
             "run_id": name,
             "attempts": [{"source": str(source), "first": first, "last": last} for source, first, last in earlier],

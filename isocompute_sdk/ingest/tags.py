@@ -58,7 +58,6 @@ TABLES: dict[Framework, tuple[Tag, ...]] = {
     "verl": (
         _validation(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@(?P<k>\d+)", "avg@{k}"),
         # The reader's own tags, for what it computes from dumped responses.
-        _validation(r"val-dump/(?P<set>.+)/avg@(?P<k>\d+)", "avg@{k}"),
         _validation(r"val-dump/(?P<set>.+)/best@(?P<k>\d+)", "best@{k}"),
         _validation(r"val-dump/(?P<set>.+)/worst@(?P<k>\d+)", "worst@{k}"),
         _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/best@(?P<k>\d+)/mean", "best@{k}:bootstrap"),

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -80,7 +81,13 @@ def test_steps_that_are_not_given_follow_from_the_rollouts(table: tuple[list[int
     assert runs.to_polars()["step"].to_list() == pytest.approx(steps)
 
 
-ROWS = {"run_id": ["a"] * 4, "n": [8, 8, 16, 16], "bp": [4] * 4, "step": [0, 10, 20, 30], "avg@4": [0.1, 0.2, 0.3, 0.4]}
+ROWS: dict[str, Any] = {
+    "run_id": ["a"] * 4,
+    "n": [8, 8, 16, 16],
+    "bp": [4] * 4,
+    "step": [0, 10, 20, 30],
+    "avg@4": [0.1, 0.2, 0.3, 0.4],
+}
 
 
 def test_the_parts_after_a_change_are_runs_of_their_own_as_in_logs() -> None:
