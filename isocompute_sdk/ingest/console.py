@@ -9,14 +9,15 @@ loggers put their own words in front. The values have all their digits.
 
 from __future__ import annotations
 
+import mmap
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 OPENRLHF_UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
 OPENRLHF_EVALUATION = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")
 VERL_STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
-_MARKS = re.compile(rb"Global step |Evaluation completed in |step:")
+_MARKS = (b"Global step ", b"Evaluation completed in ", b"step:")
 _NUMBER = r"(?:[\w.]+\()?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))"  # it may stand inside its type: np.float64(0.5)
 _OPENRLHF_VALUE = re.compile(rf"'([^']+)': {_NUMBER}")
 _VERL_VALUE = re.compile(rf"(.+):{_NUMBER}\)?")
@@ -28,10 +29,28 @@ Steps = dict[int, dict[str, float]]
 
 def read_console(path: Path) -> list[Steps]:
     """What a captured console says, one entry per attempt, none for a file without a line of either framework."""
-    with path.open("rb") as lines:
-        # Consoles are long, and lines of steps few in them. A last line without an end may be cut inside a number.
-        wanted = (line for line in lines if _MARKS.search(line) and line.endswith(b"\n"))
-        return parse_console(line.decode(errors="replace") for line in wanted)
+    if not path.stat().st_size:
+        return []
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return parse_console(_marked(text))
+
+
+def _marked(text: mmap.mmap) -> Iterator[str]:
+    """Lines that may be of steps: consoles are long, and there are few in them.
+
+    A last line without an end may be cut inside a number and is left out.
+    """
+    bounds: dict[int, int] = {}
+    for mark in _MARKS:
+        at = text.find(mark)
+        while at >= 0:
+            end = text.find(b"\n", at)
+            if end < 0:
+                break
+            bounds[text.rfind(b"\n", 0, at) + 1] = end
+            at = text.find(mark, end)
+    for begin in sorted(bounds):
+        yield text[begin : bounds[begin]].decode(errors="replace")
 
 
 def parse_console(lines: Iterable[str]) -> list[Steps]:
