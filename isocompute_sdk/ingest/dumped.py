@@ -66,9 +66,8 @@ def add_dumps(log: RunLog, folders: Sequence[Path]) -> Added:
 def _kind(folder: Path, files: Mapping[int, Path], log: RunLog) -> str | None:
     """`validation` or `update`: by the means that were logged at the same steps, else by the names of folders."""
     logged = {tag for tag in log.tags if MEAN.fullmatch(tag) or tag == SCORE}
-    for step in [step for step in files if any(_at(one, tag, step) for one in log.attempts for tag in logged)][
-        :_COMPARED
-    ]:
+    shared = [step for step in files if any(_at(one, tag, step) for one in log.attempts for tag in logged)]
+    for step in shared[:_COMPARED]:
         rewards = dumped_rewards(files[step])
         if rewards is not None and _owner(log, step, float(rewards.mean())) is not None:
             return "validation"
@@ -94,8 +93,9 @@ def _evaluations(log: RunLog, files: Mapping[int, Path], name: str) -> tuple[dic
             continue
         own = f"avg@{rewards.shape[1]}"
         metrics = exact_metrics(rewards)
-        # avg@j of fewer samples is the same number once more.
-        exact = {f"val-dump/{name}/{key}": value for key, value in metrics.items() if not key.startswith("avg@")}
+        # avg@j of fewer samples is the same number once more, as is everything of a single sample.
+        told = {} if rewards.shape[1] == 1 else {k: v for k, v in metrics.items() if not k.startswith("avg@")}
+        exact = {f"val-dump/{name}/{key}": value for key, value in told.items()}
         owner = _owner(log, step, metrics[own])
         if owner is not None:
             measured.setdefault(owner, {})[step] = exact

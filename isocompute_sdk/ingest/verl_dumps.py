@@ -21,6 +21,8 @@ from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 _FIELDS = {"input", "output", "score", "step"}
+_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError)
+# Never written, cut off in the middle of a line, or a line of another form.
 _NAME = re.compile(r"\d+\.jsonl")
 _LONGEST_FIRST_LINE = 1 << 22
 
@@ -58,7 +60,7 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
             problem, sample, output = _place(row, index)
             known = groups.setdefault(problem, {})
             known[sample] = max(known.get(sample, (-1, 0.0)), (output, _reward(row)))
-    except (FileNotFoundError, ValueError):  # never written, or cut off in the middle of a line
+    except _NOT_WHOLE:
         return None
     if not groups:
         return None

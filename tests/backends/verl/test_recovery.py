@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from isocompute_sdk.metrics import best_at_k, worst_at_k
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from tests.backends.verl.writers import Start, Writers
+from tests.unit.ingest.log_files import write_events
 
 RATE = 4 * 2
 Plan = list[tuple[int, int]]
@@ -116,6 +120,7 @@ def test_a_note_says_what_was_recovered_and_from_where(writers: Writers, tmp_pat
 def test_a_console_that_shares_nothing_with_the_log_is_counted_with_a_warning(writers: Writers, tmp_path: Path) -> None:
     train(tmp_path, writers, [(0, 57)], "old.log")
     train(tmp_path, writers, [(0, 20)], None)
+    # Both draw the same numbers: those of the second start are made others.
     (tmp_path / "exp.jsonl").write_text((tmp_path / "exp.jsonl").read_text().replace("0.", "0.1"))
     runs = read(tmp_path)
     assert note(runs, "attempts-recovered").severity == "warning"
@@ -151,6 +156,25 @@ def test_dumps_beyond_the_log_were_paid_for_and_are_not_on_the_curve(writers: Wr
     assert max(values(runs, "avg@4")) == 40
 
 
+@pytest.mark.parametrize("age", [0, 3600])
+def test_events_have_a_clock_that_says_whose_the_dumps_beyond_them_are(
+    writers: Writers, tmp_path: Path, age: float
+) -> None:
+    """Events up to step 20, updates dumped up to step 27: by the same attempt, or by one an hour before it."""
+    began = time.time()
+    path = train(tmp_path, writers, [(0, 27)], None, dumps=True)
+    (tmp_path / "exp.jsonl").unlink()
+    tags = {"critic/score/mean": path.get, "training/global_step": float}
+    write_events(tmp_path / "exp", range(1, 21), tags, began)
+    for dump in (tmp_path / "rollout_data").iterdir():
+        os.utime(dump, (began + 1 - age, began + 1 - age))
+    runs = read(tmp_path)
+    (info,) = runs.runs()
+    reached = 20 if age else 27
+    assert max(values(runs, "train_reward")) == reached
+    assert (info.rollouts, info.rollouts_spent) == (reached * RATE, (47 if age else 27) * RATE)
+
+
 def test_dumped_evaluations_make_best_and_worst_exact(writers: Writers, tmp_path: Path) -> None:
     train(tmp_path, writers, [(0, 20)], None, dumps=True)
     runs = read(tmp_path)
@@ -160,6 +184,28 @@ def test_dumped_evaluations_make_best_and_worst_exact(writers: Writers, tmp_path
     assert values(runs, "best@4:bootstrap") == {0: 0.111, 10: 0.111, 20: 0.111}
     assert values(runs, "avg@4")[0] == rewards.mean()
     assert not [note for note in runs.notes if note.code in ("attempts-recovered", "files-not-read")]
+
+
+def test_dumps_of_the_release_before_that_had_no_ids_are_grouped_by_their_problem(
+    writers: Writers, tmp_path: Path
+) -> None:
+    train(tmp_path, writers, [(0, 20)], None, dumps=True)
+    exact = values(read(tmp_path), "best@4")
+    for path in (tmp_path / "validation_data").iterdir():
+        rows = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+        bare = [{**{k: v for k, v in row.items() if k != "uid"}, "input": row["uid"].rsplit("_", 2)[0]} for row in rows]
+        path.write_text("".join(json.dumps(row) + "\n" for row in bare))
+    assert values(read(tmp_path), "best@4") == exact
+
+
+def test_dumps_of_several_evaluation_sets_are_left_alone_with_a_note(writers: Writers, tmp_path: Path) -> None:
+    train(tmp_path, writers, [(0, 20)], None, dumps=True)
+    log = tmp_path / "exp.jsonl"
+    both = '"val-core/aime/acc/mean@4": 0.5, "val-core/gsm/acc/mean@4"'
+    log.write_text(log.read_text().replace('"val-core/gsm/acc/mean@4"', both))
+    runs = read(tmp_path)
+    assert "best@4" not in runs.metrics
+    assert "nothing says which of them are of aime, gsm" in note(runs, "dumps-not-read").message
 
 
 def test_a_dump_that_was_cut_off_adds_nothing(writers: Writers, tmp_path: Path) -> None:
