@@ -83,8 +83,10 @@ def test_every_update_that_was_ever_made_is_counted_once(
     assert info.rollouts == sum(plan[-1]) * RATE
     assert info.rollouts_spent == sum(updates for _, updates in plan) * RATE
     assert values(runs, "train_reward") == pytest.approx(path)
-    assert ("attempts-recovered" in {note.code for note in runs.notes}) == (len(plan) > 1)
-    assert "log-starts-late" not in {note.code for note in runs.notes}
+    codes = {note.code for note in runs.notes}
+    # An attempt that ended where the next one began, with equal evaluations there, cannot be told from its beginning.
+    assert bool(codes & {"attempts-recovered", "log-filled"}) == (len(plan) > 1)
+    assert "log-starts-late" not in codes
 
 
 @settings(deadline=None, max_examples=15)
