@@ -19,7 +19,7 @@ from isocompute_sdk.ingest.console import Steps, read_console
 from isocompute_sdk.ingest.dumped import add_dumps
 from isocompute_sdk.ingest.event_file import EventFile
 from isocompute_sdk.ingest.runlog import RunLog, scalar_series
-from isocompute_sdk.ingest.tags import framework_of
+from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, framework_of, meanings
 from isocompute_sdk.ingest.tensorboard import one_per_step
 from isocompute_sdk.notes import Note
 
@@ -54,7 +54,7 @@ def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> Run
     front = 0
     for path in sorted(consoles, key=_order):
         printed = [_attempt(path, steps, log.format) for steps in read_console(path)]
-        printed = [one for one in printed if framework_of(one.series) == log.framework]
+        printed = [one for one in printed if framework_of(one.series) == log.framework and _has_updates(one)]
         if printed:
             found.append(_Found(path))
             front += _merge(attempts, printed, front, found[-1])
@@ -66,16 +66,17 @@ def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> Run
     return replace(log, notes=(*log.notes, *_notes(log.name, found)))
 
 
-def same_attempt(one: EventFile, other: EventFile) -> bool:
-    """Whether two records, where they have measurements of one tag at one step, have nearly always the same.
+def agreement(one: EventFile, other: EventFile) -> int:
+    """How many measurements of updates two records share; 0 where they are of two attempts.
 
-    Counters and settings are the same in every attempt and tell nothing. Whole numbers, such as a share of 0, tell
-    something only where there is nothing else.
+    Counters and settings are the same in every attempt and tell nothing. Evaluations of few problems are equal by
+    chance: where one attempt ends, the next may begin with the same. Whole numbers, such as a share of 0, tell something
+    only where there is nothing else.
     """
     fractions: list[bool] = []
     wholes: list[bool] = []
     for tag in one.series.keys() & other.series.keys():
-        if _NO_MEASUREMENT.fullmatch(tag):
+        if _NO_MEASUREMENT.fullmatch(tag) or LOOKS_LIKE_EVALUATION.fullmatch(tag):
             continue
         mine, theirs = one.series[tag], other.series[tag]
         _, i, j = np.intersect1d(mine.step_T, theirs.step_T, return_indices=True)
@@ -86,7 +87,7 @@ def same_attempt(one: EventFile, other: EventFile) -> bool:
         fractions += close[known & ~whole].tolist()
         wholes += close[known & whole].tolist()
     told = fractions or wholes
-    return bool(told) and sum(told) >= SAME * len(told)
+    return sum(told) if sum(told) >= SAME * len(told) else 0
 
 
 def _merge(attempts: list[EventFile], printed: Sequence[EventFile], front: int, told: _Found) -> int:
@@ -101,7 +102,7 @@ def _merge(attempts: list[EventFile], printed: Sequence[EventFile], front: int, 
     matches: list[list[int]] = []
     begin = 0
     for one in printed:
-        matches.append([i for i in range(begin, len(attempts)) if same_attempt(one, attempts[i])])
+        matches.append(_matches(one, attempts, begin))
         begin = matches[-1][-1] if matches[-1] else begin
     known = [i for found in matches for i in found]
     told.certain = bool(known)
@@ -119,11 +120,29 @@ def _merge(attempts: list[EventFile], printed: Sequence[EventFile], front: int, 
     return before
 
 
-def _fill(attempts: list[EventFile], matches: Sequence[int], printed: EventFile) -> int:
-    """Give attempts of the log what the console says of their steps; returns how many steps they did not have.
+def _matches(printed: EventFile, attempts: Sequence[EventFile], begin: int) -> list[int]:
+    """The attempts from `begin` on that one of the console is: one of them, or several that follow each other.
 
-    A console in which the steps never went back shows several attempts as one: each gets its own part of it.
+    Where a run goes on exactly where it stopped, the steps on the console never go back, and nothing there tells where
+    one attempt ends.
     """
+    shared = {i: agreement(printed, attempts[i]) for i in range(begin, len(attempts))}
+    alike = [i for i, count in shared.items() if count]
+    if not alike:
+        return []
+    best = max(alike, key=lambda i: shared[i])
+    found = [best]
+    for i in alike:
+        if i > best and _span(attempts[i])[0] > _span(attempts[found[-1]])[1]:
+            found.append(i)
+    for i in reversed(alike):
+        if i < best and _span(attempts[i])[1] < _span(attempts[found[0]])[0]:
+            found.insert(0, i)
+    return found
+
+
+def _fill(attempts: list[EventFile], matches: Sequence[int], printed: EventFile) -> int:
+    """Give attempts, each its own part, what the console says of their steps; returns how many steps they lacked."""
     added = 0
     for i, end in zip(matches, (*matches[1:], None), strict=True):
         low = -np.inf if i == matches[0] else _span(attempts[i])[0]
@@ -162,6 +181,12 @@ def _attempt(path: Path, steps: Steps, format: str) -> EventFile:
             at.append(step)
             numbers.append(value)
     return EventFile(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
+
+
+def _has_updates(one: EventFile) -> bool:
+    """False for a start that only evaluated what it went on from, which sampled nothing to train on."""
+    known = meanings(tuple(one.series), framework_of(one.series))
+    return any(meaning.eval_set == TRAIN_SET for meaning in known.values())
 
 
 def _span(one: EventFile) -> tuple[float, float]:
