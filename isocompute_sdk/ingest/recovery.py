@@ -70,8 +70,8 @@ def agreement(one: EventFile, other: EventFile) -> int:
     """How many measurements of updates two records share; 0 where they are of two attempts.
 
     Counters and settings are the same in every attempt and tell nothing. Evaluations of few problems are equal by
-    chance: where one attempt ends, the next may begin with the same. Whole numbers, such as a share of 0, tell something
-    only where there is nothing else.
+    chance: where one attempt ends, the next may begin with the same. Whole numbers, such as a share of 0, tell
+    something only where there is nothing else.
     """
     fractions: list[bool] = []
     wholes: list[bool] = []
