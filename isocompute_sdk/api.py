@@ -325,7 +325,8 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
     used = {one.run_id for one in series}
     by_code: dict[str, list[Note]] = {}
     for note in runs.notes:
-        if note.data.get("run_id") in (None, *used):
+        about = {note.data.get("run_id"), *note.data.get("parts", ())}
+        if about & {None, *used}:
             by_code.setdefault(note.code, []).append(note)
     found: list[Note] = []
     for same in by_code.values():

@@ -9,18 +9,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from isocompute_openrlhf.console import Logged, Steps, consoles, read_console
+from isocompute_openrlhf.console import consoles
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.console import Steps, read_console
 from isocompute_sdk.ingest.event_file import EventFile
 from isocompute_sdk.ingest.tensorboard import event_files, one_per_step, read_tensorboard
 from isocompute_sdk.notes import Note
 from isocompute_sdk.store import LOG_FILE
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What one attempt of a run logged, under OpenRLHF's names without `train/` and `eval/`."""
+
+    train: Steps = field(default_factory=dict[int, dict[str, float]])
+    """What each update measured."""
+    evaluation: Steps = field(default_factory=dict[int, dict[str, float]])
+    """What each evaluation measured."""
+
+    def filled_from(self, other: Logged) -> Logged:
+        """These steps, and those of `other` that are not here."""
+        return Logged({**other.train, **self.train}, {**other.evaluation, **self.evaluation})
+
+    def add(self, step: int, tag: str, value: float) -> None:
+        """One value by the name that it has in logs."""
+        kind, _, name = tag.partition("/")
+        target: Steps | None = {"train": self.train, "eval": self.evaluation}.get(kind)
+        if target is not None:
+            target.setdefault(step, {})[name] = value
 
 
 @dataclass(frozen=True)
@@ -63,7 +85,7 @@ def read_history(folder: Path, run_id: str) -> History:
     console = _from_console(folder)
     if not events and not console and (folder / LOG_FILE).is_file():
         # An executor's log holds all attempts; only without events need it not be matched to them.
-        console = dict(enumerate(read_console(folder / LOG_FILE), start=1))
+        console = dict(enumerate(_printed(folder / LOG_FILE), start=1))
     if not events and console:
         message = f"{folder} has no TensorBoard events: values are those that the console showed."
         notes = (*notes, Note("log-from-console", "info", message, {"folder": str(folder)}))
@@ -99,13 +121,9 @@ def _number(started: float, starts: Sequence[Mapping[str, Any]], position: int) 
 def _logged(files: Sequence[EventFile]) -> Logged:
     logged = Logged()
     for tag in sorted({tag for file in files for tag in file.series}):
-        kind, _, name = tag.partition("/")
-        target: Steps | None = {"train": logged.train, "eval": logged.evaluation}.get(kind)
-        if target is None:
-            continue
         series = one_per_step([file.series[tag] for file in files if tag in file.series])
         for step, value in zip(series.step_T.tolist(), series.value_T.tolist(), strict=True):
-            target.setdefault(step, {})[name] = value
+            logged.add(step, tag, value)
     return logged
 
 
@@ -113,9 +131,19 @@ def _from_console(folder: Path) -> dict[int, Logged]:
     """What each attempt printed, from the files that the launch script keeps."""
     found: dict[int, Logged] = {}
     for number, path in consoles(folder).items():
-        for part in read_console(path):
+        for part in _printed(path):
             found[number] = part.filled_from(found.get(number, Logged()))
     return found
+
+
+def _printed(path: Path) -> list[Logged]:
+    attempts: list[Logged] = []
+    for steps in read_console(path):
+        attempts.append(Logged())
+        for step, values in steps.items():
+            for tag, value in values.items():
+                attempts[-1].add(step, tag, value)
+    return attempts
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

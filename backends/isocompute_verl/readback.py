@@ -8,7 +8,6 @@ incomplete: then only that mean is taken, with a note.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -16,13 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import read_json
 from isocompute_sdk.ingest.tags import TRAIN_SET, meanings
-from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+from isocompute_sdk.ingest.verl_dumps import TOLERANCE, dumped_rewards, exact_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
@@ -33,8 +29,6 @@ KIND = "verl-run"
 SCHEMA_VERSION = 1
 REQUEST = "request.json"
 STEP_SECONDS = "timing_s/step"
-TOLERANCE = 1e-6
-"""Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 
 
 def read_folder(folder: str | Path) -> RunSet:
@@ -53,21 +47,6 @@ def read_folder(folder: str | Path) -> RunSet:
     if not found:
         raise RecordError(f"{folder}: veRL has logged nothing yet", "The run has not measured anything yet.")
     return found[0].concat(*found[1:])
-
-
-def exact_metrics(path: Path, samples: int) -> dict[str, float]:
-    """avg@k, best@k and worst@k of one dump, k = `samples` and the powers of two from 2 below.
-
-    {} where there is no dump, or a problem lacks a response: the dump was cut off, or a rollout failed.
-    """
-    rewards_PN = _dumped_rewards(path, samples)
-    if rewards_PN is None:
-        return {}
-    return {
-        f"{name}@{k}": metric(rewards_PN, k)
-        for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
-        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
-    }
 
 
 def _read(folder: Path) -> RunSet | None:
@@ -155,7 +134,8 @@ def _evaluation(folder: Path, step: int, logged: Logged, samples: int, dumps: _D
     if mean is None:
         return {}
     average = f"avg@{samples}"
-    found = exact_metrics(folder / "validation" / str(logged.attempt) / f"{step}.jsonl", samples)
+    rewards_PN = dumped_rewards(folder / "validation" / str(logged.attempt) / f"{step}.jsonl", samples)
+    found = {} if rewards_PN is None else exact_metrics(rewards_PN)
     if not found:
         dumps.incomplete.append(step)
     elif not math.isclose(found[average], mean, abs_tol=TOLERANCE):
@@ -164,25 +144,6 @@ def _evaluation(folder: Path, step: int, logged: Logged, samples: int, dumps: _D
         found = {average: mean}
     errors = logged.values.get(f"val-aux/{EVAL_SET}/reward_error/mean@{samples}")
     return found if errors is None else {**found, "reward_error_share": errors}
-
-
-def _dumped_rewards(path: Path, samples: int) -> NDArray[np.float64] | None:
-    """Rewards of one dump, shape (problems, samples); None without a whole dump."""
-    groups: dict[str, dict[str, tuple[int, float]]] = {}
-    try:
-        # Only "\n" ends a line: responses may hold other line separators as they are.
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-    except (FileNotFoundError, ValueError):  # never written, or cut off in the middle of a line
-        return None
-    for row in rows:
-        # <problem>_<sample>_<output>: of several outputs of one sample the last has its reward.
-        problem, sample, output = str(row["uid"]).rsplit("_", 2)
-        reward = float(row["acc"] if row.get("acc") is not None else row["score"])
-        known = groups.setdefault(problem, {})
-        known[sample] = max(known.get(sample, (-1, 0.0)), (int(output), reward))
-    if not groups or any(len(group) != samples for group in groups.values()):
-        return None
-    return np.array([[reward for _, reward in group.values()] for group in groups.values()])
 
 
 def _run_folders(top: Path) -> Iterator[Path]:

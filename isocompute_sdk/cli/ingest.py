@@ -38,6 +38,8 @@ def ingest(
     names, --propose collects what files and names say into one mapping, with evidence. Correct and confirm it once,
     then --map reads everything. What could mean two things is a question in that file and is never guessed.
 
+    Consoles (*.log, *.out) and veRL's dumped responses that lie beside a log give back the attempts that it has lost.
+
     Examples:
         isocompute ingest logs --output runs.parquet
 

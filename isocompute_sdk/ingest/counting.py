@@ -28,6 +28,20 @@ class Counter:
         """A counter whose rate changes after the steps `starts`, the first of which is 0."""
         return cls(np.array([*starts[1:], np.inf], dtype=np.float64), np.array(rates, dtype=np.float64))
 
+    @classmethod
+    def of_totals(cls, step_T: Array, total_T: Array, rate: float) -> Counter:
+        """A counter through given totals at increasing steps, straight between them, from 0 at step 0 on.
+
+        Args:
+            step_T: steps at which a total is known.
+            total_T: rollouts generated up to there.
+            rate: rollouts of every update after the last of them.
+        """
+        above = step_T > 0
+        end_P, sum_P = step_T[above], total_T[above]
+        rate_P = np.diff(sum_P, prepend=0.0) / np.diff(end_P, prepend=0.0)
+        return cls(np.append(end_P, np.inf), np.append(rate_P, rate))
+
     def refined(self, step_T: Array, rate_T: Array) -> Counter:
         """This counter where nothing was logged, and logged rates where they were.
 

@@ -113,8 +113,11 @@ def _tables(found: Collection) -> list[tuple[RunSet, Path]]:
 def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
     table = runs.to_polars().partition_by("run_id", as_dict=True)
     # A note about a run stands with it; one about the file with all of them.
-    about = [note for note in runs.notes if "run_id" not in note.data]
-    return [_measured(key[0], str(path), RunSet(part, about), 1) for key, part in table.items()]
+    return [_measured(name, str(path), RunSet(part, _about(runs, name)), 1) for (name,), part in table.items()]
+
+
+def _about(runs: RunSet, name: str) -> list[Note]:
+    return [n for n in runs.notes if n.data.get("run_id") in (None, name) or name in n.data.get("parts", ())]
 
 
 def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
@@ -137,7 +140,7 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
         # Each run on its own: what the others lack is no reason not to look at this one.
         alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions={}, confirmed=True)
         table = tabulate(one.log, alone.readings()[name])
-        finding = _measured(name, source, RunSet(build(table.frame, Options()), table.notes), attempts)
+        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts)
     except IsoComputeError as error:
         return _unreadable(Path(source), error, name, attempts)
     likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def find_all_logs(
             name = source.name if source.name not in sources else f"{Path(path).name}/{source.name}"
             while name in sources:
                 name += "'"
-            sources[name], roots[name] = source, Path(path)
+            sources[name], roots[name] = replace(source, name=name), Path(path)
     if format in LOG_FORMATS and rest:
         raise RecordError(
             f"{rest[0]} holds no log of format {format!r}",
@@ -124,12 +124,12 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
     for name, source in found.items():
         log = logs[name] = source.read()
         saved = find_config(source.folder, found.roots[name])
-        reading, assumed = _reading(name, log, saved, request)
+        reading, told = _reading(name, log, saved, request)
         sizes[name] = reading.group_size, reading.problems_per_batch
-        table = tabulate(log if log.name == name else _renamed(log, name), reading)
+        table = tabulate(log, reading)
         frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
-        frames.append(build(frame, Options()))
-        notes += [*assumed, *table.notes]
+        frames.append(build(frame, Options())[0])
+        notes += [*told, *table.notes]
     notes += [_repeated(name, kept) for name, kept in twins(logs, sizes).items()]
     return RunSet(join(frames, [str(source.folder) for source in found.values()], "error"), notes)
 
@@ -161,12 +161,6 @@ def _column(argument: str) -> str:
     column = canonical(argument) or argument
     check_fields([column], PER_RUN, "argument")
     return column
-
-
-def _renamed(log: RunLog, name: str) -> RunLog:
-    from dataclasses import replace
-
-    return replace(log, name=name)
 
 
 def _on_set(frame: Any, eval_set: str) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.counting import Array, Counter, attempt_at, wasted_before
-from isocompute_sdk.ingest.filtering import read_filter
+from isocompute_sdk.ingest.filtering import Filtered, read_filter
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tags import (
     STEP_UNITS,
@@ -22,13 +22,14 @@ from isocompute_sdk.ingest.tags import (
     unit_of,
 )
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.changes import Part, change_note, part_name
 from isocompute_sdk.records.columns import PER_RUN
 
 if TYPE_CHECKING:
     import polars as pl
 
 Pieces = int | Mapping[float, int] | Mapping[int, int]
-"""A number, or step -> number where it changed after that step: `{0: 8, 100: 16}`."""
+"""A number, or step as it is logged -> number where it changed after that step: `{0: 8, 100: 16}`."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class LogTable:
 def tabulate(log: RunLog, reading: Reading) -> LogTable:
     """Every known measurement of a log, with the rollouts generated on its path and those paid for.
 
-    A run whose n or B_p changed becomes several: one for each configuration, named `run`, `run/from-step-100`, ...,
-    whose rollouts go on where the one before stopped. Values that are not finite are left out with a note.
+    A run whose n or B_p changed becomes several, one for each configuration, see `records.changes`. Values that are not
+    finite are left out with a note.
 
     Raises:
         RecordError: nothing in the log is known, or the reading contradicts itself.
@@ -71,12 +72,11 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
 
     unit = _unit(log, reading)
     known = _meanings(log, reading)
-    pieces = _pieces(log, reading)
     scale = _steps_per_batch(log, reading, unit)
-    steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
+    pieces = [replace(piece, start=piece.start / scale) for piece in _pieces(log, reading)]
     updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
     filtered = read_filter(log, updates, lambda step_T: _batches(pieces, step_T), scale)
-    counter = steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
+    counter = _counter(log, pieces, filtered, scale)
     extents = [type(e)(e.start / scale, e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, counter)
     notes = [*log.notes, *_notes(log, known, pieces, wasted)]
@@ -110,10 +110,9 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """One configuration of a run."""
+class _Piece(Part):
+    """One configuration of a run, both numbers known."""
 
-    start: float
     group_size: int
     problems_per_batch: int
 
@@ -196,6 +195,14 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     return found
 
 
+def _counter(log: RunLog, pieces: Sequence[_Piece], filtered: Filtered | None, scale: float) -> Counter:
+    """Rollouts generated: as the file counted them, else with what a filter threw away where the log tells."""
+    if log.rollouts is not None:
+        return Counter.of_totals(log.rollouts.step_T / scale, log.rollouts.value_T, pieces[-1].rate)
+    steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
+    return steps if filtered is None else steps.refined(filtered.step_T, filtered.generated_T)
+
+
 def _batches(pieces: Sequence[_Piece], step_T: Array) -> tuple[Array, Array]:
     """Rollouts that the update before each step trained on, and its group size."""
     at = [pieces[i] for i in _piece_at(pieces, step_T)]
@@ -238,14 +245,9 @@ def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
 def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
     if len(pieces) == 1:
         return []
-    changes = "; ".join(f"from step {p.start:g}: n = {p.group_size}, B_p = {p.problems_per_batch}" for p in pieces)
-    message = (
-        f"run {log.name!r} changed its configuration ({changes}). Rollouts go on counting through the change, and the "
-        "parts after it are runs of their own that did not start from the base model: leave them out of a fit "
-        "unless that is what you mean."
-    )
-    data = {"run_id": log.name, "steps": [p.start for p in pieces[1:]]}
-    return [Note("configuration-changed", "warning", message, data)]
+    counted = {} if log.rollouts is None else {"rollouts_given": True}
+    remark = " Its rollouts are those of the table." if counted else ""
+    return [change_note(log.name, pieces, remark, **counted)]
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
@@ -280,7 +282,7 @@ def _not_finite(log: RunLog, meaning: Meaning, step_T: np.ndarray[Any, Any]) -> 
 def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piece], reading: Reading) -> pl.DataFrame:
     import polars as pl
 
-    names = [log.name, *(f"{log.name}/from-step-{piece.start:g}" for piece in pieces[1:])]
+    names = [log.name, *(part_name(log.name, piece.start) for piece in pieces[1:])]
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
     table = pl.DataFrame(
         {

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
+from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
+from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.run_folders import is_run_folder, run_folder_of
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.verl_dumps import looks_like_dump
 from isocompute_sdk.ingest.walking import files_below
 
 LOG_FORMATS: tuple[str, ...] = ("tensorboard", "verl", "trl")
@@ -37,13 +40,21 @@ class LogSource:
     """Folders of events, or files."""
     events: tuple[Path, ...] = ()
     """Folders of events of the same run, beside a trainer state."""
+    consoles: tuple[Path, ...] = ()
+    """Captured consoles of the run."""
+    dumps: tuple[Path, ...] = ()
+    """Folders of responses that it dumped."""
 
     def read(self) -> RunLog:
-        """Read it.
+        """Read it, with what its consoles and dumps know beside it.
 
         Raises:
             RecordError: it cannot be read.
         """
+        log = self._read()
+        return recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
+
+    def _read(self) -> RunLog:
         if self.format == "verl":
             return verl_log.read_verl(list(self.paths), self.name)
         if self.format == "tensorboard":
@@ -84,7 +95,7 @@ def is_log(path: Path) -> bool:
     return (
         EVENT_MARK in path.name
         or path.name == trainer_state.STATE_FILE
-        or (path.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(path))
+        or (path.suffix in (".jsonl", ".ndjson") and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
     )
 
 
@@ -92,7 +103,8 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     events: dict[Path, list[Path]] = {}
     states: dict[Path, list[Path]] = {}
     verl: dict[Path, list[Path]] = {}
-    for file in files_below(root):
+    files = list(files_below(root))
+    for file in files:
         if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
             # A file that was named is read alone; a folder is one run.
             here = file if file == root else file.parent
@@ -115,7 +127,18 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
     found += [LogSource(_name(run, base), "verl", run, tuple(files)) for run, files in verl.items()]
     if format != "trl":
         found += [LogSource(_name(run, base), "tensorboard", run, tuple(parts)) for run, parts in events.items()]
-    return found
+    return _with_beside(found, files, root)
+
+
+def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
+    """The sources with the consoles and dumps among `files` that belong to them."""
+    runs = {source.folder: source.paths for source in found}
+    consoles = assign([file for file in files if is_console(file)], runs, root)
+    dumps = assign(dump_folders(files), runs, root)
+    return [
+        replace(one, consoles=tuple(consoles.get(one.folder, ())), dumps=tuple(dumps.get(one.folder, ())))
+        for one in found
+    ]
 
 
 def _run_of_events(folder: Path) -> Path:

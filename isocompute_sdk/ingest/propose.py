@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
         if name not in found.logs:
             _refuse_gone(str(path), name, found)
         table = tabulate(found.logs[name].log, reading)
-        frames.append(build(table.frame, Options()))
+        frames.append(build(table.frame, Options())[0])
         notes += table.notes
     notes += _left_out(mapping, found)
     for runs in found.tables.values():
@@ -180,7 +180,7 @@ def _from_log(draft: _Draft, log: RunLog) -> None:
     """B_p from the number of samples that a framework logs for every batch."""
     tag = next((tag for tag in log.tags if tag.endswith(_SAMPLES_IN_BATCH)), None)
     size = draft.values.get("group_size") or read_name(log.name).values.get("group_size")
-    if tag is None or not size or "problems_per_batch" in draft.values:
+    if tag is None or not size or isinstance(size, Mapping) or "problems_per_batch" in draft.values:
         return
     values = log.series(tag).value_T
     usual = float(np.median(values))
@@ -198,6 +198,8 @@ def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
         if column == "batch":
             continue
         known = draft.values.get(column)
+        if isinstance(known, Mapping):
+            continue
         if known is None:
             draft.take(column, value, "likely", f"{hints.words[column]!r} in the name")
         elif not _same(known, value):
@@ -288,7 +290,10 @@ def _described(log: RunLog, tag: str) -> str:
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A cell as a number where its column holds numbers."""
+    """A cell as a number where its column holds numbers; step -> number as it is, a single number where it is one."""
+    if isinstance(value, Mapping):
+        pieces = cast(Mapping[int, int], value)
+        return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))
     if BY_NAME[column].kind == "text":
         return str(value)
     number = float(value)

@@ -52,7 +52,10 @@ def read_runs(
 
     Logs of OpenRLHF, veRL and TRL (TensorBoard folders, veRL's file log, trainer_state.json) are read by known tags,
     see `ingest.tags`; resumed runs are stitched, and rollouts counted as generated. Their n, B_p and context come from
-    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read.
+    `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read
+    but captured consoles and dumped responses, which may know attempts that the log has lost, see `ingest.recovery`.
+
+    In a table n and B_p may change from row to row of a run, see `records.changes`.
 
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one
@@ -106,11 +109,13 @@ def _read_tables(paths: Sequence[str | os.PathLike[str]], request: _Request, sha
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
     loaded = [file for file in loaded if not file.begun] or loaded
     frames: list[pl.DataFrame] = []
+    notes = [note for file in loaded for note in file.notes]
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix)
-        frames.append(_build(file, options))
-    notes = [note for file in loaded for note in file.notes]
+        frame, found = _build(file, options)
+        frames.append(frame)
+        notes += found
     notes += [note for one in paths if format == "auto" for note in _logs_left_out(one)]
     return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
 
@@ -242,8 +247,8 @@ def _check_all_used(loaded: Sequence[_Loaded], request: _Request) -> None:
             )
 
 
-def _build(file: _Loaded, options: Options) -> pl.DataFrame:
-    """One file as a canonical frame; every error names the file."""
+def _build(file: _Loaded, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """One file as a canonical frame, and notes on its runs; every error names the file."""
     try:
         return build(file.table.columns, options, Source(file.table.locate))
     except RecordError as error:

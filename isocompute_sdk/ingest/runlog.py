@@ -40,6 +40,8 @@ class RunLog:
     """Fields that the file gives beside the measurements, such as a column `group_size`."""
     step_name: str = "step"
     """What the log calls its step."""
+    rollouts: ScalarSeries | None = None
+    """Rollouts sampled so far, where the file counts them itself: one value per step, in order."""
     other_extents: tuple[Extent, ...] = ()
     """Attempts as another log of the same run tells them, where this one keeps only what counts."""
 
@@ -80,6 +82,10 @@ class RunLog:
         found = tuple(tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET)
         return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
 
+    @cached_property
+    def _logs_updates(self) -> bool:
+        return any(tag in attempt.series for attempt in self.attempts for tag in self._update_tags)
+
     def _extent(self, index: int) -> Extent:
         attempt = self.attempts[index]
         if not attempt.series:
@@ -88,6 +94,9 @@ class RunLog:
         every = [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
+        if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
+            # It was evaluated where it went on from, and died before its first update.
+            return Extent(first_any, first_any)
         spacing = _spacing(updates or every)
         # An evaluation before the first update tells exactly where it began.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)

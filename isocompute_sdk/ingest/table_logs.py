@@ -18,12 +18,17 @@ from isocompute_sdk.ingest.paths import format_of
 from isocompute_sdk.ingest.raw import RawTable
 from isocompute_sdk.ingest.runlog import RunLog, attempts_from_series, scalar_series
 from isocompute_sdk.ingest.tags import WANDB_STEPS
+from isocompute_sdk.ingest.tensorboard import one_per_step
 from isocompute_sdk.ingest.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart, step_columns
-from isocompute_sdk.records.cells import to_series
+from isocompute_sdk.records.cells import Source, to_series
+from isocompute_sdk.records.changes import SIZES, parts_of
 from isocompute_sdk.records.columns import PER_RUN, canonical
 
 if TYPE_CHECKING:
     import polars as pl
+
+_NO_METRICS = ("run_id", "metric", "value", "eval_set", "rollouts", "rollouts_spent")
+"""Columns of a table, beside those of its runs, that hold no measurement of their own."""
 
 
 def logs_of_file(path: Path) -> list[RunLog]:
@@ -105,14 +110,8 @@ def _of_run(
     at = _floats(frame[steps[0]])
     for other in steps[1:]:
         at = np.where(np.isnan(at), _floats(frame[other]), at)
-    said = {
-        column: frame[names[column]].drop_nulls()[0]
-        for column in PER_RUN
-        if column in names and frame[names[column]].null_count() < frame.height
-    }
-    said = {key: value for key, value in said.items() if str(value).strip()}
-    fields = (*PER_RUN, "run_id", "metric", "value", "eval_set")
-    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[c] for c in fields if c in names)}
+    said = _said(path, name, frame, at, names)
+    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[c] for c in (*PER_RUN, *_NO_METRICS) if c in names)}
     series: dict[str, ScalarSeries] = {}
     if "metric" in names and "value" in names:
         metric, values = frame[names["metric"]], _floats(frame[names["value"]])
@@ -129,7 +128,58 @@ def _of_run(
     if not series:
         raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
     attempts: tuple[EventFile, ...] = attempts_from_series(path, series)
-    return RunLog(name, path, "table", attempts, table.notes, said, steps[0])
+    counted = None
+    if "rollouts" in names:
+        totals = _floats(frame[names["rollouts"]])
+        there = ~np.isnan(totals) & ~np.isnan(at)
+        counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
+    return RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted)
+
+
+def _said(
+    path: Path, name: str, frame: pl.DataFrame, at: np.ndarray[Any, Any], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """What columns say of the run: one value each, or step -> value where n or B_p changed after it.
+
+    Other columns whose value changes, such as a learning rate that follows a schedule, say nothing of the whole run.
+
+    Raises:
+        RecordError: nothing says where n or B_p changed.
+    """
+    import polars as pl
+
+    said: dict[str, Any] = {}
+    changing: list[str] = []
+    for column in PER_RUN:
+        if column in names:
+            cells = frame[names[column]].drop_nulls()
+            texts = cells.cast(pl.String).str.strip_chars()
+            cells, texts = cells.filter(texts != ""), texts.filter(texts != "")
+            if texts.n_unique() == 1:
+                said[column] = cells[0]
+            elif len(texts):
+                changing.append(column)
+    return said | (_changes(path, name, frame, at, names) if set(changing) & set(SIZES) else {})
+
+
+def _changes(
+    path: Path, name: str, frame: pl.DataFrame, at: np.ndarray[Any, Any], names: Mapping[str, str]
+) -> dict[str, dict[int, int]]:
+    """Step -> n, and step -> B_p."""
+    import polars as pl
+
+    sizes = {size: _floats(frame[names[size]]) if size in names else np.full(len(at), np.nan) for size in SIZES}
+    rows = pl.DataFrame({"run_id": [name] * len(at), "step": at, "rollouts": np.full(len(at), np.nan), **sizes})
+    rows = rows.with_columns(pl.col("rollouts", *SIZES).fill_nan(None)).with_columns(pl.col(SIZES).cast(pl.Int64))
+    parts = parts_of(rows.filter(~np.isnan(at)), Source(lambda index: f"{path}: row {index + 1}"))
+    broken = [part.start for part in parts if part.start != int(part.start)]
+    if broken:
+        raise RecordError(
+            f"{path}: run {name!r} changes its n or B_p after step {broken[0]}; accepted: whole steps in a mapping",
+            "Give the table run ids, n and B_p in every row, so that it needs none.",
+        )
+    found = {size: {int(part.start): getattr(part, size) for part in parts} for size in SIZES}
+    return {size: values for size, values in found.items() if None not in values.values()}
 
 
 def _is_number(values: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:

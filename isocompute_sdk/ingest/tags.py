@@ -57,6 +57,9 @@ TABLES: dict[Framework, tuple[Tag, ...]] = {
     ),
     "verl": (
         _validation(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@(?P<k>\d+)", "avg@{k}"),
+        # The reader's own tags, for what it computes from dumped responses.
+        _validation(r"val-dump/(?P<set>.+)/best@(?P<k>\d+)", "best@{k}"),
+        _validation(r"val-dump/(?P<set>.+)/worst@(?P<k>\d+)", "worst@{k}"),
         _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/best@(?P<k>\d+)/mean", "best@{k}:bootstrap"),
         _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/worst@(?P<k>\d+)/mean", "worst@{k}:bootstrap"),
         _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/maj@(?P<k>\d+)/mean", "maj@{k}:bootstrap"),

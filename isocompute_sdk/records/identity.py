@@ -6,43 +6,48 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import Source, require
+from isocompute_sdk.records.changes import SIZES, split_changed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, PER_RUN
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataFrame:
-    """Give every row its run_id, and every run one value in each column that belongs to the run.
+def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Give every row its run_id, and every run one value in each column that belongs to the run; notes on both.
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
-    like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere.
+    like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere, and a run
+    whose n or B_p changes is taken apart, see changes.py.
 
     Raises:
-        RecordError: an empty run_id or group size, or a run whose configuration changes.
+        RecordError: an empty run_id or group size, or a run that changes otherwise.
     """
     import polars as pl
 
     if frame["run_id"].null_count() == frame.height:
         require(frame["group_size"], source, "Give every row its group size, or a run_id that shares it.")
         frame = frame.with_columns(pl.col("seed").fill_null(0))
-        return frame.with_columns(_default_ids(frame, prefix))
+        frame = frame.with_columns(_default_ids(frame, prefix))
+        return frame, _one_run_perhaps(frame)
     require(frame["run_id"], source, "Give every row its run_id, or none.")
-    frame = fill_runs(frame, source)
+    frame = fill_runs(frame, source, [name for name in PER_RUN if name not in SIZES])
+    frame, notes = split_changed(frame, source)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
-    return frame
+    return frame, notes
 
 
-def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+def fill_runs(frame: pl.DataFrame, source: Source, columns: Sequence[str] = PER_RUN) -> pl.DataFrame:
     """Fill empty cells of a run's configuration from its other rows.
 
     Raises:
-        RecordError: a run has two values in a column that belongs to the run.
+        RecordError: a run has two values in one of `columns`, which belong to the run.
     """
     import polars as pl
 
-    uneven = [name for name in PER_RUN if not _is_constant(frame[name])]
+    uneven = [name for name in columns if not _is_constant(frame[name])]
     _refuse_changes(frame, uneven, source)
     gaps = [name for name in uneven if frame[name].null_count()]
     return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)
@@ -72,6 +77,30 @@ def _default_ids(frame: pl.DataFrame, prefix: str) -> pl.Series:
     return named.select(pl.concat_str(pl.lit(prefix), joined).alias("run_id")).to_series()
 
 
+def _one_run_perhaps(frame: pl.DataFrame) -> tuple[Note, ...]:
+    """Rows without run ids whose configurations follow each other in steps may be one run that changed."""
+    import polars as pl
+
+    others = [name for name in PER_RUN if name not in SIZES]
+    spans = frame.group_by("run_id", maintain_order=True).agg(
+        *(pl.col(name).first() for name in others),
+        pl.col("step").min().alias("low"),
+        pl.col("step").max().alias("high"),
+    )
+    found: list[Note] = []
+    for group in spans.drop_nulls("low").sort("low").partition_by(others):
+        apart = (group["low"] > group["high"].shift(1)).fill_null(True).all()
+        if group.height > 1 and apart and (group["low"] < group["high"]).all():
+            names = group["run_id"].to_list()
+            message = (
+                f"the rows have no run_id, and the steps of {', '.join(names[:5])} follow each other without overlap: "
+                "they are read as different runs. If they are one run whose n or B_p changed, give its rows one "
+                "run_id, so that its rollouts add up through the change."
+            )
+            found.append(Note("one-run-or-several", "warning", message, {"runs": names}))
+    return tuple(found)
+
+
 def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -> None:
     """Refuse a run that has two values in one of `names`, saying where each is."""
     import polars as pl
@@ -88,5 +117,6 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         raise RecordError(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
-            "Give the two parts different run_ids: they are different runs.",
+            "Give the two parts different run_ids: they are different runs. A run whose n or B_p changed in mid-run is "
+            "read where all its rows stand in one file.",
         )

@@ -35,6 +35,8 @@ class RunSet:
     Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
     rollouts, step, metric and evaluation set. A `RunSet` is never empty.
 
+    A table in which n or B_p of a run changes gives a run for every configuration, see `records.changes`.
+
     Made by `RunSet.from_columns` and `RunSet.read`; the constructor takes a frame that is known to be good.
     """
 
@@ -76,7 +78,7 @@ class RunSet:
             RecordError: for anything missing, malformed or contradictory, with its row, column and value.
         """
         options = Options(metric, eval_set, on_duplicate, tuple(ignore), dict(rename or {}), constants)
-        return cls(build(columns, options))
+        return cls(*build(columns, options))
 
     @classmethod
     def read(
@@ -103,8 +105,8 @@ class RunSet:
         table = dict(raw["columns"])
         if "metric" in constants:
             table["metric"] = [constants.pop("metric")] * len(table.get("value", ()))
-        notes = [Note.from_dict(note) for note in raw.get("notes", ())]
-        return cls(build(table, Options(constants=constants)), notes)
+        frame, notes = build(table, Options(constants=constants))
+        return cls(frame, [*notes, *(Note.from_dict(note) for note in raw.get("notes", ()))])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form: columns as lists, what is the same in all rows once, empty columns left out."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import Source
 from isocompute_sdk.records.identity import name_runs
 from isocompute_sdk.records.measures import to_rows
@@ -23,8 +24,8 @@ STEP_TOLERANCE = 1e-3
 """Relative difference allowed between rollouts and step * n * B_p: logs round one or the other."""
 
 
-def build(table: object, options: Options, source: Source | None = None) -> pl.DataFrame:
-    """The canonical frame: one row per evaluation, columns of `columns.COLUMNS`.
+def build(table: object, options: Options, source: Source | None = None) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """The canonical frame, one row per evaluation in columns of `columns.COLUMNS`, and notes on its runs.
 
     Rows are ordered by first appearance of their run, then rollouts, step, metric and evaluation set.
 
@@ -33,16 +34,16 @@ def build(table: object, options: Options, source: Source | None = None) -> pl.D
     """
     check_on_duplicate(options.on_duplicate)
     named = name_columns(table, options, source or Source())
-    frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
+    frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix)
     frame = _with_rollouts(frame, named.source).with_row_index(ROW)
-    return settle(to_rows(frame, named, options), options.on_duplicate, named.source)
+    return settle(to_rows(frame, named, options), options.on_duplicate, named.source), notes
 
 
 def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     """Complete rollouts from step * n * B_p and step from rollouts; refuse rows where they disagree.
 
-    Rows with `rollouts_spent` were counted by a reader of logs, filtered rollouts and changes of n or B_p included:
-    there the product says less than the count.
+    Rows with `rollouts_spent` were counted by a reader of logs or through a change of n or B_p, filtered rollouts
+    included: there the product says less than the count.
     """
     import polars as pl
 

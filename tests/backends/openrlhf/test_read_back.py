@@ -11,7 +11,6 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_openrlhf.console import parse_console
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, RunSpec
@@ -192,17 +191,6 @@ def test_the_console_fills_what_never_reached_the_disk(logged: LoggedRun) -> Non
     text = "".join(line.format(step, values) for step in (1, 2)) + line.format(3, values)[:-20]
     (logged.folder / f"console.{attempt}.log").write_text(text)
     assert table(logged.folder, "loss") == {1: 1.0, 2: -1.5e-05}
-
-
-def test_console_lines_are_told_apart_by_attempt() -> None:
-    lines = [f"ppo_trainer.py:1] ✨ Global step {step}: {{'reward': {step}.5}}" for step in (1, 2, 3, 3, 4)]
-    lines.insert(
-        2, "x] ✨ Evaluation completed in 0:01:02, global_step 2, eval_metrics: {'eval_a_pass1': np.float64(1.0)}"
-    )
-    first, second = parse_console(lines)
-    assert first.train == {1: {"reward": 1.5}, 2: {"reward": 2.5}, 3: {"reward": 3.5}}
-    assert first.evaluation == {2: {"eval_a_pass1": 1.0}}
-    assert list(second.train) == [3, 4]
 
 
 def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedRun) -> None:

@@ -1,13 +1,14 @@
 """Runs in an environment that has veRL 0.9.1; reads one JSON request from stdin and writes one JSON answer.
 
 `validate`: each list of overrides is composed, checked by veRL's own `validate_config` and turned into veRL's own
-dataclasses; the answer is the error of each, or null. `log`: veRL's FileLogger and dump writer write the given
-evaluations, with metrics from veRL's own `process_validation_metrics`.
+dataclasses; the answer is the error of each, or null. `log`: veRL's FileLogger, LocalLogger (into a file that is
+appended to) and dump writer write the given evaluations, with metrics from veRL's own `process_validation_metrics`.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import sys
@@ -46,10 +47,11 @@ def validate(request: dict[str, Any]) -> list[str | None]:
 
 def log(request: dict[str, Any]) -> None:
     from verl.trainer.ppo.metric_utils import process_validation_metrics
+    from verl.utils.logger import LocalLogger
     from verl.utils.tracking import FileLogger
 
     os.environ["VERL_FILE_LOGGER_PATH"] = request["log"]
-    logger = FileLogger("isocompute", "run")
+    logger, local = FileLogger("isocompute", "run"), LocalLogger()
     for evaluation in request["evaluations"]:
         rewards = np.array(evaluation["rewards"])
         problems, samples = rewards.shape
@@ -62,8 +64,12 @@ def log(request: dict[str, Any]) -> None:
                 for name, value in metrics.items():
                     core = variable == "acc" and f"@{samples}" in name
                     data[f"{'val-core' if core else 'val-aux'}/{source}/{variable}/{name}"] = value
-        data |= {"critic/score/mean": np.float32(0.25), "actor/entropy": float("nan"), "response_length/mean": 7.5}
+        score = evaluation.get("score", 0.25)
+        if score is not None:  # None where a start evaluates what it goes on from, before any update
+            data |= {"critic/score/mean": np.float32(score), "actor/entropy": float("nan"), "response_length/mean": 7.5}
         logger.log(data, evaluation["step"])
+        with open(request["console"], "a") as console, contextlib.redirect_stdout(console):
+            local.log(data, evaluation["step"])
         dump(request["dumps"], evaluation["step"], uids, scores, samples)
     logger.finish()
 

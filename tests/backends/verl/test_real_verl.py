@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isocompute_sdk.metrics import best_at_k, worst_at_k
+from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.progress import Progress
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl.backend import request
@@ -83,8 +84,9 @@ def test_what_verls_own_loggers_write_is_read_back_exactly(
     # The second start goes on from step 10 and evaluates it again.
     for attempt, steps in ((1, (0, 10)), (2, (10, 20))):
         evaluations = [{"step": step, "rewards": rewards[step].tolist()} for step in steps]
-        dumps = str(folder / "validation" / str(attempt))
-        ask(task="log", log=str(folder / "logs" / f"attempt-{attempt}.jsonl"), dumps=dumps, evaluations=evaluations)
+        dumps, console = str(folder / "validation" / str(attempt)), str(folder / "console.log")
+        log = str(folder / "logs" / f"attempt-{attempt}.jsonl")
+        ask(task="log", log=log, console=console, dumps=dumps, evaluations=evaluations)
     logged = json.loads((folder / "logs" / "attempt-1.jsonl").read_text().splitlines()[0])["data"]
     runs = VeRLBackend().read_records(folder)
     for step, exact in rewards.items():
@@ -99,3 +101,26 @@ def test_what_verls_own_loggers_write_is_read_back_exactly(
     assert logged["val-core/validation/acc/best@4/mean"] < best_at_k(rewards[0], 4) - 0.01
     assert runs.series("train_reward", "train")[0].value_T.tolist() == [0.25, 0.25, 0.25]
     assert "entropy" not in runs.metrics
+
+
+def test_what_verls_file_logger_empties_comes_back_from_its_console_and_dumps(ask: Ask, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rewards = {step: rng.integers(0, 2, (30, 4)).astype(float) for step in range(7)}
+    # Two starts with the default name of the log: the second, which goes on from step 3, empties it.
+    for steps, score in (((0, 1, 2, 3, 4, 5), 0.25), ((3, 4, 5, 6), 0.75)):
+        if score == 0.75:
+            rewards |= {step: rng.integers(0, 2, (30, 4)).astype(float) for step in steps}
+        evaluations = [{"step": s, "rewards": rewards[s].tolist(), "score": score + s / 100} for s in steps]
+        evaluations[0]["score"] = None
+        log, console, dumps = (str(tmp_path / name) for name in ("exp.jsonl", "console.log", "val_dumps"))
+        ask(task="log", log=log, console=console, dumps=dumps, evaluations=evaluations)
+    assert '"step":0' not in (tmp_path / "exp.jsonl").read_text()
+    runs = RunSet.read(tmp_path, n=4, bp=2)
+    (info,) = runs.runs()
+    assert (info.rollouts, info.rollouts_spent) == (6 * 8, 8 * 8)
+    for name, exact in {"avg": avg_at_k, "best": best_at_k, "worst": worst_at_k}.items():
+        (series,) = runs.series(f"{name}@4", "validation")
+        found = dict(zip(series.step_T.tolist(), series.value_T.tolist(), strict=True))
+        assert found == pytest.approx({step: exact(values, 4) for step, values in rewards.items()})
+    (note,) = [note for note in runs.notes if note.code == "attempts-recovered"]
+    assert [(a["first"], a["last"]) for a in note.data["attempts"]] == [(0, 5)]

@@ -92,3 +92,35 @@ def test_contradicting_options_are_refused(isocompute: Command, logs: Path, tmp_
         refused = isocompute("ingest", *arguments)
         assert refused.returncode == 1
         assert "accepted" in refused.stderr
+
+
+def test_a_table_whose_n_changes_is_read_with_a_note(isocompute: Command, tmp_path: Path) -> None:
+    lines = ["run_id,n,bp,step,avg@4", *(f"a,{8 if step <= 40 else 32},32,{step},0.5" for step in range(0, 101, 10))]
+    (tmp_path / "runs.csv").write_text("\n".join(lines) + "\n")
+    done = isocompute("ingest", tmp_path / "runs.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    told = {run["run_id"]: (run["group_size"], run["rollouts"]) for run in document["runs"]}
+    assert told == {"a": (8, 40 * 256), "a/from-step-40": (32, 40 * 256 + 60 * 1024)}
+    (note,) = document["notes"]
+    assert (note["code"], note["data"]["doubt"]) == ("configuration-changed", 9 * (1024 - 256))
+
+
+def test_an_attempt_that_a_log_lost_is_read_from_the_console(isocompute: Command, tmp_path: Path) -> None:
+    def line(step: int, score: float) -> str:
+        return f"(TaskRunner pid=1) step:{step} - critic/score/mean:{score} - val-core/gsm/acc/mean@4:{score / 2}\n"
+
+    attempts = (
+        [(step, 0.25 + step / 1000) for step in range(1, 58)],
+        [(step, 0.5 + step / 999) for step in range(41, 61)],
+    )
+    (tmp_path / "launch.log").write_text("starting\n" + "".join(line(*at) for attempt in attempts for at in attempt))
+    rows = [{"critic/score/mean": score, "val-core/gsm/acc/mean@4": score / 2} for _, score in attempts[1]]
+    kept = [json.dumps({"step": step, "data": row}) for (step, _), row in zip(attempts[1], rows, strict=True)]
+    (tmp_path / "exp.jsonl").write_text("\n".join(kept) + "\n")
+    done = isocompute("ingest", tmp_path, "--set", "n=8", "--set", "bp=4", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    (run,) = document["runs"]
+    assert (run["rollouts"], run["rollouts_spent"]) == (60 * 32, 77 * 32)
+    assert {note["code"] for note in document["notes"]} == {"attempts-recovered", "attempts-stitched"}

@@ -1,0 +1,109 @@
+"""Responses that veRL dumps, one JSON object a line in `<step>.jsonl`: exact metrics, and steps that no log kept.
+
+`trainer.validation_data_dir` holds those of evaluations, `trainer.rollout_data_dir` those of updates; both have fields
+input, output, gts, score and step, and a later attempt overwrites the files of the steps that it makes again. veRL's
+own best@k and worst@k are bootstrapped with replacement; those of the dumps are exact.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+
+TOLERANCE = 1e-6
+"""Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
+_FIELDS = {"input", "output", "score", "step"}
+_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError)
+# Never written, cut off in the middle of a line, or a line of another form.
+_NAME = re.compile(r"\d+\.jsonl")
+_LONGEST_FIRST_LINE = 1 << 22
+
+
+def looks_like_dump(path: Path) -> bool:
+    """Whether a file holds responses that veRL dumped."""
+    if not _NAME.fullmatch(path.name):
+        return False
+    try:
+        with path.open("rb") as file:
+            first = json.loads(file.readline(_LONGEST_FIRST_LINE))
+    except (OSError, ValueError):
+        return False
+    return isinstance(first, dict) and first.keys() >= _FIELDS
+
+
+def dump_steps(folder: Path) -> dict[int, Path]:
+    """Step -> file of a folder of dumps, by step."""
+    found = {int(path.stem): path for path in folder.glob("*.jsonl") if _NAME.fullmatch(path.name)}
+    return dict(sorted(found.items()))
+
+
+def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64] | None:
+    """Rewards of one dump of an evaluation, shape (problems, samples).
+
+    None where there is no dump, or a problem lacks a response: the dump was cut off, or a rollout failed.
+
+    Args:
+        path: the file.
+        samples: responses to each problem; None for as many as the first problem has.
+    """
+    groups: dict[str, dict[str, tuple[int, float]]] = {}
+    try:
+        for index, row in enumerate(_rows(path)):
+            problem, sample, output = _place(row, index)
+            known = groups.setdefault(problem, {})
+            known[sample] = max(known.get(sample, (-1, 0.0)), (output, _reward(row)))
+    except _NOT_WHOLE:
+        return None
+    if not groups:
+        return None
+    wanted = len(next(iter(groups.values()))) if samples is None else samples
+    if any(len(group) != wanted for group in groups.values()):
+        return None
+    return np.array([[reward for _, reward in group.values()] for group in groups.values()])
+
+
+def dumped_mean(path: Path) -> float | None:
+    """Mean score of one dump of an update; None where it was cut off or is empty."""
+    try:
+        scores = [float(row["score"]) for row in _rows(path)]
+    except (FileNotFoundError, ValueError):
+        return None
+    return float(np.mean(scores)) if scores else None
+
+
+def exact_metrics(rewards_PN: NDArray[np.float64]) -> dict[str, float]:
+    """avg@k, best@k and worst@k of rewards, shape (problems, samples), for k = samples and the powers of two from 2."""
+    samples = rewards_PN.shape[1]
+    return {
+        f"{name}@{k}": metric(rewards_PN, k)
+        for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
+        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
+    }
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    # Only "\n" ends a line: responses may hold other line separators as they are.
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            if line.strip():
+                yield json.loads(line)
+
+
+def _place(row: dict[str, Any], index: int) -> tuple[str, str, int]:
+    """Problem, sample and output of a row: of several outputs of one sample the last has its reward."""
+    if "uid" in row:
+        problem, sample, output = str(row["uid"]).rsplit("_", 2)
+        return problem, sample, int(output)
+    return str(row["input"]), str(index), 0  # before the release that named them
+
+
+def _reward(row: dict[str, Any]) -> float:
+    return float(row["acc"] if row.get("acc") is not None else row["score"])
