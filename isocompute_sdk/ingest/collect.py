@@ -130,7 +130,9 @@ def _file(found: Collection, path: Path) -> None:
 
 def _with_reason(log: RunLog, error: RecordError) -> RunLog:
     """The log with why it is no table, where it has the columns of one: else the reason is that it lacks them."""
-    if "group_size" not in log.said:
+    steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
+    counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
+    if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):
         return log
     message = f"read as a log, since as a table it makes no sense: {error.message}"
     note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
