@@ -81,7 +81,7 @@ def test_run_carries_a_study_out_and_status_tells(start: Start, tmp_path: Path) 
     assert shown == "".join(line + "\n" for line in out.splitlines() if line.startswith("n"))[: len(shown)]
     (line, _) = shown.splitlines()
     assert "n = 4 " in line
-    assert "step     400 of     400 (100%)  avg@4 0." in line
+    assert "step     400 of     400 (100%)  C = 6,400       avg@4 0." in line
     document = json.loads(finish(start("status", "runs/small/n16-bp4-seed0", "--json"))[0])
     assert document["schema_version"] == 1
     assert [(run["step"], run["update_steps"], run["state"]) for run in document["runs"]] == [(100, 100, "finished")]
