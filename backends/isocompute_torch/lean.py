@@ -51,6 +51,8 @@ class LeanModel:
         self.heads = int(model.config.num_attention_heads)
         self.key_heads = int(model.config.num_key_value_heads)
         self._eps = float(model.config.rms_norm_eps)
+        first = torch.arange(SHORT, device=attention.q_proj.weight.device).unsqueeze(0)
+        self._first_turns_LP = self._computed_turns(first)[0]
         self._order_X, self._scale_X = self._projection_order(float(attention.scaling))
 
     def weights(self) -> list[LayerWeights]:
@@ -153,14 +155,18 @@ class LeanModel:
 
     def _turns(self, position_ids_SL: Tensor | None, before: int, length: int, device: torch.device) -> Tensor:
         """e^(i angle) per position and pair, shape (L, pairs) or (S, L, pairs)."""
-        plain = position_ids_SL is None
-        position_SL = torch.arange(before, before + length, device=device).unsqueeze(0) if plain else position_ids_SL
+        if position_ids_SL is not None:
+            return self._computed_turns(position_ids_SL)
+        if before + length <= SHORT:
+            return self._first_turns_LP[before : before + length]
+        return self._computed_turns(torch.arange(before, before + length, device=device).unsqueeze(0))[0]
+
+    def _computed_turns(self, position_ids_SL: Tensor) -> Tensor:
         wanted = torch.float64 if self._model.embed_tokens.weight.dtype == torch.float64 else torch.float32
-        probe = torch.empty(0, dtype=wanted, device=device)
-        cos_SLD, sin_SLD = cast("tuple[Tensor, Tensor]", self._model.rotary_emb(probe, position_SL))
+        probe = torch.empty(0, dtype=wanted, device=position_ids_SL.device)
+        cos_SLD, sin_SLD = cast("tuple[Tensor, Tensor]", self._model.rotary_emb(probe, position_ids_SL))
         half = self.head_size // 2
-        turns_SLD = torch.complex(cos_SLD[..., :half].contiguous(), sin_SLD[..., :half].contiguous())
-        return turns_SLD[0] if plain else turns_SLD
+        return torch.complex(cos_SLD[..., :half].contiguous(), sin_SLD[..., :half].contiguous())
 
     def _causal(self, length: int, before: int, device: torch.device) -> Tensor | None:
         if before == 0 and length > SHORT:

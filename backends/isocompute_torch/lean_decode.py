@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from isocompute_torch.lean_layer import LayerWeights, as_pairs, unit
+from isocompute_torch.lean_layer import LayerWeights, as_pairs
+from isocompute_torch.lean_ops import unit
 
 CACHE_BLOCK = 16
 """Tokens by which a cache grows."""

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from isocompute_torch.lean_ops import softmax_
+from isocompute_torch.lean_ops import softmax_, unit
 
 
 class LayerWeights(NamedTuple):
@@ -59,13 +59,6 @@ def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> T
     return cast("Tensor", _Layer.apply(hidden_ND, reading, *weights))
 
 
-def unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """RMSNorm without weight: y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
-    scale_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True)
-    scale_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_()
-    return value_ND * scale_N1, scale_N1
-
-
 def as_pairs(value: Tensor) -> Tensor:
     """Neighbours along the last axis as complex numbers, without a copy."""
     return torch.view_as_complex(value.unflatten(-1, (-1, 2)))
@@ -86,7 +79,10 @@ class _Layer(Function):
         down_DF: Tensor,
     ) -> Tensor:
         first_ND, first_scale_N1 = unit(hidden_ND, reading.eps)
-        query, key, value = _heads(F.linear(first_ND, project_XD, project_bias_X), reading)
+        projected_NX = first_ND @ project_XD.t()
+        if project_bias_X is not None:
+            projected_NX.add_(project_bias_X)
+        query, key, value = _heads(projected_NX, reading)
         weight = _attention_weights(query, key, reading)
         mixed_NX = _together(torch.bmm(weight, value), reading)
         if reading.wanted_J is not None:
@@ -190,11 +186,16 @@ def _separate(grouped: Tensor, reading: Reading) -> Tensor:
 def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
     """Shape (key heads * S, queries of one key head * L, L)."""
     length = key.shape[1]
-    score = torch.bmm(query, key.transpose(1, 2))
+    score = torch.bmm(query, _upright(key))
     if reading.mask is not None:
         mask = reading.mask if reading.mask.ndim == 2 else reading.mask.view(-1, 1, length, length)
         score.view(reading.key_heads, reading.sequences, -1, length, length).add_(mask)
     return softmax_(score)
+
+
+def _upright(rows: Tensor) -> Tensor:
+    """The transposed matrices as a copy: many small products with it take a third of the time."""
+    return rows.transpose(1, 2).contiguous()
 
 
 def _together(mixed: Tensor, reading: Reading) -> Tensor:
@@ -210,7 +211,7 @@ def _through_attention(
     sequences, heads, key_heads = reading.sequences, reading.heads, reading.key_heads
     length, size = key.shape[1:]
     to_mixed = _grouped(to_mixed_NX.view(sequences, length, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
-    to_score = torch.bmm(to_mixed, value.transpose(1, 2))
+    to_score = torch.bmm(to_mixed, _upright(value))
     to_score.sub_(torch.linalg.vecdot(to_score, weight).unsqueeze(-1)).mul_(weight)
     parts_HSLD = key.new_empty(_all(reading), sequences, length, size)
     to_query, to_key, to_value = parts_HSLD.split((heads, key_heads, key_heads))

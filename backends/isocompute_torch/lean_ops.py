@@ -18,7 +18,14 @@ FLOOR = {torch.float64: -200.0, torch.float32: -40.0, torch.bfloat16: -40.0, tor
 
 def normalised(value_ND: Tensor, eps: float) -> Tensor:
     """RMSNorm: y = x / sqrt(mean(x^2) + eps) per row: RMSNorm (arXiv 1910.07467) without its weight."""
-    return cast("Tensor", _Normalised.apply(value_ND, eps))
+    return cast("Tensor", _Normalised.apply(value_ND, eps)) if torch.is_grad_enabled() else unit(value_ND, eps)[0]
+
+
+def unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`normalised` without a gradient: y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
+    norm_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True, dtype=_accumulator(value_ND))
+    scale_N1 = norm_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_().to(value_ND.dtype)
+    return value_ND * scale_N1, scale_N1
 
 
 def gated(gate_NF: Tensor, up_NF: Tensor) -> Tensor:
@@ -57,9 +64,7 @@ def softmax_(score: Tensor) -> Tensor:
 class _Normalised(Function):
     @staticmethod
     def forward(ctx: Any, value_ND: Tensor, eps: float) -> Tensor:
-        norm_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True, dtype=_accumulator(value_ND))
-        scale_N1 = norm_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_().to(value_ND.dtype)
-        y_ND = value_ND * scale_N1
+        y_ND, scale_N1 = unit(value_ND, eps)
         ctx.save_for_backward(y_ND, scale_N1)
         return y_ND
 
