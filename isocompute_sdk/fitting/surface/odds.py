@@ -21,9 +21,6 @@ BEYOND_GRID_MARGIN = 1.0
 the gain's standard deviations. On simulated sweeps one octave beyond the grid lost more than it won without it."""
 NEAR_BEST = 0.005
 """Share of the gain within which an n counts as good as the best."""
-LEVEL_TO_MASS = 0.975
-"""Posterior mass that a set needs, over its nominal coverage: sets of .78 held the best n in 79 to 84 % of simulated
-sweeps (tuning seeds of benchmarks/allocation.py)."""
 STEPS_PER_OCTAVE = 4
 FEWEST_UPDATES = 5
 """An n that leaves fewer updates is no candidate for the best."""
@@ -90,7 +87,7 @@ def best_size_interval(
     for width in range(1, len(grid) + 1):
         held = np.mean(seen_DN[:, width:] - seen_DN[:, :-width] > 0, axis=0)
         first = int(np.argmax(held))
-        if held[first] >= min(LEVEL_TO_MASS * level, 0.995) - 1e-9:
+        if held[first] >= level - 1e-9:
             return float(grid[first]), float(grid[first + width - 1])
     return float(grid[0]), float(grid[-1])
 

@@ -16,6 +16,10 @@ from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior()
+SPREAD_ABOVE, LARGEST_REACH = 0.15, 2.5
+"""By how much draws above the mean are moved further up, as a share of their distance to it, per unit of log compute
+beyond the data, and up to how many units: where little of a rise was seen it may still go on far. Chosen on simulated
+sweeps (tuning seeds of benchmarks/allocation.py)."""
 SCALARS = ("noise", "run_share", "run_midpoint", "largest_compute", "n_problems")
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
@@ -95,10 +99,16 @@ class Surface:
         group_size: npt.ArrayLike,
         problems_per_batch: npt.ArrayLike | None = None,
     ) -> tuple[Array, Array, Array]:
-        """Mean, low and high of `draws`; for `run` of one new run's measured value."""
+        """Mean, low and high of `draws`; for `run` of one new run's measured value.
+
+        Beyond the data the upper part is widened (`SPREAD_ABOVE`).
+        """
         drawn_DQ = self.draws(compute, group_size, problems_per_batch)
         mean_Q = drawn_DQ.mean(axis=0)
-        low, high = np.quantile(drawn_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
+        reach_Q = np.clip(np.log(beyond_Q), 0.0, LARGEST_REACH)
+        widened_DQ = drawn_DQ + SPREAD_ABOVE * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
+        low, high = np.quantile(widened_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
         if kind == "run":
             gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)
