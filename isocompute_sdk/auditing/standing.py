@@ -17,7 +17,7 @@ from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, Place, difference, draws_at, estimate, first_reach
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.passport import LAST_BINS
-from isocompute_sdk.fitting.surface.surface import BASE_SPREAD, Surface
+from isocompute_sdk.fitting.surface.surface import Surface
 
 TIE = 0.01
 """Rewards closer than this share of the metric's range count as equal, as in a plan."""
@@ -179,10 +179,10 @@ def equal_cost(path: Path, target_D: Array, level: float) -> tuple[Array, bool]:
 
 
 def _cost(equal_D: Array, level: float) -> Estimate:
-    """Median and interval, widened as a surface's own intervals are, in logarithms."""
+    """Median and interval."""
     log = np.log(equal_D)
     middle = float(np.median(log))
-    low, high = np.quantile(middle + BASE_SPREAD * (log - middle), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(log, [(1 - level) / 2, (1 + level) / 2])
     return Estimate(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)))
 
 

@@ -13,13 +13,11 @@ import numpy as np
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, first_reach
-from isocompute_sdk.fitting.surface.surface import BASE_SPREAD
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planner.asking import (
     Asking,
     between,
     check_level,
-    compute_of,
     fits_of,
     plain,
     plan_draws,
@@ -185,7 +183,6 @@ def against(
         own_D = reward_draws(fits, at, n, problems)
     except FitError as error:
         raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
-    far = max(at, compute_of(plan))
     equal, saved, bounded = _equal_reward(asking, own_D, costs, level, plan if identical else None)
     return Against(
         metric=fits.metric,
@@ -195,8 +192,8 @@ def against(
         problems_per_batch=problems,
         update_steps=steps,
         costs=dict(costs),
-        configuration_reward=between(fits, own_D, level, at),
-        difference=between(fits, plan_draws(plan) - own_D, level, far),
+        configuration_reward=between(fits, own_D, level),
+        difference=between(fits, plan_draws(plan) - own_D, level),
         equal_reward=equal,
         equal_reward_bounded=bounded,
         gpu_hours_saved=saved,
@@ -238,7 +235,7 @@ def _spread(cost_D: Array, level: float) -> Estimate:
         return Estimate(float(cost_D[0]), math.nan, math.nan)
     log = np.log(cost_D)
     middle = float(np.median(log))
-    low, high = np.quantile(middle + BASE_SPREAD * (log - middle), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(log, [(1 - level) / 2, (1 + level) / 2])
     return Estimate(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)))
 
 

@@ -109,11 +109,11 @@ def plan_draws(plan: Plan) -> Array:
     return reward_draws(fits_of(plan), compute_of(plan), plan.group_size, plan.problems_per_batch)
 
 
-def between(fits: Fits, drawn_D: Array, level: float, compute: float) -> Estimate:
+def between(fits: Fits, drawn_D: Array, level: float) -> Estimate:
     """Mean and interval of draws; NaN ends where there is only one."""
     if fits.surface is None:
         return Estimate(float(drawn_D.mean()), math.nan, math.nan)
-    return estimate(drawn_D, level, compute / fits.surface.largest_compute)
+    return estimate(drawn_D, level)
 
 
 def plain(value: Estimate | None) -> dict[str, float | None] | None:

@@ -212,6 +212,17 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
     )
 
 
+def compromise(chosen: int, better: int, gain: float) -> Note:
+    """The draws of a surface disagree, and the choice lies between."""
+    return Note(
+        "group-size-compromise",
+        "warning",
+        f"n = {chosen} is a compromise: n = {better} is predicted {gain:.3f} of reward ahead on average, but these "
+        "runs leave open whether small or large n is best, and what lies between loses less where that is so.",
+        {"group_size": chosen, "best_on_average": better, "gain": gain},
+    )
+
+
 def batch_limit(n_law: float, problems: int, limit: int) -> list[Note]:
     """The hardware cuts the law off."""
     if 2 * n_law * problems < limit:

@@ -75,7 +75,7 @@ class RewardPreference:
     law: str = "group_size"
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """Largest expected (or conservative) reward; beyond the grid only by a clear margin."""
+        """Large expected (or conservative) reward near to what the draws call best; see `GroupSizeOdds.best`."""
         ordered = sorted(candidates, key=lambda c: c.group_size)
         return ordered[self._odds(ordered).best(conservative=self.mode == "conservative")]
 

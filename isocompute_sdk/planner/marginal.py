@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planner.asking import Asking, between, check_level, compute_of, fits_of, plain, plan_draws
+from isocompute_sdk.planner.asking import Asking, between, check_level, fits_of, plain, plan_draws
 from isocompute_sdk.planner.plan import Plan
 from isocompute_sdk.planner.pricing import amount_text
 from isocompute_sdk.planner.question import WORTHWHILE
@@ -152,7 +152,7 @@ def _gain(first: Plan, second: Plan, level: float) -> Estimate:
     drawn_D = plan_draws(second) - plan_draws(first)
     if drawn_D.mean() <= 0:
         return Estimate(0.0, 0.0, 0.0)
-    return between(fits, drawn_D, level, max(compute_of(first), compute_of(second)))
+    return between(fits, drawn_D, level)
 
 
 def _per(gain: Estimate, amount: float) -> Estimate:

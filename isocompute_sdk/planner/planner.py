@@ -338,8 +338,9 @@ class Planner:
             notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
         notes += caveats.near_tie(chosen.group_size, ties, TIE * question.span)
+        disagree = caveats.curves_disagree if fits.surface is None else caveats.compromise
         notes += [
-            caveats.curves_disagree(chosen.group_size, a.group_size, -a.expected_loss)
+            disagree(chosen.group_size, a.group_size, -a.expected_loss)
             for a in plan.alternatives
             if a.kind == "best-by-curves" and a.expected_loss is not None
         ]

@@ -37,7 +37,7 @@ def records(repository: Path) -> dict[tuple[str, str, float], dict[str, Any]]:
     return {(r["method"], r["family"], r["ratio"]): r for r in module.summarise(rows)}
 
 
-@pytest.mark.parametrize(("ratio", "most"), [(1.0, 0.06), (3.0, 0.10), (10.0, 0.13)])
+@pytest.mark.parametrize(("ratio", "most"), [(1.0, 0.04), (3.0, 0.07), (10.0, 0.10)])
 def test_little_reward_is_lost(records: dict[Any, Any], ratio: float, most: float) -> None:
     assert records["surface", "all", ratio]["mean"] <= most
     assert records["surface", "all", ratio]["mean"] <= records["best-pilot-run", "all", ratio]["mean"]
@@ -45,8 +45,8 @@ def test_little_reward_is_lost(records: dict[Any, Any], ratio: float, most: floa
 
 @pytest.mark.parametrize("ratio", [1.0, 3.0, 10.0])
 def test_intervals_hold_as_often_as_they_say(records: dict[Any, Any], ratio: float) -> None:
-    assert 0.70 <= records["surface", "all", ratio]["coverage_80%"] <= 0.92
-    assert 0.82 <= records["surface", "all", ratio]["coverage_90%"] <= 0.98
+    assert 0.75 <= records["surface", "all", ratio]["coverage_80%"] <= 0.93
+    assert 0.85 <= records["surface", "all", ratio]["coverage_90%"] <= 0.99
     assert 0.68 <= records["surface", "all", ratio]["set_coverage"] <= 0.95
 
 

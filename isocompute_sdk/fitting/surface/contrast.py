@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from isocompute_sdk.fitting.batched import Mask
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.surface import BASE_SPREAD, LARGEST_SPREAD, SPREAD_ABOVE, Surface
+from isocompute_sdk.fitting.surface.surface import Surface
 
 
 class Estimate(NamedTuple):
@@ -43,23 +43,19 @@ def difference(surface: Surface, first: Place, second: Place, level: float = 0.8
         second: the other.
         level: coverage asked for.
     """
-    beyond = max(first.compute, second.compute) / surface.largest_compute
-    return estimate(draws_at(surface, first) - draws_at(surface, second), level, beyond)
+    return estimate(draws_at(surface, first) - draws_at(surface, second), level)
 
 
-def estimate(drawn_D: npt.ArrayLike, level: float = 0.8, beyond: float = 1.0) -> Estimate:
-    """Mean and interval of draws, widened as a surface's own intervals are.
+def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
+    """Mean and interval of draws.
 
     Args:
         drawn_D: draws of one number, shape (D,).
         level: coverage asked for.
-        beyond: compute asked about over the largest that was seen.
     """
     values = np.asarray(drawn_D, dtype=float)
     mean = float(values.mean())
-    reach = min(float(np.log(max(beyond, 1.0))), LARGEST_SPREAD)
-    off = (values - mean) * (BASE_SPREAD + SPREAD_ABOVE * reach)
-    low, high = np.quantile(mean + off, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     # Of skewed draws the mean may lie outside their quantiles.
     return Estimate(mean, min(float(low), mean), max(float(high), mean))
 

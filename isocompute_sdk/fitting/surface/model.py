@@ -34,23 +34,29 @@ OCTAVES_ABOVE = 1
 class Prior:
     """Means and standard deviations of what a sweep alone may not determine. Per octave of n unless said otherwise."""
 
-    share_beyond_seen: float = 3.0
-    """Final gain over the largest gain that was seen: the centre of a's level."""
-    share_level_sd: float = 2.0
-    """Of the level of a, around the logit of that."""
+    share_least: float = 0.2
+    """Share of the headroom that training wins in the end: the centre of a's level, unless more was seen. A pilot too
+    short to show a rise says next to nothing about its size, so that the centre must not follow what little it saw."""
+    share_beyond_seen: float = 1.25
+    """Final gain over the largest gain that was seen, where that is more."""
+    share_level_sd: float = 1.0
+    """Of the level of a, around the logit of the larger."""
     share_step: tuple[float, float] = (0.09, 0.25)
     """Change of a. The curves of the paper's fig. 6 gain .10 (Easy) and .16 (Hard) more in ln per octave."""
     small_set_tilt: float = 0.06
     """What that loses per octave by which D is known to lie below `FULL_SET` (a small set caps n: finding 5)."""
-    share_bend: tuple[float, float] = (-0.08, 0.15)
+    share_bend: tuple[float, float] = (-0.06, 0.12)
     """Second difference of a: gains from larger n shrink."""
-    share_bend_rough: float = 0.7
+    share_bend_rough: float = 0.5
     """Standard deviation of the same for a sweep whose dependence on n is irregular."""
-    midpoint_level_sd: float = 2.5
-    """Of m, around the data's own half-way compute."""
-    midpoint_step: tuple[float, float] = (0.3, 0.45)
+    midpoint_before_end: float = 0.2
+    """How far, in ln C, the level of m lies before the largest compute that was seen: who runs a pilot sees about half
+    of the rise."""
+    midpoint_level_sd: float = 1.0
+    """Of the level of m, around that."""
+    midpoint_step: tuple[float, float] = (0.35, 0.4)
     """Change of m: larger groups need more compute."""
-    midpoint_bend: tuple[float, float] = (0.0, 0.2)
+    midpoint_bend: tuple[float, float] = (0.02, 0.12)
     midpoint_bend_rough: float = 0.6
     slope: tuple[float, float] = (0.15, 0.45)
     """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape."""

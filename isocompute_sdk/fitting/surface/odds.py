@@ -12,14 +12,15 @@ from isocompute_sdk.fitting.surface.surface import Surface
 
 CONSERVATIVE_SPREAD = 0.5
 """Conservative: expected reward less this many posterior standard deviations."""
+PER_SQUARED_OCTAVE = 0.05
+"""Share of the gain that a candidate is charged per squared octave from each draw's best n, on average over draws.
+Draws put the best n now at one end of the grid, now at the other, where the truth mostly lies between: on simulated
+sweeps (tuning seeds of benchmarks/allocation.py) expected reward alone lost a tenth more; .02 to .2 did alike."""
 BEYOND_GRID_MARGIN = 1.0
 """An n that nobody ran is chosen only where its expected gain over the best n on the grid is at least this many of
 the gain's standard deviations. On simulated sweeps one octave beyond the grid lost more than it won without it."""
 NEAR_BEST = 0.005
 """Share of the gain within which an n counts as good as the best."""
-LEVEL_TO_MASS = 1.05
-"""Posterior mass that a set needs, over its nominal coverage: sets of .84 held the best n in about 80 % of simulated
-sweeps (tuning seeds of benchmarks/allocation.py)."""
 STEPS_PER_OCTAVE = 4
 FEWEST_UPDATES = 5
 """An n that leaves fewer updates is no candidate for the best."""
@@ -43,13 +44,20 @@ class GroupSizeOdds:
     """False above the largest n that was run."""
     gain_over: Array
     """Mean reward gained over the best n on the grid, in units of its standard deviation over draws; 0 there."""
+    gain: float
+    """Mean over draws of what the best n gains over the base model."""
+    squared_octaves: Array
+    """Mean over draws of the squared distance, in octaves, to the n that is best there; one octave above the grid
+    takes part where the budget leaves it enough updates."""
 
     def best(self, *, conservative: bool = False) -> int:
-        """Position of the n with the largest expected reward, or the largest conservative one.
+        """Position of the n to choose: large expected (or conservative) reward, near to what the draws call best.
 
-        An n that nobody ran is taken only where it is ahead of the grid by `BEYOND_GRID_MARGIN`.
+        Each squared octave from a draw's best n counts as `PER_SQUARED_OCTAVE` of the gain. An n that nobody ran is
+        taken only where it is ahead of the grid by `BEYOND_GRID_MARGIN`.
         """
         score = self.reward - (CONSERVATIVE_SPREAD * self.spread if conservative else 0.0)
+        score = score - PER_SQUARED_OCTAVE * self.gain * self.squared_octaves
         if self.on_grid.any():
             score = np.where(self.on_grid | (self.gain_over >= BEYOND_GRID_MARGIN), score, -np.inf)
         return int(np.argmax(np.round(score, 12)))
@@ -79,7 +87,7 @@ def best_size_interval(
     for width in range(1, len(grid) + 1):
         held = np.mean(seen_DN[:, width:] - seen_DN[:, :-width] > 0, axis=0)
         first = int(np.argmax(held))
-        if held[first] >= min(LEVEL_TO_MASS * level, 0.995) - 1e-9:
+        if held[first] >= level - 1e-9:
             return float(grid[first]), float(grid[first + width - 1])
     return float(grid[0]), float(grid[-1])
 
@@ -110,6 +118,8 @@ def group_size_odds(
     on_grid = sizes <= largest_on_grid
     reference = int(np.argmax(np.where(on_grid, reward, -np.inf))) if on_grid.any() else 0
     ahead_DN = drawn_DN - drawn_DN[:, [reference]]
+    asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
+    best_octave_D = np.log2(asked_N)[np.argmax(reward_DN, axis=1)]
     return GroupSizeOdds(
         compute=compute,
         group_size=sizes,
@@ -119,4 +129,23 @@ def group_size_odds(
         probability_best=np.bincount(np.argmax(drawn_DN, axis=1), minlength=len(sizes)) / len(drawn_DN),
         expected_regret=(best_D - drawn_DN).mean(axis=0),
         gain_over=ahead_DN.mean(axis=0) / np.maximum(ahead_DN.std(axis=0), 1e-12),
+        gain=max(float(np.mean(reward_DN.max(axis=1) - surface.parameters_DP[:, 0])), 0.0),
+        squared_octaves=np.mean((np.log2(sizes)[None, :] - best_octave_D[:, None]) ** 2, axis=0),
     )
+
+
+def _with_octave_above(
+    surface: Surface,
+    compute: float,
+    sizes: npt.NDArray[np.int64],
+    problems_per_batch: float | None,
+    largest_on_grid: int,
+    drawn_DN: Array,
+) -> tuple[npt.NDArray[np.int64], Array]:
+    """The candidates with the octave above a grid that they reach the top of, and the rewards of all of them."""
+    above = 2 * largest_on_grid
+    bp = surface.layout.problems_reference if problems_per_batch is None else problems_per_batch
+    tops_grid = largest_on_grid < 2 * sizes.max() <= above
+    if not tops_grid or above * bp * FEWEST_UPDATES > compute:
+        return sizes, drawn_DN
+    return np.append(sizes, above), np.hstack([drawn_DN, surface.draws(compute, above, problems_per_batch)])

@@ -151,8 +151,10 @@ class _Problem:
         factor = np.linalg.cholesky(covariance)
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
-        share = _logit_share(data, prior.share_beyond_seen * data.gain)
-        rows = [data.layout.prior_rows(prior, share, data.midpoint, data.base, member.rough) for member in members]
+        headroom = data.layout.top - data.base[0]
+        share = _logit_share(data, max(prior.share_least * headroom, prior.share_beyond_seen * data.gain))
+        midpoint = float(data.log_compute_RJ.max()) - prior.midpoint_before_end
+        rows = [data.layout.prior_rows(prior, share, midpoint, data.base, member.rough) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
         return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
 

@@ -16,10 +16,10 @@ from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior()
-BASE_SPREAD, SPREAD_BELOW, SPREAD_ABOVE, LARGEST_SPREAD = 1.05, 0.04, 0.25, 2.5
-"""Factor on the posterior's spread: at the data, added below and above the mean per unit of log compute beyond them
-(where little of a rise was seen, it may still go on far), and up to how many units.
-Chosen on simulated sweeps (tuning seeds of benchmarks/allocation.py)."""
+SPREAD_ABOVE, LARGEST_REACH = 0.15, 2.5
+"""By how much draws above the mean are moved further up, as a share of their distance to it, per unit of log compute
+beyond the data, and up to how many units: where little of a rise was seen it may still go on far. Chosen on simulated
+sweeps (tuning seeds of benchmarks/allocation.py)."""
 SCALARS = ("noise", "run_share", "run_midpoint", "largest_compute", "n_problems")
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
@@ -101,16 +101,14 @@ class Surface:
     ) -> tuple[Array, Array, Array]:
         """Mean, low and high of `draws`; for `run` of one new run's measured value.
 
-        Beyond the data the spread is widened by what simulated sweeps asked for (`SPREAD_ABOVE`).
+        Beyond the data the upper part is widened (`SPREAD_ABOVE`).
         """
         drawn_DQ = self.draws(compute, group_size, problems_per_batch)
         mean_Q = drawn_DQ.mean(axis=0)
-        compute_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape)
-        beyond_Q = np.log(np.maximum(compute_Q / self.largest_compute, 1.0))
-        reach_Q = np.minimum(beyond_Q, LARGEST_SPREAD)
-        off_DQ = drawn_DQ - mean_Q
-        factor_DQ = BASE_SPREAD + np.where(off_DQ > 0, SPREAD_ABOVE, SPREAD_BELOW) * reach_Q
-        low, high = np.quantile(mean_Q + factor_DQ * off_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
+        reach_Q = np.clip(np.log(beyond_Q), 0.0, LARGEST_REACH)
+        widened_DQ = drawn_DQ + SPREAD_ABOVE * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
+        low, high = np.quantile(widened_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
         if kind == "run":
             gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)

@@ -77,7 +77,7 @@ def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:
 
 
 def test_n_that_hardly_matters_is_no_recommendation() -> None:
-    plan = plan_of(alike, "5M", seeds=3)
+    plan = plan_of(alike, "3M", seeds=3)
     assert plan.verdict.kind == "hardly-matters"
     assert "take what suits the hardware" in plan.verdict.sentence
 

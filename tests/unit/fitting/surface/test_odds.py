@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,20 @@ def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     assert int(np.argmin(odds.expected_regret)) == odds.best()
     low, high = best_size_interval(surface(0.5), 1e9, (4, 64), None, 0.8)
     assert low < high
+
+
+def test_where_draws_call_both_ends_best_the_choice_lies_between() -> None:
+    ends = np.array([[0.2, 0.1, 0.0, -0.1, -0.2, -0.2], [-0.2, -0.1, 0.0, 0.1, 0.2, 0.2]])
+    known = surface(0.0, draws=10)
+    torn = known.parameters_DP.copy()
+    # Six draws of ten prefer small n, four large n, and each is nearly as sure as the other.
+    torn[:, 1:7] = np.where(np.arange(10)[:, None] < 6, ends[0], ends[1])
+    odds = group_size_odds(replace(known, parameters_DP=torn), 1e9, SIZES, None, 64)
+    assert odds.group_size[int(np.argmax(odds.reward))] == 4
+    assert odds.probability_best[[1, 2, 3]].tolist() == [0, 0, 0]
+    assert odds.group_size[odds.best()] in (8, 16, 32)
+    agreed = group_size_odds(replace(known, parameters_DP=torn[:6], shape_D=known.shape_D[:6]), 1e9, SIZES, None, 64)
+    assert agreed.group_size[agreed.best()] == 4
 
 
 def test_an_n_that_nobody_ran_is_best_only_by_a_clear_margin() -> None:

@@ -119,3 +119,17 @@ def test_runs_without_an_evaluation_after_step_0_give_their_base_reward(make_swe
     prepared: tuple[PreparedRun, ...] = prepare([*runs, base])
     surface = fit_surface(prepared, (0.0, 1.0), 30, np.random.default_rng(0))
     assert float(surface.parameters_DP[:, 0].mean()) == pytest.approx(0.35, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pilot_in_which_nothing_rises_does_not_say_that_nothing_will(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = 0.02
+    compute = np.concatenate([[0.0], np.geomspace(2e4, 1e6, 10)])
+    runs = [SurfaceRun(f"n{n}", n, 32, compute, 0.3 + noise * rng.standard_normal(len(compute))) for n in LEVELS]
+    known = fitted(runs)
+    _, low, high = known.interval("mean", 0.8, [1e6, 1e7], [16, 16])
+    assert low[1] < 0.3 + noise
+    assert high[1] > 0.3 + 4 * noise
+    # Within the data there is nothing to be seen, and nothing is claimed.
+    assert high[0] < 0.3 + 2 * noise
