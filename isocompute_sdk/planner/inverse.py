@@ -185,7 +185,10 @@ def _ends(asking: Asking) -> tuple[float, float]:
 
 
 def _smallest(enough: Callable[[float], bool], least: float, most: float) -> float | None:
-    """Smallest amount that is enough, within the tolerance; None where not even the largest is."""
+    """Smallest amount that is enough, within the tolerance; None where not even the largest is.
+
+    A plan's prediction dips a little where its n changes with the budget: there up to a tenth less may do as well.
+    """
     count = max(math.ceil(math.log10(most / least) * PER_DECADE), 1)
     grid = [least * (most / least) ** (i / count) for i in range(count + 1)]
     first = next((i for i, amount in enumerate(grid) if enough(amount)), None)
