@@ -14,7 +14,15 @@ import numpy as np
 from isocompute_sdk.auditing.result import RunAudit, Standing
 from isocompute_sdk.fitting.fits import Configuration, Fits
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.contrast import Estimate, Place, difference, draws_at, estimate, first_reach
+from isocompute_sdk.fitting.surface.contrast import (
+    Estimate,
+    Place,
+    difference,
+    draws_at,
+    estimate,
+    estimate_of_cost,
+    first_reach,
+)
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.surface import Surface
@@ -152,7 +160,7 @@ def judge(known: Field, run: RunAudit, prepared: PreparedRun, n_problems: float 
         best_problems_per_batch=best[1],
         best_reward=float(draws_at(known.surface, there).mean()),
         behind=behind,
-        equal_reward=_cost(equal_D, known.level),
+        equal_reward=estimate_of_cost(equal_D, known.level),
         equal_reward_bounded=bounded,
         last_half=_last_half(known, own, useful, run.rollouts, n_problems),
         forecast=known.reach[best][1] * SEEN < run.rollouts,
@@ -178,17 +186,9 @@ def equal_cost(path: Path, target_D: Array, level: float) -> tuple[Array, bool]:
     return np.exp(log_D), bool(np.mean(before_D) <= tail and np.mean(never_D) <= tail)
 
 
-def _cost(equal_D: Array, level: float) -> Estimate:
-    """Median and interval."""
-    log = np.log(equal_D)
-    middle = float(np.median(log))
-    low, high = np.quantile(log, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)))
-
-
 def total_cost(equal_RD: Sequence[Array], level: float) -> Estimate:
     """Rollouts of all runs together at equal reward."""
-    return _cost(np.sum(np.asarray(equal_RD), axis=0), level)
+    return estimate_of_cost(np.sum(np.asarray(equal_RD), axis=0), level)
 
 
 def _last_half(known: Field, own: Configuration, useful: float, spent: float, n_problems: float | None) -> Estimate:

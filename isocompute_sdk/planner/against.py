@@ -12,7 +12,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.contrast import Estimate, first_reach
+from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planner.asking import (
     Asking,
@@ -233,10 +233,7 @@ def _spread(cost_D: Array, level: float) -> Estimate:
     """Median and interval, in logarithms; no interval from a single draw."""
     if len(cost_D) == 1:
         return Estimate(float(cost_D[0]), math.nan, math.nan)
-    log = np.log(cost_D)
-    middle = float(np.median(log))
-    low, high = np.quantile(log, [(1 - level) / 2, (1 + level) / 2])
-    return Estimate(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)))
+    return estimate_of_cost(cost_D, level)
 
 
 def _signed(value: Estimate) -> str:

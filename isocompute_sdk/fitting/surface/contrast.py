@@ -60,6 +60,18 @@ def estimate(drawn_D: npt.ArrayLike, level: float = 0.8) -> Estimate:
     return Estimate(mean, min(float(low), mean), max(float(high), mean))
 
 
+def estimate_of_cost(cost_D: Array, level: float) -> Estimate:
+    """Median and interval of drawn costs, taken in logarithms.
+
+    Args:
+        cost_D: draws of one cost, positive, shape (D,).
+        level: coverage asked for.
+    """
+    log = np.log(cost_D)
+    low, high = np.quantile(log, [(1 - level) / 2, (1 + level) / 2])
+    return Estimate(float(np.exp(float(np.median(log)))), float(np.exp(low)), float(np.exp(high)))
+
+
 def first_reach(log_G: Array, reward_DG: Array, target_D: Array) -> tuple[Array, Mask, Mask]:
     """Where each draw first reaches its target along a path, interpolated between its points.
 
