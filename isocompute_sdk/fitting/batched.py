@@ -94,7 +94,7 @@ def least_squares_batch(
     lower: npt.ArrayLike = -np.inf,
     upper: npt.ArrayLike = np.inf,
     max_iterations: int = 200,
-    ftol: float = 1e-8,
+    ftol: float = 1e-7,
     xtol: float = 1e-9,
     together: int = TOGETHER,
 ) -> BatchedFit:
