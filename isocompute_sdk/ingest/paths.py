@@ -5,14 +5,14 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
-from isocompute_sdk.ingest.walking import files_below
+from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records.columns import did_you_mean
 
 Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
@@ -30,8 +30,8 @@ SUFFIXES: dict[str, Format] = {
 }
 
 
-def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
-    """The files that `path` names, sorted; of a folder those of a known ending, also in its subfolders.
+def find_files(listing: Listing, format: str) -> list[Path]:
+    """The files that a path names, sorted; of a folder those of a known ending, also in its subfolders.
 
     A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
     lies there (problem sets, tables of the same runs) is not looked at.
@@ -40,18 +40,18 @@ def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
         RecordError: nothing there, an unknown format, or several formats side by side.
     """
     check_format(format)
-    target = Path(path)
+    target = listing.path
     if target.is_file():
         if format == "auto":
             format_of(target)
         return [target]
     if target.is_dir():
-        seen = sorted(files_below(target))
+        seen = listing.files
         where = f"folder {target}"
     else:
-        seen = sorted(Path(found) for found in glob.glob(str(path), recursive=True) if os.path.isfile(found))
-        where = f"glob {path}"
-        if not glob.has_magic(str(path)):
+        seen = [root for root, files in listing.below.items() if files == (root,)]
+        where = f"glob {target}"
+        if not glob.has_magic(str(target)):
             _refuse_missing(target)
     base = {"wandb": "csv", "isocompute": "jsonl"}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
@@ -99,17 +99,14 @@ def check_format(format: str) -> None:
         )
 
 
-def holds_journals(path: str | os.PathLike[str]) -> bool:
+def holds_journals(listing: Listing) -> bool:
     """Whether a folder holds runs of the built-in runner, at any depth."""
-    target = Path(path)
-    files = files_below(target) if target.is_dir() else ()
+    files = listing.files if listing.path.is_dir() else ()
     return any(looks_like_journal(file) for file in files if file.suffix == ".jsonl")
 
 
-def tables_beside(path: str | os.PathLike[str]) -> list[Path]:
-    """Files in a folder of logs that have the ending of a table and are no part of a log."""
-    target = Path(path)
-    files = files_below(target) if target.is_dir() else ()
+def tables_among(files: Iterable[Path]) -> list[Path]:
+    """Files that have the ending of a table and are no part of a log, sorted."""
     return sorted(file for file in files if file.suffix.lower() in SUFFIXES and not is_log(file))
 
 
