@@ -13,6 +13,7 @@ from pathlib import Path
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
 from isocompute_sdk.ingest.logs import is_log
+from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.paths import holds_journals, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
@@ -144,7 +145,7 @@ def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) 
         found.logs[name] = CollectedLog(joined, found.logs[name].config or config)
         return
     if name in found.logs:
-        name = f"{log.source.stem}/{name}"
+        name = f"{unpacked(log.source).stem}/{name}"
     while name in found.logs:
         name += "'"
     found.logs[name] = CollectedLog(log if log.name == name else replace(log, name=name), config)

@@ -229,6 +229,7 @@ def _grave(runs: RunSet) -> list[Note]:
 _ADVICE = {
     "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
     "log-damaged": "copy the file again",
+    "text-not-utf8": "save the file as UTF-8",
     "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",

@@ -11,6 +11,7 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
+from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.run_folders import is_run_folder, run_folder_of
 from isocompute_sdk.ingest.runlog import RunLog
@@ -92,8 +93,12 @@ def is_log(path: Path) -> bool:
     return (
         EVENT_MARK in path.name
         or path.name == trainer_state.STATE_FILE
-        or (path.suffix in (".jsonl", ".ndjson") and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
+        or (_is_jsonl(path) and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
     )
+
+
+def _is_jsonl(path: Path) -> bool:
+    return unpacked(path).suffix in (".jsonl", ".ndjson")
 
 
 def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
@@ -109,7 +114,7 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
         elif file.name == trainer_state.STATE_FILE and format in ("auto", "trl"):
             states.setdefault(trainer_state.run_folder(file), []).append(file)
         elif (format == "verl" and file == root) or (
-            format in ("auto", "verl") and file.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(file)
+            format in ("auto", "verl") and _is_jsonl(file) and verl_log.looks_like_verl(file)
         ):
             verl.setdefault(run_folder_of(file.parent, root) or verl_log.run_of(file)[0], []).append(file)
     for run in verl:

@@ -12,6 +12,7 @@ from typing import Literal
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
+from isocompute_sdk.ingest.packed import OTHERS, unpacked
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records.columns import did_you_mean
 
@@ -28,6 +29,7 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 
 
 def find_files(listing: Listing, format: str) -> list[Path]:
@@ -55,7 +57,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
             _refuse_missing(target)
     base = {"wandb": "csv", "isocompute": "jsonl"}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
-    files = [file for file in seen if file.suffix.lower() in wanted]
+    files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
     if target.is_dir() and format in ("auto", "isocompute"):
         journals = [file for file in files if format_of(file) == "isocompute"]
         files = journals if journals or format == "isocompute" else files
@@ -77,10 +79,15 @@ def format_of(file: Path) -> Format:
     Raises:
         RecordError: the ending is not a known one.
     """
-    kind = SUFFIXES.get(file.suffix.lower())
+    kind = SUFFIXES.get(unpacked(file).suffix.lower())
     if kind is None:
+        accepted = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
+        if file.suffix.lower() in OTHERS:
+            raise RecordError(f"{file} is not read, because it is packed with {file.suffix}; {accepted}", "Unpack it.")
+        if file.suffix.lower() in SPREADSHEETS:
+            raise RecordError(f"{file} is not read, because it is a spreadsheet; {accepted}", "Save its sheet as CSV.")
         raise RecordError(
-            f"{file}: unknown ending {file.suffix!r}; accepted: {', '.join(SUFFIXES)}",
+            f"{file}: unknown ending {file.suffix!r}; {accepted}",
             f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
         )
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
@@ -102,18 +109,29 @@ def check_format(format: str) -> None:
 def holds_journals(listing: Listing) -> bool:
     """Whether a folder holds runs of the built-in runner, at any depth."""
     files = listing.files if listing.path.is_dir() else ()
-    return any(looks_like_journal(file) for file in files if file.suffix == ".jsonl")
+    return any(looks_like_journal(file) for file in files if unpacked(file).suffix == ".jsonl")
 
 
 def tables_among(files: Iterable[Path]) -> list[Path]:
     """Files that have the ending of a table and are no part of a log, sorted."""
-    return sorted(file for file in files if file.suffix.lower() in SUFFIXES and not is_log(file))
+    wanted = (file for file in files if unpacked(file).suffix.lower() in SUFFIXES or _is_closed(file))
+    return sorted(file for file in wanted if not is_log(file))
+
+
+def closed_tables(listing: Listing) -> list[Path]:
+    """Tables that are in a folder, or match a glob, and cannot be read as they are: packed ones and spreadsheets."""
+    return [file for file in listing.files if _is_closed(file)]
+
+
+def _is_closed(file: Path) -> bool:
+    packed = file.suffix.lower() in OTHERS and file.with_suffix("").suffix.lower() in SUFFIXES
+    return packed or file.suffix.lower() in SPREADSHEETS
 
 
 def label(file: Path, files: Sequence[Path]) -> str:
     """Name of one of several files, relative to their common folder and without its ending."""
     folder = os.path.commonpath([other.parent.absolute() for other in files])
-    return file.absolute().relative_to(folder).with_suffix("").as_posix()
+    return unpacked(file).absolute().relative_to(folder).with_suffix("").as_posix()
 
 
 def _refuse_missing(target: Path) -> None:

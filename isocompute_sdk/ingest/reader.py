@@ -18,7 +18,7 @@ from isocompute_sdk.ingest.journal import read_journal
 from isocompute_sdk.ingest.jsonl import read_jsonl
 from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.parquet import read_parquet
-from isocompute_sdk.ingest.paths import find_files, format_of, holds_journals, label
+from isocompute_sdk.ingest.paths import closed_tables, find_files, format_of, holds_journals, label
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.tags import StepUnit
 from isocompute_sdk.ingest.walking import Listing
@@ -49,7 +49,7 @@ def read_runs(
     step_unit: StepUnit | None = None,
     **constants: object,
 ) -> RunSet:
-    """Read evaluations from a file, every known file of a folder, or a glob.
+    """Read evaluations from a file, every known file of a folder, or a glob; those of text may be packed with gzip.
 
     Logs of OpenRLHF, veRL and TRL (TensorBoard folders, veRL's file log, trainer_state.json) are read by known tags,
     see `ingest.tags`; resumed runs are stitched, and rollouts counted as generated. Their n, B_p and context come from
@@ -117,13 +117,16 @@ def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options
         frame, found = _build(file, options)
         frames.append(frame)
         notes += found
-    notes += [note for one in listings if format == "auto" for note in _logs_left_out(one)]
+    notes += [note for one in listings if format == "auto" for note in _left_out(one)]
     return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
 
 
-def _logs_left_out(listing: Listing) -> list[Note]:
-    """That runs of frameworks lie beside those of the built-in runner, which alone were read."""
-    others = logs_beside_journals(listing) if holds_journals(listing) else []
+def _left_out(listing: Listing) -> list[Note]:
+    """That tables cannot be read, or that runs of frameworks lie beside those of the built-in runner."""
+    if not holds_journals(listing):
+        closed = closed_tables(listing)
+        return [_closed(listing.path, closed)] if closed else []
+    others = logs_beside_journals(listing)
     if not others:
         return []
     names = ", ".join(source.name for source in others[:4])
@@ -132,6 +135,14 @@ def _logs_left_out(listing: Listing) -> list[Note]:
         f"as {names}, were not looked at. Name their folders to read them."
     )
     return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]
+
+
+def _closed(path: Path, files: Sequence[Path]) -> Note:
+    message = (
+        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with gzip "
+        "or are spreadsheets. Unpack them, or save them as CSV."
+    )
+    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
 
 
 @dataclass(frozen=True)
