@@ -1,4 +1,4 @@
-"""Which files a path, folder or glob stands for, and what format they are in."""
+"""Which tables a path, folder or glob stands for, what format they are in, and which of them cannot be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every reader hands over: columns as text or values, and where each row stood in its file."""
+"""The text of a file, which readers start from, and what they hand over: columns, and where each row stood."""
 
 from __future__ import annotations
 

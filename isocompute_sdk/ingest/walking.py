@@ -1,4 +1,7 @@
-"""Every file at or below a folder, each once: links are followed, and hidden names and circles are left out."""
+"""Every file at or below a path, each once: links are followed, and hidden names and circles are left out.
+
+A `Listing` is one such walk, handed on to whoever looks for logs, tables or run folders in it.
+"""
 
 from __future__ import annotations
 

@@ -97,8 +97,9 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected`, or `conservative` (expected reward less half a standard deviation; the lower end of the
-                law; least bad regret for a prior).
+            mode: `expected`, or `conservative`. Of a surface, large expected reward (less half a standard deviation
+                where conservative) near to the n that its draws call good; of a law, its n (its lower end); of a
+                prior, least expected (least bad) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is none, and for a surface one where the best
                 n on the grid is its largest. Even then an n that nobody ran must be ahead by a clear margin.
             n_problems: distinct training problems D, for epochs and warnings.
