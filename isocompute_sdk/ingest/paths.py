@@ -30,6 +30,7 @@ SUFFIXES: dict[str, Format] = {
     ".ndjson": "jsonl",
 }
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_ACCEPTED = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
 
 
 def find_files(listing: Listing, format: str) -> list[Path]:
@@ -61,6 +62,8 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     if target.is_dir() and format in ("auto", "isocompute"):
         journals = [file for file in files if format_of(file) == "isocompute"]
         files = journals if journals or format == "isocompute" else files
+    if not files and (closed := closed_tables(listing)):
+        raise _not_open(closed[0])
     if not files:
         endings = Counter(file.suffix or file.name for file in seen)
         told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
@@ -81,13 +84,10 @@ def format_of(file: Path) -> Format:
     """
     kind = SUFFIXES.get(unpacked(file).suffix.lower())
     if kind is None:
-        accepted = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
-        if file.suffix.lower() in OTHERS:
-            raise RecordError(f"{file} is not read, because it is packed with {file.suffix}; {accepted}", "Unpack it.")
-        if file.suffix.lower() in SPREADSHEETS:
-            raise RecordError(f"{file} is not read, because it is a spreadsheet; {accepted}", "Save its sheet as CSV.")
+        if _is_closed(file):
+            raise _not_open(file)
         raise RecordError(
-            f"{file}: unknown ending {file.suffix!r}; {accepted}",
+            f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
             f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
         )
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
@@ -121,6 +121,12 @@ def tables_among(files: Iterable[Path]) -> list[Path]:
 def closed_tables(listing: Listing) -> list[Path]:
     """Tables that are in a folder, or match a glob, and cannot be read as they are: packed ones and spreadsheets."""
     return [file for file in listing.files if _is_closed(file)]
+
+
+def _not_open(file: Path) -> RecordError:
+    if file.suffix.lower() in SPREADSHEETS:
+        return RecordError(f"{file} is not read, because it is a spreadsheet; {_ACCEPTED}", "Save its sheet as CSV.")
+    return RecordError(f"{file} is not read, because it is packed with {file.suffix}; {_ACCEPTED}", "Unpack it.")
 
 
 def _is_closed(file: Path) -> bool:

@@ -97,8 +97,10 @@ def test_tables_that_are_not_read_are_named_with_the_reason(
     assert (note.code, note.severity, note.data["files"]) == ("files-not-read", "warning", [str(tmp_path / name)])
     finding = by_name(tmp_path)[name]
     assert advice in finding.advice[0]
-    with pytest.raises(RecordError, match=reason):
-        RunSet.read(tmp_path / name)
+    (tmp_path / "a.csv").unlink()
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(RecordError, match=reason):
+            RunSet.read(path)
 
 
 def test_tables_beside_the_logs_that_a_glob_matches_are_named(tmp_path: Path) -> None:
