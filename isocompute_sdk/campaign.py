@@ -8,12 +8,13 @@ and what follows from it, again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api, files, registry, store
 from isocompute_sdk.backend import Backend, follow, run_folder
+from isocompute_sdk.comparison import Comparison, compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.executors import Executor, Job, LocalExecutor, Result
 from isocompute_sdk.fitting.fits import Fits
@@ -35,54 +36,6 @@ SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
     "refit.json",
 )
 """The files that the stages leave."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What the planned run reached, beside what was predicted of it before it ran."""
-
-    run_id: str
-    metric: str
-    rollouts: float
-    """Compute at which both hold: the last evaluation of the run."""
-    measured: float
-    """The metric at that evaluation."""
-    predicted: float
-    """Prediction for one new run there, from the runs before it."""
-    low: float
-    high: float
-    """80 % interval of one new measured run (`predict(kind="run")`)."""
-    largest_compute: float
-    """Largest compute behind the prediction."""
-
-    @property
-    def inside(self) -> bool:
-        """Whether the measurement lies in the interval."""
-        return self.low <= self.measured <= self.high
-
-    @property
-    def error(self) -> float:
-        """Measured minus predicted."""
-        return self.measured - self.predicted
-
-    def summary(self) -> str:
-        """Prediction and measurement in one sentence."""
-        if self.inside:
-            verdict = f"inside the interval ({self.error:+.3f})"
-        else:
-            side = "above" if self.error > 0 else "below"
-            verdict = (
-                f"{side} the interval ({self.error:+.3f}); 80 % intervals miss one in five, more far beyond the data"
-            )
-        return (
-            f"predicted {self.metric} {self.predicted:.3f} (80 % interval of one run {self.low:.3f} to "
-            f"{self.high:.3f}), measured {self.measured:.3f}: {verdict}"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        derived = {"inside": self.inside, "error": self.error}
-        return {"kind": "comparison", "schema_version": SCHEMA_VERSION, **asdict(self), **derived}
 
 
 @dataclass(frozen=True)
@@ -214,12 +167,11 @@ class Campaign:
         self._open()
         path = self.root / COMPARISON
         if path.exists():
-            saved = files.read_json(path, kind="comparison", schema_version=SCHEMA_VERSION)
-            return Comparison(**{name: saved[name] for name in Comparison.__dataclass_fields__})
+            return Comparison.load(path)
         fits, runs = self.fit(), self.train()
         self._tell("compare")
         comparison = compare(fits, runs)
-        files.write_json(path, comparison.to_dict())
+        comparison.save(path)
         return comparison
 
     def refit(self) -> Fits:
@@ -343,34 +295,6 @@ def carry_out(
             "Repair the cause and start again: finished runs are kept, the others go on from their checkpoints.",
         )
     return results
-
-
-def compare(fits: Fits, runs: RunSet) -> Comparison:
-    """One run's last evaluation beside the prediction of fits that do not know the run.
-
-    Args:
-        fits: fits of other runs.
-        runs: one run with the metric of the fits.
-
-    Raises:
-        RecordError: no such metric, or several runs.
-    """
-    series = runs.series(fits.metric, fits.eval_set)
-    if len(series) != 1:
-        raise RecordError(f"received {len(series)} runs; accepted: one run to compare", "Choose one with filter().")
-    one = series[0]
-    at = float(one.rollouts_T[-1])
-    predicted = fits.predict(at, one.group_size, one.problems_per_batch, kind="run")
-    return Comparison(
-        run_id=one.run_id,
-        metric=fits.metric,
-        rollouts=at,
-        measured=float(one.value_T[-1]),
-        predicted=float(predicted.mean),
-        low=float(predicted.low),
-        high=float(predicted.high),
-        largest_compute=max(curve.last_compute for curve in fits.curves.values()),
-    )
 
 
 def _failure(result: Result) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk import campaign, files
+from isocompute_sdk.comparison import SCHEMA_VERSION as COMPARISON_VERSION
+from isocompute_sdk.comparison import compare
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planner import Plan
@@ -227,7 +229,7 @@ def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None)
     for run_id in mine:
         one = runs.filter(run_id=run_id)
         _refuse_known(fits, one, plan.metric)
-        compared = campaign.compare(fits, one.filter(metric=plan.metric))
+        compared = compare(fits, one.filter(metric=plan.metric))
         score = Score(
             plan=str(path),
             run_id=run_id,
@@ -284,7 +286,7 @@ def read_scorecard(folder: str | Path) -> Scorecard:
 def _read(path: Path) -> Score:
     if path.name != campaign.COMPARISON:
         return files.load_json(path, Score.from_dict, kind="score", schema_version=SCHEMA_VERSION)
-    found = files.load_json(path, lambda raw: raw, kind="comparison", schema_version=campaign.SCHEMA_VERSION)
+    found = files.load_json(path, lambda raw: raw, kind="comparison", schema_version=COMPARISON_VERSION)
     plan_file = path.with_name(campaign.PLAN)
     planned = _plan_fields(plan_file)
     names = ("run_id", "metric", "rollouts", "predicted", "low", "high", "measured", "largest_compute")

@@ -1,14 +1,11 @@
 """Run folders: what a run was asked for, how far it has got, what it measured.
 
 A run folder holds `spec.json` (the run, written before it starts), `exit.json` (how the process ended), `log.txt` and,
-unless its framework has a log of its own, `metrics.jsonl` (one record a line, appended by the training process). A
-process that trains keeps a lock on the folder, which the system drops when it ends in whatever way: a run that is going
-on is never started twice.
+unless its framework has a log of its own, `metrics.jsonl` (one record a line, appended by the training process).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -22,13 +19,12 @@ from numpy.typing import NDArray
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.locks import is_running
 from isocompute_sdk.progress import Progress, journal_progress, record_of
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
-_LOCK_FILE, _RUNNER_LOCK_FILE = ".launch.lock", ".lock"
-"""The lock of whoever starts a run, and the one that the built-in runner takes by itself."""
 _SCHEMA_VERSION = 1
 _SPEC_KIND = "run-spec"
 _RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND = "run.json", "torch-run"
@@ -233,40 +229,6 @@ def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
         rollouts_T=np.array([r["rollouts"] for r in chosen], dtype=np.int64),
         passes_TP=np.array([r["pass_counts"] for r in chosen], dtype=np.int64),
     )
-
-
-def try_lock(folder: str | Path) -> int | None:
-    """Take the folder for the process that gets this file descriptor; None while another has it."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(Path(folder) / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    if _is_locked(Path(folder) / _RUNNER_LOCK_FILE):
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def is_running(folder: str | Path) -> bool:
-    """Whether a process holds the folder."""
-    # The runner's own lock is looked at last: looking takes it for a moment, and a run that was started here is
-    # known by the other one.
-    return _is_locked(Path(folder) / _LOCK_FILE) or _is_locked(Path(folder) / _RUNNER_LOCK_FILE)
-
-
-def _is_locked(path: Path) -> bool:
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
-        try:
-            # Shared, so that two people who only look do not take each other for a run.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def write_exit(folder: str | Path, exit_code: int) -> None:

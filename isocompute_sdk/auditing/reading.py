@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.paths import find_files, label
+from isocompute_sdk.ingest.paths import closed_tables, find_files, label
+from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
 
@@ -36,8 +37,10 @@ def read_logs(
     Raises:
         RecordError: nothing can be read.
     """
-    files = list(dict.fromkeys(file for path in paths for file in find_files(path, "auto")))
-    left: dict[str, str] = {}
+    listings = [Listing.of(path) for path in paths]
+    files = list(dict.fromkeys(file for one in listings for file in find_files(one, "auto")))
+    closed = [file for one in listings for file in closed_tables(one)]
+    left = {str(file): "packed other than with gzip, or a spreadsheet" for file in closed}
     try:
         return _read(files, metric, options, left), left
     except RecordError as error:

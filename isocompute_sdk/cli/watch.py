@@ -195,18 +195,20 @@ class _Watcher:
         logs of frameworks, which name runs by their folders, as they were asked for."""
         from isocompute_sdk.ingest.logs import find_logs
         from isocompute_sdk.ingest.paths import find_files, holds_journals
+        from isocompute_sdk.ingest.walking import Listing
 
         if self.map is not None:
             return {str(self.map.absolute()): _Group([self.map], [self.map, *_searched(self.map)])}
         found: dict[str, _Group] = {}
         for path in self.logs:
-            sources = [] if holds_journals(path) else find_logs(path)
+            listing = Listing.of(path)
+            sources = [] if holds_journals(listing) else find_logs(listing)
             if sources:
                 parts = {part for source in sources for part in (*source.paths, *source.events)}
                 below = {file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))}
                 found[str(path.absolute())] = _Group([path], sorted(below))
                 continue
-            for file in find_files(path, "auto"):
+            for file in find_files(listing, "auto"):
                 group = found.setdefault(str(file.parent.absolute()), _Group([], []))
                 if file not in group.files:
                     group.paths.append(file)
@@ -302,11 +304,9 @@ class _Watcher:
 def _searched(map: Path) -> list[Path]:
     """The files behind a mapping."""
     from isocompute_sdk.ingest import RunMap
-    from isocompute_sdk.ingest.logs import expand
-    from isocompute_sdk.ingest.walking import files_below
+    from isocompute_sdk.ingest.walking import Listing
 
-    roots = [root for searched in RunMap.load(map).searched for root in expand(map.parent / searched)]
-    return sorted({file for root in roots for file in files_below(root)})
+    return sorted({file for one in RunMap.load(map).searched for file in Listing.of(map.parent / one).files})
 
 
 def _has_only_begun(file: Path) -> bool:

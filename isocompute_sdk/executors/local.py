@@ -15,6 +15,7 @@ from types import FrameType
 from isocompute_sdk import store
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.executors.base import Job, Result
+from isocompute_sdk.locks import try_lock
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class LocalExecutor:
                 return
             if key in running or key in results:
                 continue
-            lock = store.try_lock(job.launch.folder)
+            lock = try_lock(job.launch.folder)
             if lock is None:
                 busy += 1  # A process of an earlier start is still at it.
                 continue

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,9 @@ import numpy.typing as npt
 from isocompute_sdk import files
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable, sigmoid
-from isocompute_sdk.fitting.bootstrap import reward_draws
 from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
+from isocompute_sdk.fitting.prediction import Prediction, between_levels
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.notes import Note
 
@@ -36,14 +35,6 @@ Configuration = tuple[int, int | None]
 Method = Literal["surface", "paper", "published", "prior"]
 """`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of
 the paper; `prior`: hedged over all of them."""
-
-
-class Prediction(NamedTuple):
-    """Predicted reward with an interval; `low` and `high` are NaN where no interval can be given."""
-
-    mean: Array
-    low: Array
-    high: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,15 +202,9 @@ class Fits:
         if self.surface is not None:
             return self._from_surface(self.surface, at, sizes, problems_per_batch, level, kind)
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
-        levels = np.array([c.group_size for c in curves], dtype=float)
-        if sizes.size and (sizes.min() < levels[0] or sizes.max() > levels[-1]):
-            raise FitError(
-                f"group_size {sizes.min():g} to {sizes.max():g} lies outside the levels that were run, "
-                f"{levels[0]:g} to {levels[-1]:g}",
-                "Run a level there, or ask within the grid.",
-            )
-        mean, low, high = self._interpolate(curves, at.ravel(), sizes.ravel(), level, kind)
-        return Prediction(mean.reshape(at.shape), low.reshape(at.shape), high.reshape(at.shape))
+        drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
+        found = between_levels(curves, drawn, at.ravel(), sizes.ravel(), level=level, kind=kind, bounds=self.bounds)
+        return Prediction(*(part.reshape(at.shape) for part in found))
 
     def for_problem_set(self, n_problems: int) -> Fits:
         """The same fits asked about another number of distinct training problems D.
@@ -343,35 +328,6 @@ class Fits:
             return None
         return levels[0] if wanted is None else min(levels, key=lambda level: abs(np.log2(level / wanted)))
 
-    def _interpolate(
-        self, curves: list[RewardCurve], at: Array, sizes: Array, level: float, kind: str
-    ) -> tuple[Array, Array, Array]:
-        levels = np.log2([c.group_size for c in curves])
-        upper = np.clip(np.searchsorted(levels, np.log2(sizes)), 1, max(len(levels) - 1, 1))
-        lower = upper - 1 if len(levels) > 1 else upper * 0
-        upper = np.minimum(upper, len(levels) - 1)
-        width = levels[upper] - levels[lower]
-        share = np.divide(np.log2(sizes) - levels[lower], width, out=np.zeros(len(sizes)), where=width > 0)
-        columns = np.arange(len(at))
-
-        def blend(values_CT: Array) -> Array:
-            return (1 - share) * values_CT[..., lower, columns] + share * values_CT[..., upper, columns]
-
-        mean = np.clip(blend(np.stack([c.predict(at) for c in curves])), *self.bounds)
-        keys = [(c.group_size, c.problems_per_batch) for c in curves]
-        if any(key not in self.curve_draws for key in keys):
-            return mean, np.full(at.shape, np.nan), np.full(at.shape, np.nan)
-        drawn_DCT = np.stack(
-            [reward_draws(c, self.curve_draws[key], at) for c, key in zip(curves, keys, strict=True)], axis=1
-        )
-        low, high = np.quantile(blend(drawn_DCT), [(1 - level) / 2, (1 + level) / 2], axis=0)
-        below, above = np.maximum(mean - low, 0.0), np.maximum(high - mean, 0.0)
-        if kind == "run":
-            rms = np.array([c.rms for c in curves])
-            noise = NormalDist().inv_cdf((1 + level) / 2) * ((1 - share) * rms[lower] + share * rms[upper])
-            below, above = np.hypot(below, noise), np.hypot(above, noise)
-        return mean, np.clip(mean - below, *self.bounds), np.clip(mean + above, *self.bounds)
-
     def summary(self) -> str:
         """The fit as text: laws, hand-overs, curves and notes."""
         from isocompute_sdk.fitting.report import summarise
@@ -405,74 +361,16 @@ class Fits:
 
     def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
-        return {
-            "kind": "fits",
-            "schema_version": SCHEMA_VERSION,
-            "metric": self.metric,
-            "method": self.method,
-            "compute": self.compute,
-            "eval_set": self.eval_set,
-            "model": self.model,
-            "n_problems": self.n_problems,
-            "bounds": list(self.bounds),
-            "source": self.source,
-            "rollouts_per_batch": self.rollouts_per_batch,
-            "max_rollouts_per_batch": self.max_rollouts_per_batch,
-            "grid": None if self.grid is None else list(self.grid),
-            "laws": {name: law.to_dict() for name, law in self.laws.items()},
-            "unsupported": dict(self.unsupported),
-            "curves": [] if self.surface is not None else [c.to_dict() for c in self.curves.values()],
-            "surface": None if self.surface is None else self.surface.to_dict(),
-            "surface_points": None if self.surface is None else [_points(c) for c in self.curves.values()],
-            "passport": None if self.passport is None else self.passport.to_dict(),
-            "notes": [note.to_dict() for note in self.notes],
-            "curve_draws": [[*key, drawn.tolist()] for key, drawn in self.curve_draws.items()],
-            "law_draws": {name: drawn.tolist() for name, drawn in self.law_draws.items()},
-            "options": dict(self.options),
-            "runs": self.runs if with_runs else None,
-        }
+        from isocompute_sdk.fitting.saved import form_of
+
+        return form_of(self, with_runs=with_runs)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
         """Inverse of `to_dict`."""
-        surface, passport, curves = None, None, [RewardCurve.from_dict(c) for c in raw["curves"]]
-        if raw["surface"] is not None:
-            from isocompute_sdk.fitting.surface.curves import curve_of
-            from isocompute_sdk.fitting.surface.passport import Passport
-            from isocompute_sdk.fitting.surface.surface import Surface
+        from isocompute_sdk.fitting.saved import fits_from
 
-            surface, passport = Surface.from_dict(raw["surface"]), Passport.from_dict(raw["passport"])
-            curves = [
-                curve_of(surface, (n, bp), np.array(at, dtype=float), np.array(reward, dtype=float))
-                for n, bp, at, reward in raw["surface_points"]
-            ]
-        return cls(
-            metric=raw["metric"],
-            method=raw["method"],
-            curves={(c.group_size, c.problems_per_batch): c for c in curves},
-            surface=surface,
-            passport=passport,
-            laws={name: AllocationLaw.from_dict(law) for name, law in raw["laws"].items()},
-            unsupported=raw["unsupported"],
-            notes=tuple(Note.from_dict(note) for note in raw["notes"]),
-            compute=raw["compute"],
-            eval_set=raw["eval_set"],
-            model=raw["model"],
-            n_problems=raw["n_problems"],
-            bounds=(raw["bounds"][0], raw["bounds"][1]),
-            source=raw["source"],
-            rollouts_per_batch=raw["rollouts_per_batch"],
-            max_rollouts_per_batch=raw["max_rollouts_per_batch"],
-            grid=None if raw["grid"] is None else (raw["grid"][0], raw["grid"][1]),
-            curve_draws={(n, bp): np.array(drawn, dtype=float) for n, bp, drawn in raw["curve_draws"]},
-            law_draws={name: np.array(drawn, dtype=float) for name, drawn in raw["law_draws"].items()},
-            options=raw["options"],
-            runs=raw["runs"],
-        )
-
-
-def _points(curve: RewardCurve) -> list[Any]:
-    return [curve.group_size, curve.problems_per_batch, curve.compute_T.tolist(), curve.reward_T.tolist()]
+        return fits_from(raw)
 
 
 class FitsSet(Mapping[str, Fits]):

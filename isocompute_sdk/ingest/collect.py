@@ -12,13 +12,15 @@ from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
-from isocompute_sdk.ingest.paths import holds_journals, tables_beside
+from isocompute_sdk.ingest.logs import is_log
+from isocompute_sdk.ingest.packed import unpacked
+from isocompute_sdk.ingest.paths import holds_journals, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
-from isocompute_sdk.ingest.walking import files_below
+from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 
@@ -50,10 +52,11 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
     """
     found = Collection()
     for path in paths:
-        journals = holds_journals(path)
+        listing = Listing.of(path)
+        journals = holds_journals(listing)
         if journals:
-            _attempt(found, Path(path), lambda path=path: _table(found, Path(path)))
-        logs, _ = find_all_logs([path], "auto", mixed=True)
+            _attempt(found, listing.path, lambda path=listing.path: _table(found, path))
+        logs, _ = find_all_logs([listing], "auto", mixed=True)
         for name, source in logs.items():
             root = logs.roots[name]
             # The journal of a run says all that the logs beside it say.
@@ -66,14 +69,15 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
                     found, name, source.read(), find_config(source.folder, root)
                 ),
             )
-        inside = [source.folder for source in logs.values()]
-        for folder in _run_folders(path):
+        inside = {source.folder for source in logs.values()}
+        for folder in _run_folders(listing):
             if folder not in inside and not (folder / JOURNAL).exists():
                 error = f"{folder}: a launch script made it, and there is no log to read yet"
                 found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
-        for file in () if journals else _tables(path):
-            # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
-            if not any(folder in file.parents for folder in inside if folder != Path(path)):
+        # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
+        inside.discard(listing.path)
+        for file in () if journals else _tables(listing):
+            if inside.isdisjoint(file.parents):
                 _attempt(found, file, lambda file=file: _file(found, file))
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
@@ -83,23 +87,20 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
     return found
 
 
-def _tables(path: str | os.PathLike[str]) -> list[Path]:
-    from isocompute_sdk.ingest.logs import expand, is_log
-
+def _tables(listing: Listing) -> list[Path]:
+    """Files that may be tables: of a folder those with the ending of one, and whatever was named itself."""
     found: list[Path] = []
-    for root in expand(path):
+    for root, files in listing.below.items():
         if root.is_dir():
-            found += [file for file in tables_beside(root) if not belongs_to_run(file, root)]
+            found += [file for file in tables_among(files) if not belongs_to_run(file, root)]
         elif not is_log(root):
             found.append(root)
     return found
 
 
-def _run_folders(path: str | os.PathLike[str]) -> list[Path]:
+def _run_folders(listing: Listing) -> list[Path]:
     """Folders that launch scripts made."""
-    from isocompute_sdk.ingest.logs import expand
-
-    files = (file for root in expand(path) if root.is_dir() for file in files_below(root))
+    files = (file for root, files in listing.below.items() if root.is_dir() for file in files)
     return [file.parent for file in files if file.name == MARKS[0] and is_run_folder(file.parent)]
 
 
@@ -144,7 +145,7 @@ def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) 
         found.logs[name] = CollectedLog(joined, found.logs[name].config or config)
         return
     if name in found.logs:
-        name = f"{log.source.stem}/{name}"
+        name = f"{unpacked(log.source).stem}/{name}"
     while name in found.logs:
         name += "'"
     found.logs[name] = CollectedLog(log if log.name == name else replace(log, name=name), config)

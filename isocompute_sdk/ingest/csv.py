@@ -28,14 +28,14 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: no header, a line with too few or too many cells, a file that ends inside a line.
     """
-    text = read_text(path, on_truncated)
+    text, replaced = read_text(path, on_truncated)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
     plain = read_plain(text)
     if plain is not None:
         _check_header(path, list(plain), [1])
         named = {name: series for name, series in plain.items() if name}
-        return RawTable(named, lambda index: f"{path}:{index + 2}")
+        return RawTable(named, lambda index: f"{path}:{index + 2}", replaced)
     rows, lines, broken = _split(path, text)
     header = [name.strip() for name in rows[0]] if rows else []
     _check_header(path, header, lines)
@@ -47,7 +47,7 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             broken = (lines.pop(), told)
     if broken is not None and on_truncated == "error":
         raise RecordError(f"{path}:{broken[0]}: the file ends inside this line ({broken[1]})", TRUNCATED_HINT)
-    notes = [] if broken is None else [cut_off(path, broken[0])]
+    notes = [*replaced, *([] if broken is None else [cut_off(path, broken[0])])]
     uneven = [line for row, line in zip(rows, lines, strict=True) if len(row) != len(header)]
     if uneven and on_truncated == "error":
         found = len(rows[lines.index(uneven[0])])

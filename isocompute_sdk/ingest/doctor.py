@@ -209,11 +209,12 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     elif count < FEW_EVALUATIONS:
         found.append((f"only {count} values of {metric}", "evaluate more often"))
     if metric is not None:
-        sets = sorted(runs.filter(metric=metric).eval_sets)
+        measured = runs.filter(metric=metric)
+        sets = sorted(measured.eval_sets)
         if len(sets) > 1:
             found.append((f"{metric} on several sets: {', '.join(sets)}", f"choose one, --eval-set {sets[0]}"))
-        low = min(float(value) for value in runs.filter(metric=metric).to_polars()["value"])
-        high = max(float(value) for value in runs.filter(metric=metric).to_polars()["value"])
+        values = measured.to_polars()["value"].to_list()
+        low, high = min(values), max(values)
         if metric.startswith("avg@") and not -1e-9 <= low <= high <= 1 + 1e-9:
             found.append((f"{metric} runs from {low:.4g} to {high:.4g}", "give its range to fit, --bounds LOW HIGH"))
     if any(info.problems_per_batch is None for info in runs.runs()):
@@ -228,6 +229,7 @@ def _grave(runs: RunSet) -> list[Note]:
 _ADVICE = {
     "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
     "log-damaged": "copy the file again",
+    "text-not-utf8": "save the file as UTF-8",
     "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
     "log-starts-late": "add the log of the earlier part",
     "configuration-changed": "leave out the parts after the change",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
@@ -75,8 +76,10 @@ def read_event_file(path: Path) -> EventFile | None:
         RecordError: the file cannot be opened, or the package `tensorboard` is missing.
     """
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             return _read(path, file)
+    except DAMAGED as error:
+        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 

@@ -7,13 +7,12 @@ in the file, see `store.pass_counts`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.jsonl import read_objects
+from isocompute_sdk.ingest.jsonl import first_object, read_objects
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.timing import Stopwatch
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
@@ -32,12 +31,8 @@ _LONGEST_FIRST_LINE = 1 << 16
 
 def looks_like_journal(path: Path) -> bool:
     """Whether the first line of a file is the first record of a run."""
-    try:
-        with path.open("rb") as file:
-            first = json.loads(file.readline(_LONGEST_FIRST_LINE))
-    except (OSError, ValueError):
-        return False
-    return isinstance(first, dict) and first.get("kind") == "run" and "schema_version" in first and "run_id" in first
+    first = first_object(path, _LONGEST_FIRST_LINE)
+    return first.get("kind") == "run" and "schema_version" in first and "run_id" in first
 
 
 def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:

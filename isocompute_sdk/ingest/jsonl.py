@@ -7,11 +7,12 @@ an error names its line.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.packed import DAMAGED, open_bytes
 from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
 from isocompute_sdk.notes import Note
 
@@ -29,14 +30,16 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is not a JSON object; the last one is taken for cut off.
     """
-    text = read_text(path, on_truncated)
+    text, replaced = read_text(path, on_truncated)
     plain = read_plain(text)
     if plain is not None:
         columns = {name: plain[name] for name in plain.columns}
-        return RawTable(columns, lambda index: f"{path}:{index + 1}")
+        return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
     rows, lines, notes = _objects(path, text, on_truncated)
     names = dict.fromkeys(name for row in rows for name in row)
-    return RawTable({name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), notes)
+    return RawTable(
+        {name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), (*replaced, *notes)
+    )
 
 
 def read_plain(text: str) -> pl.DataFrame | None:
@@ -78,7 +81,24 @@ def read_objects(path: Path, on_truncated: OnTruncated = "error") -> Objects:
     Raises:
         RecordError: as `read_jsonl`.
     """
-    return _objects(path, read_text(path, on_truncated), on_truncated)
+    text, replaced = read_text(path, on_truncated)
+    rows, lines, notes = _objects(path, text, on_truncated)
+    return rows, lines, (*replaced, *notes)
+
+
+def first_object(path: Path, longest: int) -> Mapping[str, Any]:
+    """The object in the first line of a file, which tells whose log it is; empty where there is none.
+
+    Args:
+        path: any file.
+        longest: bytes that such a line has at most.
+    """
+    try:
+        with open_bytes(path) as file:
+            first = json.loads(file.readline(longest).decode("utf-8-sig", errors="replace"))
+    except (OSError, ValueError, *DAMAGED):
+        return {}
+    return cast(dict[str, Any], first) if isinstance(first, dict) else {}
 
 
 def _objects(path: Path, text: str, on_truncated: OnTruncated) -> Objects:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Any
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.ingest.logs import LOG_FORMATS, LogSource, find_logs
-from isocompute_sdk.ingest.paths import check_format, holds_journals, tables_beside
+from isocompute_sdk.ingest.paths import check_format, holds_journals, tables_among
 from isocompute_sdk.ingest.run_folders import belongs_to_journal
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tags import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.twins import told, twins
+from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
@@ -56,53 +56,49 @@ class LogRequest:
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def find_all_logs(
-    paths: Sequence[str | os.PathLike[str]], format: str, *, mixed: bool = False
-) -> tuple[FoundLogs, list[str | os.PathLike[str]]]:
-    """Logs below `paths`, and those of the paths that hold none and are read as tables.
+def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> tuple[FoundLogs, list[Listing]]:
+    """Logs in `listings`, and those of the listings that hold none and are read as tables.
 
     Args:
-        paths: files, folders or globs.
+        listings: what lies at or below each path that was asked for.
         format: a member of `paths.FORMATS`.
-        mixed: let veRL's file logs, TensorBoard folders and journals of the built-in runner stand side by side.
+        mixed: let veRL's file logs, TensorBoard folders, tables and journals of the built-in runner stand side by side.
 
     Raises:
         RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
             logged twice.
     """
     check_format(format)
-    rest: list[str | os.PathLike[str]] = []
+    rest: list[Listing] = []
     sources: dict[str, LogSource] = {}
     roots: dict[str, Path] = {}
     notes: list[Note] = []
-    for path in paths:
-        logs = format in LOG_FORMATS or (format == "auto" and (mixed or not holds_journals(path)))
-        found = find_logs(path, format) if logs else []
+    for listing in listings:
+        logs = format in LOG_FORMATS or (format == "auto" and (mixed or not holds_journals(listing)))
+        found = find_logs(listing, format) if logs else []
         if not found:
-            rest.append(path)
+            rest.append(listing)
             continue
         if not mixed:
-            _refuse_twice(path, found)
-        others = tables_beside(path) if format == "auto" else []
-        if others:
-            notes.append(_not_read(path, others))
+            _refuse_twice(listing.path, found)
+            others = tables_among(listing.files) if format == "auto" else []
+            notes += [_not_read(listing.path, others)] if others else []
         for source in found:
-            name = source.name if source.name not in sources else f"{Path(path).name}/{source.name}"
+            name = source.name if source.name not in sources else f"{listing.path.name}/{source.name}"
             while name in sources:
                 name += "'"
-            sources[name], roots[name] = replace(source, name=name), Path(path)
+            sources[name], roots[name] = replace(source, name=name), listing.path
     if format in LOG_FORMATS and rest:
         raise RecordError(
-            f"{rest[0]} holds no log of format {format!r}",
+            f"{rest[0].path} holds no log of format {format!r}",
             "Check the path, or leave format= out to have files recognised by their contents.",
         )
     return FoundLogs(sources, roots, tuple(notes)), rest
 
 
-def logs_beside_journals(path: str | os.PathLike[str]) -> list[LogSource]:
+def logs_beside_journals(listing: Listing) -> list[LogSource]:
     """Logs of frameworks in a folder of runs of the built-in runner, without what its journals say already."""
-    root = Path(path)
-    return [source for source in find_logs(path) if not belongs_to_journal(source.paths[0], root)]
+    return [source for source in find_logs(listing) if not belongs_to_journal(source.paths[0], listing.path)]
 
 
 def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
@@ -170,7 +166,7 @@ def _on_set(frame: Any, eval_set: str) -> Any:
     return frame.with_columns(eval_set=named)
 
 
-def _refuse_twice(path: str | os.PathLike[str], found: Sequence[LogSource]) -> None:
+def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
     formats = sorted({source.format for source in found})
     if {"verl", "tensorboard"} <= set(formats):
         raise RecordError(
@@ -186,7 +182,7 @@ def _repeated(name: str, kept: str) -> Note:
     return Note("run-repeated", "warning", message, {"run_id": name, "same_as": kept})
 
 
-def _not_read(path: str | os.PathLike[str], others: Sequence[Path]) -> Note:
+def _not_read(path: Path, others: Sequence[Path]) -> Note:
     message = (
         f"{path} is read through its logs; {len(others)} other files, such as {others[0]}, were not looked at. "
         "Name them to read them."

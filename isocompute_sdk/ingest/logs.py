@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -12,12 +11,13 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
+from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.run_folders import is_run_folder, run_folder_of
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
 from isocompute_sdk.ingest.verl_dumps import looks_like_dump
-from isocompute_sdk.ingest.walking import files_below
+from isocompute_sdk.ingest.walking import Listing
 
 LOG_FORMATS: tuple[str, ...] = ("tensorboard", "verl", "trl")
 """Formats of logs that say nothing about n and B_p themselves."""
@@ -71,23 +71,21 @@ class LogSource:
         return replace(state, other_extents=events.extents)
 
 
-def find_logs(path: str | os.PathLike[str], format: str = "auto") -> list[LogSource]:
-    """Every run whose log lies at or below `path`, a file, folder or glob, sorted by name; hidden folders are left out.
+def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
+    """Every run whose log is among the files of `listing`, sorted by name.
 
     Args:
-        path: where to look.
+        listing: where to look.
         format: one of `LOG_FORMATS`, or `auto` for all of them.
     """
-    roots = expand(path)
-    found = [source for root in roots for source in _below(root, root if len(roots) == 1 else Path(), format)]
+    alone = len(listing.below) == 1
+    found = [
+        source
+        for root, files in listing.below.items()
+        for source in _below(root, files, root if alone else Path(), format)
+    ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
     return sorted({source.paths: source for source in found}.values(), key=lambda source: source.name)
-
-
-def expand(path: str | os.PathLike[str]) -> list[Path]:
-    """A path itself, or what a glob matches."""
-    target = Path(path)
-    return [target] if target.exists() else [Path(found) for found in sorted(glob.glob(str(path), recursive=True))]
 
 
 def is_log(path: Path) -> bool:
@@ -95,15 +93,18 @@ def is_log(path: Path) -> bool:
     return (
         EVENT_MARK in path.name
         or path.name == trainer_state.STATE_FILE
-        or (path.suffix in (".jsonl", ".ndjson") and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
+        or (_is_jsonl(path) and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
     )
 
 
-def _below(root: Path, base: Path, format: str) -> list[LogSource]:
+def _is_jsonl(path: Path) -> bool:
+    return unpacked(path).suffix in (".jsonl", ".ndjson")
+
+
+def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
     events: dict[Path, list[Path]] = {}
     states: dict[Path, list[Path]] = {}
     verl: dict[Path, list[Path]] = {}
-    files = list(files_below(root))
     for file in files:
         if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
             # A file that was named is read alone; a folder is one run.
@@ -113,7 +114,7 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
         elif file.name == trainer_state.STATE_FILE and format in ("auto", "trl"):
             states.setdefault(trainer_state.run_folder(file), []).append(file)
         elif (format == "verl" and file == root) or (
-            format in ("auto", "verl") and file.suffix in (".jsonl", ".ndjson") and verl_log.looks_like_verl(file)
+            format in ("auto", "verl") and _is_jsonl(file) and verl_log.looks_like_verl(file)
         ):
             verl.setdefault(run_folder_of(file.parent, root) or verl_log.run_of(file)[0], []).append(file)
     for run in verl:
@@ -121,10 +122,10 @@ def _below(root: Path, base: Path, format: str) -> list[LogSource]:
         if is_run_folder(run):
             events.pop(run, None)
     found = [
-        LogSource(_name(run, base), "trl", run, tuple(files), tuple(events.pop(run, ())))
-        for run, files in states.items()
+        LogSource(_name(run, base), "trl", run, tuple(parts), tuple(events.pop(run, ())))
+        for run, parts in states.items()
     ]
-    found += [LogSource(_name(run, base), "verl", run, tuple(files)) for run, files in verl.items()]
+    found += [LogSource(_name(run, base), "verl", run, tuple(parts)) for run, parts in verl.items()]
     if format != "trl":
         found += [LogSource(_name(run, base), "tensorboard", run, tuple(parts)) for run, parts in events.items()]
     return _with_beside(found, files, root)

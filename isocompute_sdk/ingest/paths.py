@@ -1,18 +1,19 @@
-"""Which files a path, folder or glob stands for, and what format they are in."""
+"""Which tables a path, folder or glob stands for, what format they are in, and which of them cannot be read."""
 
 from __future__ import annotations
 
 import glob
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
-from isocompute_sdk.ingest.walking import files_below
+from isocompute_sdk.ingest.packed import OTHERS, unpacked
+from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records.columns import did_you_mean
 
 Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
@@ -28,10 +29,12 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_ACCEPTED = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
 
 
-def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
-    """The files that `path` names, sorted; of a folder those of a known ending, also in its subfolders.
+def find_files(listing: Listing, format: str) -> list[Path]:
+    """The files that a path names, sorted; of a folder those of a known ending, also in its subfolders.
 
     A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
     lies there (problem sets, tables of the same runs) is not looked at.
@@ -40,25 +43,27 @@ def find_files(path: str | os.PathLike[str], format: str) -> list[Path]:
         RecordError: nothing there, an unknown format, or several formats side by side.
     """
     check_format(format)
-    target = Path(path)
+    target = listing.path
     if target.is_file():
         if format == "auto":
             format_of(target)
         return [target]
     if target.is_dir():
-        seen = sorted(files_below(target))
+        seen = listing.files
         where = f"folder {target}"
     else:
-        seen = sorted(Path(found) for found in glob.glob(str(path), recursive=True) if os.path.isfile(found))
-        where = f"glob {path}"
-        if not glob.has_magic(str(path)):
+        seen = [root for root, files in listing.below.items() if files == (root,)]
+        where = f"glob {target}"
+        if not glob.has_magic(str(target)):
             _refuse_missing(target)
     base = {"wandb": "csv", "isocompute": "jsonl"}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
-    files = [file for file in seen if file.suffix.lower() in wanted]
+    files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
     if target.is_dir() and format in ("auto", "isocompute"):
         journals = [file for file in files if format_of(file) == "isocompute"]
         files = journals if journals or format == "isocompute" else files
+    if not files and (closed := closed_tables(listing)):
+        raise _not_open(closed[0])
     if not files:
         endings = Counter(file.suffix or file.name for file in seen)
         told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
@@ -77,10 +82,12 @@ def format_of(file: Path) -> Format:
     Raises:
         RecordError: the ending is not a known one.
     """
-    kind = SUFFIXES.get(file.suffix.lower())
+    kind = SUFFIXES.get(unpacked(file).suffix.lower())
     if kind is None:
+        if _is_closed(file):
+            raise _not_open(file)
         raise RecordError(
-            f"{file}: unknown ending {file.suffix!r}; accepted: {', '.join(SUFFIXES)}",
+            f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
             f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
         )
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
@@ -99,24 +106,38 @@ def check_format(format: str) -> None:
         )
 
 
-def holds_journals(path: str | os.PathLike[str]) -> bool:
+def holds_journals(listing: Listing) -> bool:
     """Whether a folder holds runs of the built-in runner, at any depth."""
-    target = Path(path)
-    files = files_below(target) if target.is_dir() else ()
-    return any(looks_like_journal(file) for file in files if file.suffix == ".jsonl")
+    files = listing.files if listing.path.is_dir() else ()
+    return any(looks_like_journal(file) for file in files if unpacked(file).suffix == ".jsonl")
 
 
-def tables_beside(path: str | os.PathLike[str]) -> list[Path]:
-    """Files in a folder of logs that have the ending of a table and are no part of a log."""
-    target = Path(path)
-    files = files_below(target) if target.is_dir() else ()
-    return sorted(file for file in files if file.suffix.lower() in SUFFIXES and not is_log(file))
+def tables_among(files: Iterable[Path]) -> list[Path]:
+    """Files that have the ending of a table and are no part of a log, sorted."""
+    wanted = (file for file in files if unpacked(file).suffix.lower() in SUFFIXES or _is_closed(file))
+    return sorted(file for file in wanted if not is_log(file))
+
+
+def closed_tables(listing: Listing) -> list[Path]:
+    """Tables that are in a folder, or match a glob, and cannot be read as they are: packed ones and spreadsheets."""
+    return [file for file in listing.files if _is_closed(file)]
+
+
+def _not_open(file: Path) -> RecordError:
+    if file.suffix.lower() in SPREADSHEETS:
+        return RecordError(f"{file} is not read, because it is a spreadsheet; {_ACCEPTED}", "Save its sheet as CSV.")
+    return RecordError(f"{file} is not read, because it is packed with {file.suffix}; {_ACCEPTED}", "Unpack it.")
+
+
+def _is_closed(file: Path) -> bool:
+    packed = file.suffix.lower() in OTHERS and file.with_suffix("").suffix.lower() in SUFFIXES
+    return packed or file.suffix.lower() in SPREADSHEETS
 
 
 def label(file: Path, files: Sequence[Path]) -> str:
     """Name of one of several files, relative to their common folder and without its ending."""
     folder = os.path.commonpath([other.parent.absolute() for other in files])
-    return file.absolute().relative_to(folder).with_suffix("").as_posix()
+    return unpacked(file).absolute().relative_to(folder).with_suffix("").as_posix()
 
 
 def _refuse_missing(target: Path) -> None:

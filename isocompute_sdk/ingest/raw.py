@@ -1,4 +1,4 @@
-"""What every reader hands over: columns as text or values, and where each row stood in its file."""
+"""The text of a file, which readers start from, and what they hand over: columns, and where each row stood."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
@@ -46,23 +47,34 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
-def read_text(path: Path, on_truncated: OnTruncated = "error") -> str:
-    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced.
+def read_text(path: Path, on_truncated: OnTruncated = "error") -> tuple[str, tuple[Note, ...]]:
+    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced, with a note.
 
     Raises:
         RecordError: the file cannot be read or is not text.
     """
     try:
-        # newline="" keeps line ends inside quoted cells as they are
-        errors = "replace" if on_truncated == "drop" else "strict"
-        with path.open("rb") as file:
-            marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        with path.open(encoding="utf-16" if marked else "utf-8-sig", newline="", errors=errors) as file:
-            return file.read()
-    except UnicodeDecodeError as error:
-        raise RecordError(
-            f"{path} is not UTF-8 text (byte {error.start}: {error.reason})",
-            "Save it as UTF-8, or name its format with format=....",
-        ) from error
+        with open_bytes(path) as file:
+            content = file.read()
+    except DAMAGED as error:
+        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        return content.decode(encoding), ()
+    except UnicodeDecodeError as error:
+        if on_truncated == "error":
+            raise RecordError(
+                f"{path} is not UTF-8 text (byte {error.start}: {error.reason})",
+                "Save it as UTF-8, or name its format with format=....",
+            ) from error
+        return content.decode(encoding, errors="replace"), (_not_text(path, content.count(b"\n", 0, error.start) + 1),)
+
+
+def _not_text(path: Path, line: int) -> Note:
+    message = (
+        f"{path}:{line}: bytes that are not UTF-8 were replaced, here and perhaps further down, so that names may be "
+        "wrong. Save the file as UTF-8."
+    )
+    return Note("text-not-utf8", "warning", message, {"file": str(path), "line": line})

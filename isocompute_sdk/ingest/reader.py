@@ -18,9 +18,10 @@ from isocompute_sdk.ingest.journal import read_journal
 from isocompute_sdk.ingest.jsonl import read_jsonl
 from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.parquet import read_parquet
-from isocompute_sdk.ingest.paths import find_files, format_of, holds_journals, label
+from isocompute_sdk.ingest.paths import closed_tables, find_files, format_of, holds_journals, label
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.tags import StepUnit
+from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -48,7 +49,7 @@ def read_runs(
     step_unit: StepUnit | None = None,
     **constants: object,
 ) -> RunSet:
-    """Read evaluations from a file, every known file of a folder, or a glob.
+    """Read evaluations from a file, every known file of a folder, or a glob; those of text may be packed with gzip.
 
     Logs of OpenRLHF, veRL and TRL (TensorBoard folders, veRL's file log, trainer_state.json) are read by known tags,
     see `ingest.tags`; resumed runs are stitched, and rollouts counted as generated. Their n, B_p and context come from
@@ -85,9 +86,9 @@ def read_runs(
     """
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
-    paths = [path] if isinstance(path, str | os.PathLike) else path
+    listings = [Listing.of(one) for one in ([path] if isinstance(path, str | os.PathLike) else path)]
     described = _described(runs or {})
-    logs, rest = find_all_logs(paths, format)
+    logs, rest = find_all_logs(listings, format)
     found: list[RunSet] = []
     if logs:
         of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
@@ -101,9 +102,9 @@ def read_runs(
     return found[0].concat(*found[1:], on_duplicate=on_duplicate)
 
 
-def _read_tables(paths: Sequence[str | os.PathLike[str]], request: _Request, shared: Options) -> RunSet:
+def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options) -> RunSet:
     format, on_duplicate = request.format, shared.on_duplicate
-    files = list(dict.fromkeys(file for one in paths for file in find_files(one, format)))
+    files = list(dict.fromkeys(file for one in listings for file in find_files(one, format)))
     loaded = [_load(file, request) for file in files]
     _check_all_used(loaded, request)
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
@@ -116,23 +117,32 @@ def _read_tables(paths: Sequence[str | os.PathLike[str]], request: _Request, sha
         frame, found = _build(file, options)
         frames.append(frame)
         notes += found
-    notes += [note for one in paths if format == "auto" for note in _logs_left_out(one)]
+    notes += [note for one in listings if format == "auto" for note in _left_out(one)]
     return RunSet(join(frames, [str(file.path) for file in loaded], on_duplicate), notes)
 
 
-def _logs_left_out(path: str | os.PathLike[str]) -> list[Note]:
-    """That runs of frameworks lie beside those of the built-in runner, which alone were read."""
-    if not holds_journals(path):
-        return []
-    others = logs_beside_journals(path)
+def _left_out(listing: Listing) -> list[Note]:
+    """That tables cannot be read, or that runs of frameworks lie beside those of the built-in runner."""
+    if not holds_journals(listing):
+        closed = closed_tables(listing)
+        return [_closed(listing.path, closed)] if closed else []
+    others = logs_beside_journals(listing)
     if not others:
         return []
     names = ", ".join(source.name for source in others[:4])
     message = (
-        f"{path} is read through the journals of the built-in runner; {len(others)} logs of other runs, such as "
-        f"{names}, were not looked at. Name their folders to read them."
+        f"{listing.path} is read through the journals of the built-in runner; {len(others)} logs of other runs, such "
+        f"as {names}, were not looked at. Name their folders to read them."
     )
     return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]
+
+
+def _closed(path: Path, files: Sequence[Path]) -> Note:
+    message = (
+        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with gzip "
+        "or are spreadsheets. Unpack them, or save them as CSV."
+    )
+    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
 
 
 @dataclass(frozen=True)

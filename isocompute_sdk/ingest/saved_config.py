@@ -84,7 +84,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None where it is no configuration of a known framework."""
     try:
-        text = read_text(path)
+        text, _ = read_text(path, "drop")  # of what is replaced, nothing is a key
         raw = flags(text) if path.suffix == ".sh" else document(path, text)
     except (RecordError, ValueError):
         return None

@@ -13,6 +13,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.csv import read_csv
 from isocompute_sdk.ingest.event_file import EventFile, ScalarSeries
 from isocompute_sdk.ingest.jsonl import read_jsonl
+from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import format_of
 from isocompute_sdk.ingest.raw import RawTable
@@ -96,7 +97,7 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
         )
     frame = pl.DataFrame([to_series(name, values) for name, values in table.columns.items()])
     run = names.get("run_id")
-    parts = [(path.stem, frame)]
+    parts = [(unpacked(path).stem, frame)]
     if run is not None:
         # Names of runs may be numbers.
         frame = frame.with_columns(pl.col(run).cast(pl.String))

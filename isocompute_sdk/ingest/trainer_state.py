@@ -57,7 +57,7 @@ def read_trainer_state(paths: list[Path], name: str) -> RunLog:
 
 def _history(path: Path) -> tuple[EventFile, ...]:
     try:
-        state: Any = json.loads(read_text(path))
+        state: Any = json.loads(read_text(path)[0])
     except json.JSONDecodeError as error:
         raise RecordError(
             f"{path}:{error.lineno}: not JSON (column {error.colno}: {error.msg}): the file is damaged or was cut",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk.ingest.jsonl import first_object
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 
 TOLERANCE = 1e-6
@@ -29,14 +30,7 @@ _LONGEST_FIRST_LINE = 1 << 22
 
 def looks_like_dump(path: Path) -> bool:
     """Whether a file holds responses that veRL dumped."""
-    if not _NAME.fullmatch(path.name):
-        return False
-    try:
-        with path.open("rb") as file:
-            first = json.loads(file.readline(_LONGEST_FIRST_LINE))
-    except (OSError, ValueError):
-        return False
-    return isinstance(first, dict) and first.keys() >= _FIELDS
+    return _NAME.fullmatch(path.name) is not None and first_object(path, _LONGEST_FIRST_LINE).keys() >= _FIELDS
 
 
 def dump_steps(folder: Path) -> dict[int, Path]:
@@ -90,8 +84,8 @@ def exact_metrics(rewards_PN: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    # Only "\n" ends a line: responses may hold other line separators as they are.
-    with path.open(encoding="utf-8", newline="\n") as lines:
+    # Only "\n" ends a line: responses may hold other line separators as they are, and bytes that are no text.
+    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             if line.strip():
                 yield json.loads(line)

@@ -6,13 +6,13 @@ files that differ in nothing but `attempt-2`, `resume_1` and the like are one ru
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.event_file import EventFile
-from isocompute_sdk.ingest.jsonl import read_objects
+from isocompute_sdk.ingest.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.runlog import RunLog, attempts_from_rows, numeric
 
 _LONGEST_FIRST_LINE = 1 << 20
@@ -21,20 +21,17 @@ _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(
 
 def looks_like_verl(path: Path) -> bool:
     """Whether the first line of a file is a record of veRL's file logger."""
-    try:
-        with path.open("rb") as file:
-            first = json.loads(file.readline(_LONGEST_FIRST_LINE))
-    except (OSError, ValueError):
-        return False
-    return isinstance(first, dict) and isinstance(first.get("data"), dict) and "step" in first
+    first = first_object(path, _LONGEST_FIRST_LINE)
+    return isinstance(first.get("data"), dict) and "step" in first
 
 
 def run_of(path: Path) -> tuple[Path, int]:
     """What the files of one run have in common, and the number of the attempt that a file belongs to."""
-    found = _ATTEMPT.search(path.stem)
+    bare = unpacked(path).with_suffix("")
+    found = _ATTEMPT.search(bare.name)
     if found is None:
-        return path.with_suffix(""), 0
-    stem = path.stem[: found.start()]
+        return bare, 0
+    stem = bare.name[: found.start()]
     return (path.parent / stem if stem else path.parent), int(found[1] or 1)
 
 

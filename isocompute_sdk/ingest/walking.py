@@ -1,10 +1,37 @@
-"""Every file at or below a folder, each once: links are followed, and hidden names and circles are left out."""
+"""Every file at or below a path, each once: links are followed, and hidden names and circles are left out.
+
+A `Listing` is one such walk, handed on to whoever looks for logs, tables or run folders in it.
+"""
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a path stands for, walked once, so that whoever looks for something there sees the same files."""
+
+    path: Path
+    """The file, folder or glob that was asked for."""
+    below: Mapping[Path, tuple[Path, ...]]
+    """The path, or everything that the glob matches -> the files at or below it."""
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Listing:
+        """Walk through a file, folder or glob; nothing is there where nothing matches."""
+        target = Path(path)
+        roots = [target] if target.exists() else map(Path, sorted(glob.glob(str(path), recursive=True)))
+        return cls(target, {root: tuple(files_below(root)) for root in roots})
+
+    @property
+    def files(self) -> list[Path]:
+        """All files, sorted, each once."""
+        return sorted({file for files in self.below.values() for file in files})
 
 
 def files_below(root: Path) -> Iterator[Path]:

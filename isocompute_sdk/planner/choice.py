@@ -1,4 +1,4 @@
-"""Which group size to prefer: by predicted reward (surface), by a law, or by least expected regret (prior)."""
+"""Which group size to prefer: what a surface's draws call good, what a law says, or least expected regret (prior)."""
 
 from __future__ import annotations
 

@@ -5,30 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
-from isocompute_sdk.design import pilot_sweep
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
-from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planner import against, caveats, inverse, marginal, time_caveats
+from isocompute_sdk.notes import unique
+from isocompute_sdk.planner import against, caveats, inverse, marginal
 from isocompute_sdk.planner.against import Against, Configuration
-from isocompute_sdk.planner.alternatives import alternatives, binding
-from isocompute_sdk.planner.candidates import Candidate, Fixed, Limits
+from isocompute_sdk.planner.answer import notes_on, plan_of, same_model
+from isocompute_sdk.planner.candidates import Fixed, Limits
 from isocompute_sdk.planner.choice import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planner.inverse import BudgetFor
 from isocompute_sdk.planner.marginal import Marginal
 from isocompute_sdk.planner.optima import find_optima
 from isocompute_sdk.planner.plan import Plan
 from isocompute_sdk.planner.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planner.question import TIE, Question, band, refusal, reward_with_interval, worthwhile
+from isocompute_sdk.planner.question import Question, refusal, worthwhile
 from isocompute_sdk.planner.request import Request, whole
 from isocompute_sdk.planner.schedule import EVALUATION_SHARE
-from isocompute_sdk.planner.settings import Setting, choose_setting
-from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.planner.settings import choose_setting
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.budget import Unit
-
-FITTED = ("surface", "paper")
-"""Methods that fit the user's own runs."""
 
 
 class Planner:
@@ -68,7 +64,7 @@ class Planner:
         self.evaluation = evaluation
         self.model = model
         self.allow_other_model = allow_other_model
-        borrowed = model is not None and not _same_model(model, self.fits.model)
+        borrowed = model is not None and not same_model(model, self.fits.model)
         if self.fits.method == "published" and borrowed and not allow_other_model:
             raise PlanError(
                 f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
@@ -101,8 +97,9 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected`, or `conservative` (expected reward less half a standard deviation; the lower end of the
-                law; least bad regret for a prior).
+            mode: `expected`, or `conservative`. Of a surface, large expected reward (less half a standard deviation
+                where conservative) near to the n that its draws call good; of a law, its n (its lower end); of a
+                prior, least expected (least bad) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is none, and for a surface one where the best
                 n on the grid is its largest. Even then an n that nobody ran must be ahead by a clear margin.
             n_problems: distinct training problems D, for epochs and warnings.
@@ -144,8 +141,8 @@ class Planner:
         if not setting.candidates:
             raise refusal(question, setting.rejections)
         chosen, spending = worthwhile(question, setting.best(), setting.candidates, request.spend)
-        plan = self._plan(setting, chosen, request.n_problems or self._n_problems())
-        notes = [*self._notes(question, plan, chosen), *spending]
+        plan = plan_of(self, setting, chosen, request.n_problems)
+        notes = [*notes_on(self, question, plan, chosen), *spending]
         others: dict[str, int] = {}
         for metric, other in self.others.items():
             try:
@@ -224,7 +221,7 @@ class Planner:
             limits=Limits(pricing, self.hardware, fixed, self.recipe.min_problems_per_batch, wanted),
             preference=self._preference(pricing, fixed, request.mode),
             fits=self.fits,
-            can_predict=bool(self.fits.curves) and (self.model is None or _same_model(self.model, self.fits.model)),
+            can_predict=bool(self.fits.curves) and (self.model is None or same_model(self.model, self.fits.model)),
             largest=largest,
             smallest=smallest,
         )
@@ -258,103 +255,6 @@ class Planner:
             "these fits hold no allocation law: " + self.fits.unsupported.get("group_size", "none was fitted"),
             "See fits.notes for what is missing.",
         )
-
-    def _n_problems(self) -> int | None:
-        return self.fits.n_problems if self.fits.method in FITTED else None
-
-    def _plan(self, setting: Setting, chosen: Candidate, n_problems: int | None) -> Plan:
-        question = setting.question
-        preference, pricing = question.preference, question.pricing
-        law = self.fits.laws.get(preference.law)
-        value = preference.value(chosen)
-        reward, interval = reward_with_interval(question, chosen)
-        seen = self.fits.largest_compute
-        prior = self.fits.method == "prior"
-        return Plan(
-            group_size=chosen.group_size,
-            problems_per_batch=chosen.problems_per_batch,
-            update_steps=chosen.update_steps,
-            budget=pricing.budget,
-            cost=pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
-            costs=pricing.all_costs(chosen.rollouts_per_batch, chosen.update_steps),
-            recipe=self.recipe,
-            hardware=question.limits.hardware,
-            throughput=pricing.throughput,
-            metric=self.fits.metric,
-            model=self.model if self.model is not None else self.fits.model,
-            n_problems=n_problems,
-            predicted_reward=reward,
-            reward_interval=interval,
-            group_size_interval=band(self.fits, preference, value, chosen.group_size),
-            law_group_size=None if prior or law is None else float(law.predict(value)),
-            extrapolation=None if seen is None else pricing.compute(chosen.rollouts, self.fits.compute) / seen,
-            binding=binding(question, chosen, setting.rejections),
-            alternatives=alternatives(question, chosen, setting.candidates),
-            notes=(),
-            pilot=self._pilot(question, chosen),
-            passport=self.fits.passport,
-            evaluation=pricing.evaluation.replace(
-                every_steps=pricing.every_steps(chosen.rollouts_per_batch, chosen.update_steps)
-            ),
-            evaluation_counted=pricing.evaluation_counts,
-            breakdown=_breakdown(pricing, chosen),
-            fits=self.fits,
-        )
-
-    def _pilot(self, question: Question, chosen: Candidate) -> Sweep | None:
-        if self.fits.method in FITTED:
-            return None
-        return pilot_sweep(
-            chosen.rollouts, max(self.recipe.min_problems_per_batch, 1), question.limits.min_update_steps
-        )
-
-    def _notes(self, question: Question, plan: Plan, chosen: Candidate) -> list[Note]:
-        fits, notes = self.fits, list(self.fits.notes)
-        foreign = fits.method == "prior" or self.model is None or not _same_model(self.model, fits.model)
-        if fits.method not in FITTED and foreign:
-            notes.append(caveats.another_model(fits.model, self.model, fits.method))
-        if not self.recipe_given:
-            notes.append(
-                Note(
-                    "recipe-assumed",
-                    "info",
-                    f"No recipe was given: the {self.recipe.name} preset is used (B_p floor "
-                    f"{self.recipe.min_problems_per_batch}).",
-                )
-            )
-        notes += self.recipe.notes()
-        if plan.extrapolation is not None:
-            notes += caveats.extrapolation(plan.extrapolation, fits.method)
-        notes += caveats.beyond_grid(chosen.group_size, question.largest, question.smallest)
-        notes += caveats.problem_set(chosen, plan.n_problems)
-        notes += caveats.batch(chosen, self.recipe, fits.problems_per_batch)
-        notes += caveats.steps(chosen, self.recipe)
-        notes += caveats.unused(plan.unused_share, chosen.ends_by, plan.binding[:-1])
-        if question.preference.law == "group_size_vs_steps":
-            notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
-        notes += self._time_notes(question.pricing, plan)
-        limit = self.hardware.max_rollouts_per_batch
-        if limit is not None and plan.law_group_size is not None:
-            notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
-        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
-        notes += caveats.near_tie(chosen.group_size, ties, TIE * question.span)
-        disagree = caveats.curves_disagree if fits.surface is None else caveats.compromise
-        notes += [
-            disagree(chosen.group_size, a.group_size, -a.expected_loss)
-            for a in plan.alternatives
-            if a.kind == "best-by-curves" and a.expected_loss is not None
-        ]
-        return notes
-
-    def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
-        timed, throughput = pricing.budget.timed, pricing.throughput
-        counted = pricing.evaluation_counts
-        notes = time_caveats.evaluation(plan.breakdown, pricing.evaluation_share, counted=counted, timed=timed)
-        if throughput is None:
-            return notes
-        given = "gpus" in self.hardware.model_fields_set and timed
-        notes += time_caveats.gpus(throughput, self.hardware, given)
-        return notes + time_caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts)
 
     def budget_for(self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Any) -> BudgetFor:
         """The smallest budget whose plan is predicted to reach a reward.
@@ -401,13 +301,6 @@ class Planner:
         return against.against(self, configuration, budget, level, options)
 
 
-def _breakdown(pricing: Pricing, chosen: Candidate) -> dict[str, dict[str, float]]:
-    """Cost of the run by part, then what the budget has spent already by purpose."""
-    parts = pricing.parts(chosen.rollouts_per_batch, chosen.update_steps)
-    spent = pricing.budget.spent or {}
-    return parts | {purpose: {pricing.budget.unit: float(amount)} for purpose, amount in spent.items()}
-
-
 def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:
     smallest, largest = fits.group_size_range
     smallest, largest = max(smallest, 2), largest * 2**octaves
@@ -420,10 +313,3 @@ def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:
 
 def _recipe_name(fits: Fits) -> Literal["easy", "hard"]:
     return "hard" if fits.source is not None and "hard" in fits.source else "easy"
-
-
-def _same_model(a: str | None, b: str | None) -> bool:
-    """Whether two names mean one model: hub names and local folders compare by their last part."""
-    if a is None or b is None:
-        return False
-    return a.rstrip("/").rsplit("/", 1)[-1].lower() == b.rstrip("/").rsplit("/", 1)[-1].lower()

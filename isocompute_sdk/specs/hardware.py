@@ -1,4 +1,4 @@
-"""`Hardware`: which rollout batches the machines can take."""
+"""`Hardware`: which rollout batches the machines can take, and the numbers of GPUs to choose from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _unwrap(counts: tuple[int, ...]) -> int | tuple[int, ...]:
 
 
 class Hardware(Spec):
-    """Limits on the rollout batch B = group_size * problems_per_batch."""
+    """Limits on the rollout batch B = group_size * problems_per_batch, and the GPUs that a run may have."""
 
     max_rollouts_per_batch: Count | None = None
     """Largest rollout batch, B_max, in rollouts. None: not limited."""

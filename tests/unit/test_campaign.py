@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import registry, store
-from isocompute_sdk.campaign import Campaign, Outcome, carry_out, compare
+from isocompute_sdk.campaign import Campaign, Outcome, carry_out
+from isocompute_sdk.comparison import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.executors import LocalExecutor
 from isocompute_sdk.records import RunSet

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk import store
+from isocompute_sdk import locks, store
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
@@ -142,19 +142,19 @@ def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
 
 
 def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None:
-    assert not store.is_running(tmp_path)
-    lock = store.try_lock(tmp_path)
+    assert not locks.is_running(tmp_path)
+    lock = locks.try_lock(tmp_path)
     assert lock is not None
-    assert store.try_lock(tmp_path) is None
-    assert store.is_running(tmp_path)
+    assert locks.try_lock(tmp_path) is None
+    assert locks.is_running(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,), stdout=subprocess.DEVNULL
     ) as child:
         os.close(lock)
-        assert store.is_running(tmp_path)
+        assert locks.is_running(tmp_path)
         assert store.RunWatch(tmp_path).status().state == "running"
         child.communicate(b"\n")
-    assert not store.is_running(tmp_path)
+    assert not locks.is_running(tmp_path)
 
 
 def test_pass_counts_are_a_table_of_evaluations_by_problems(tmp_path: Path) -> None:

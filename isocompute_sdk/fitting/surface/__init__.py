@@ -1,1 +1,1 @@
-"""The joint surface R(C, n, B_p): data -> model -> posterior -> surface -> odds, curves, passport -> method."""
+"""The joint surface R(C, n, B_p): data -> model -> posterior -> surface -> what it is asked for -> method."""

@@ -77,8 +77,6 @@ class PreparedRun:
     fault_compute: float | None
     """Compute after which it was."""
     last_compute: float
-    largest_gain: float
-    """Gain over the base model that its smoothed curve reached."""
 
 
 def prepare(runs: Sequence[SurfaceRun]) -> tuple[PreparedRun, ...]:
@@ -148,7 +146,7 @@ def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: 
         noise = float(np.sqrt((noise**2 + own**2) / 2.0))
     last = float(compute[-1]) if len(compute) else 0.0
     start = base if base is not None else (float(reward[0]) if len(reward) else 0.0)
-    compute, reward, fault, gain = _repaired(compute, reward, start, noise * np.sqrt((1.0 + rho) / (1.0 - rho)))
+    compute, reward, fault = _repaired(compute, reward, start, noise * np.sqrt((1.0 + rho) / (1.0 - rho)))
     log_J, reward_J, count_J = _binned(compute, reward, bins)
     return PreparedRun(
         run_id=run.run_id,
@@ -165,33 +163,32 @@ def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: 
         fault=fault[0] if fault else None,
         fault_compute=fault[1] if fault else None,
         last_compute=last,
-        largest_gain=gain,
     )
 
 
 def _repaired(
     compute: Array, reward: Array, start: float, noise: float
-) -> tuple[Array, Array, tuple[Fault, float] | None, float]:
+) -> tuple[Array, Array, tuple[Fault, float] | None]:
     """Drop the tail of a collapsed run; hold the peak of a decayed one, since its best checkpoint is kept."""
     if len(reward) < 5:
-        return compute, reward, None, max(float(np.max(reward, initial=start)) - start, 0.0)
+        return compute, reward, None
     curve = smoothed(reward)
     peak = int(np.argmax(curve))
     gain = float(curve[peak] - start)
     lost = float(curve[peak] - curve[-1])
     error = noise * np.sqrt(2.0 / 3.0)
     if gain <= 0 or lost < SIGNIFICANT * error:
-        return compute, reward, None, max(gain, 0.0)
+        return compute, reward, None
     where = float(compute[peak])
     if curve[-1] - start < COLLAPSE_LEFT * gain:
         # What falls belongs to the collapse from the last evaluation on that still stood near the peak.
         near = np.flatnonzero(curve >= curve[peak] - max(2 * error, 0.1 * gain))
-        return compute[: near[-1] + 1], reward[: near[-1] + 1], ("collapse", float(compute[near[-1]])), gain
+        return compute[: near[-1] + 1], reward[: near[-1] + 1], ("collapse", float(compute[near[-1]]))
     if lost > DECAY_LOST * gain and peak < len(reward) - 2:
         level = float(np.mean(reward[max(peak - 2, 0) : peak + 3]))
         held = np.where(np.arange(len(reward)) > peak, level, reward)
-        return compute, held, ("decay", where), gain
-    return compute, reward, None, gain
+        return compute, held, ("decay", where)
+    return compute, reward, None
 
 
 def _binned(compute: Array, reward: Array, bins: int) -> tuple[Array, Array, Array]:

@@ -97,8 +97,6 @@ class Posterior:
     parameters_DP: Array
     member_D: Indices
     members: tuple[Member, ...]
-    map_MP: Array
-    """Most probable parameters of each member."""
     weight_M: Array
     """Share of each member in the draws' distribution."""
     layout: Layout
@@ -129,7 +127,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
     parameters = drawn.parameters_NP if draws else starts[:0]
-    return Posterior(parameters, member_D, members, starts, weight, data.layout, factor)
+    return Posterior(parameters, member_D, members, weight, data.layout, factor)
 
 
 @dataclass(frozen=True)

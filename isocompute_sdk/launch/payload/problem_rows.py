@@ -1,6 +1,6 @@
 """Turn problem files into exactly the rows that one run needs; the programs that know a framework's row import this.
 
-`main(argv, row)` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
+`main(argv, row, completed)` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.

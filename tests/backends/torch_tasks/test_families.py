@@ -1,3 +1,5 @@
+"""Generated problems: right answers, no two alike, the same ones every time."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""Pass rates by one forward pass are the frequencies of real samples."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""A task on disk: the same files for the same settings, whole or not there, never taken for another."""
+
 from __future__ import annotations
 
 import importlib.util

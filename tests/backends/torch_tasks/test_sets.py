@@ -1,3 +1,5 @@
+"""Training and validation problems of a wanted difficulty, never shared."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""The character tokenizer and the tiny model, as Hugging Face loads them."""
+
 from __future__ import annotations
 
 from typing import Any

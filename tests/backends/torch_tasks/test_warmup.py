@@ -1,3 +1,5 @@
+"""The warm-up stops where it was asked to, with the same weights every time."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -15,7 +15,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
-    """A sweep with a column of remarks, a file without n, a model with one short run."""
+    """A sweep with a column of remarks, a file without n, a packed one, a model with one short run."""
     folder = tmp_path / "logs"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -27,6 +27,7 @@ def logs(tmp_path: Path) -> Path:
     (folder / "qwen.csv").write_text("\n".join(lines) + "\n")
     (folder / "short.csv").write_text("num_generations,Bp,step,reward,model\n16,32,0,.1,Llama\n16,32,9,.2,Llama\n")
     (folder / "broken.csv").write_text("step,reward\n0,.1\n1,.2\n")
+    (folder / "more.csv.zst").write_bytes(b"")
     return folder
 
 
@@ -38,6 +39,7 @@ def test_messy_logs_are_audited_and_what_takes_no_part_is_named(isocompute: Comm
     assert "Not fitted: 1 evaluation(s)" in text
     assert "groups 2 and 1 differ in model (Llama and Qwen)" in text
     assert "broken.csv: no column group_size" in text
+    assert "more.csv.zst: packed other than with gzip" in text
     assert "column remarks: text that is no known column" in text
     assert (logs.parent / "p" / "audit_1.png").stat().st_size > 10_000
     again = isocompute("audit", "logs", "--rename", "num_generations=n", "--json")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import api
-from isocompute_sdk.campaign import Comparison, Outcome, compare
+from isocompute_sdk.campaign import Outcome
 from isocompute_sdk.cli.loop_report import describe_outcome, tolerance
+from isocompute_sdk.comparison import Comparison, compare
 from isocompute_sdk.planner import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Recipe

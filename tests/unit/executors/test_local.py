@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk import store
+from isocompute_sdk import locks, store
 from isocompute_sdk.backend import Launch
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.executors import Job, LocalExecutor
@@ -111,7 +111,7 @@ def test_an_interrupt_stops_every_job_and_a_second_start_finishes_them(job: Call
     with pytest.raises(KeyboardInterrupt):
         QUICK.run(jobs, interrupt)
     assert [lines(one.launch.folder / "starts") for one in jobs] == [["x", "asked"]] * 2
-    assert not any(store.is_running(one.launch.folder) for one in jobs)
+    assert not any(locks.is_running(one.launch.folder) for one in jobs)
     for one in jobs:
         (one.launch.folder / "go").touch()
     assert [result.exit_code for result in QUICK.run(jobs)] == [0, 0]
@@ -128,7 +128,7 @@ def test_a_job_that_ignores_the_request_is_killed_with_its_children(job: Callabl
     with pytest.raises(KeyboardInterrupt):
         LocalExecutor(max_parallel=1, poll_seconds=0.02, grace_seconds=0.3).run([stubborn], interrupt)
     assert time.monotonic() - began < 10
-    wait_for(lambda: not store.is_running(stubborn.launch.folder))
+    wait_for(lambda: not locks.is_running(stubborn.launch.folder))
 
 
 PROGRAM = """
@@ -154,7 +154,7 @@ def test_sigterm_to_the_executor_stops_its_job(job: Callable[..., Job]) -> None:
         wait_for(lambda: lines(folder / "starts") == ["x"])
         program.send_signal(signal.SIGTERM)
         assert program.wait(20) == 128 + signal.SIGTERM
-    assert not store.is_running(folder)
+    assert not locks.is_running(folder)
     assert store.RunWatch(folder).status().state == "waiting"
 
 
@@ -163,7 +163,7 @@ def test_a_job_outlives_a_killed_executor_and_is_not_started_twice(job: Callable
     with start(folder) as program:
         wait_for(lambda: lines(folder / "starts") == ["x"])
         os.kill(program.pid, signal.SIGKILL)
-    assert store.is_running(folder)
+    assert locks.is_running(folder)
     with start(folder) as second:
         time.sleep(0.5)
         assert lines(folder / "starts") == ["x"]

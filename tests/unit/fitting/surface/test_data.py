@@ -55,12 +55,11 @@ def test_noise_alone_is_neither_collapse_nor_decay(make_run: MakeRun, seed: int)
     assert flat.fault is None
 
 
-def test_the_base_model_is_kept_apart_and_gains_are_measured_from_it(make_run: MakeRun) -> None:
+def test_the_base_model_is_kept_apart(make_run: MakeRun) -> None:
     with_base = make_run(rising, np.concatenate([[0.0], COMPUTE]))
     (run,) = prepare([with_base])
     assert run.base_reward.tolist() == [0.3]
     assert run.count_J.sum() == len(COMPUTE)
-    assert run.largest_gain == pytest.approx(0.3, abs=0.01)
     (without,) = prepare([make_run(rising, COMPUTE)])
     assert len(without.base_reward) == 0
 
@@ -98,7 +97,6 @@ def test_repairs_never_leave_the_range_of_the_run(values: list[float], seed: int
     assert len(run.reward_J) >= 1
     assert reward.min() - 1e-12 <= run.reward_J.min() <= run.reward_J.max() <= reward.max() + 1e-12
     assert run.noise > 0
-    assert run.largest_gain >= 0
 
 
 def test_large_sweeps_get_fewer_bins_per_run(make_run: MakeRun) -> None:
