@@ -78,13 +78,16 @@ class AllocationLaw:
         """Value that the law tends to for large x: the upper plateau where it rises, else the lower one."""
         return self.upper_plateau if self.rising else self.lower_plateau
 
-    def predict(self, value: npt.ArrayLike) -> Array:
+    def predict(self, rollouts: npt.ArrayLike) -> Array:
         """Real-valued group size (or problems per batch) at raw compute C, or at M for the laws in steps.
+
+        Args:
+            rollouts: C in rollouts; tokens or update steps M where the law's `x` is one of them.
 
         Raises:
             FitError: compute that is not positive.
         """
-        return 2.0 ** self.log2(value)
+        return 2.0 ** self.log2(rollouts)
 
     def log2(self, value: npt.ArrayLike) -> Array:
         """As `predict`, in octaves."""

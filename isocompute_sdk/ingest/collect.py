@@ -12,13 +12,13 @@ from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
-from isocompute_sdk.ingest.paths import holds_journals, tables_beside
+from isocompute_sdk.ingest.paths import holds_journals, readable, tables_beside
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
-from isocompute_sdk.ingest.walking import files_below
+from isocompute_sdk.ingest.walking import files_below, locked_folders
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 
@@ -49,38 +49,45 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
         RecordError: a path names nothing.
     """
     found = Collection()
-    for path in paths:
-        journals = holds_journals(path)
-        if journals:
-            _attempt(found, Path(path), lambda path=path: _table(found, Path(path)))
-        logs, _ = find_all_logs([path], "auto", mixed=True)
-        for name, source in logs.items():
-            root = logs.roots[name]
-            # The journal of a run says all that the logs beside it say.
-            if journals and belongs_to_journal(source.paths[0], root):
-                continue
-            _attempt(
-                found,
-                source.paths[0],
-                lambda name=name, source=source, root=root: _log(
-                    found, name, source.read(), find_config(source.folder, root)
-                ),
-            )
-        inside = [source.folder for source in logs.values()]
-        for folder in _run_folders(path):
-            if folder not in inside and not (folder / JOURNAL).exists():
-                error = f"{folder}: a launch script made it, and there is no log to read yet"
-                found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
-        for file in () if journals else _tables(path):
-            # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
-            if not any(folder in file.parents for folder in inside if folder != Path(path)):
-                _attempt(found, file, lambda file=file: _file(found, file))
+    with readable():
+        for path in paths:
+            _below(found, path)
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
             f"nothing to read at or below {', '.join(map(str, paths))}",
             "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
         )
     return found
+
+
+def _below(found: Collection, path: str | os.PathLike[str]) -> None:
+    for folder in locked_folders(Path(path)):
+        found.unreadable[folder] = RecordError(f"{folder} may not be looked into", "Check its permissions.")
+    journals = holds_journals(path)
+    if journals:
+        _attempt(found, Path(path), lambda path=path: _table(found, Path(path)))
+    logs, _ = find_all_logs([path], "auto", mixed=True)
+    for name, source in logs.items():
+        root = logs.roots[name]
+        # The journal of a run says all that the logs beside it say.
+        if journals and belongs_to_journal(source.paths[0], root):
+            continue
+        _attempt(
+            found,
+            source.paths[0],
+            lambda name=name, source=source, root=root: _log(
+                found, name, source.read(), find_config(source.folder, root)
+            ),
+        )
+    inside = [source.folder for source in logs.values()]
+    for folder in _run_folders(path):
+        if folder not in inside and not (folder / JOURNAL).exists():
+            error = f"{folder}: a launch script made it, and there is no log to read yet"
+            found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
+    for file in () if journals else _tables(path):
+        # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
+        if not any(folder in file.parents for folder in inside if folder != Path(path)):
+            _attempt(found, file, lambda file=file: _file(found, file))
 
 
 def _tables(path: str | os.PathLike[str]) -> list[Path]:

@@ -30,6 +30,19 @@ def files_below(root: Path) -> Iterator[Path]:
             yield file
 
 
+def locked_folders(root: Path) -> list[Path]:
+    """Folders at or below `root` that may not be looked into; hidden ones do not count."""
+    locked: list[Path] = []
+
+    def note(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            locked.append(Path(error.filename))
+
+    for _, folders, _ in os.walk(root, onerror=note):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return locked
+
+
 def _walk(start: Path, seen: set[str], links: list[Path], file_links: list[Path]) -> Iterator[Path]:
     """Files of one tree without links, which are put aside for later."""
     for here, folders, names in os.walk(start):
