@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
@@ -180,7 +182,7 @@ def published(name: str) -> Fits:
     Raises:
         FitError: unknown name.
     """
-    return find_published(name)
+    return find_published(str(name))
 
 
 def list_published() -> tuple[str, ...]:
@@ -197,11 +199,11 @@ def launch_script(
     plan: Plan,
     backend: str = "openrlhf",
     *,
-    model: str | None = None,
-    train_data: str = "train.jsonl",
-    eval_data: str = "validation.jsonl",
-    reward: str = "reward.py",
-    output_dir: str = "runs/plan",
+    model: str | PathLike[str] | None = None,
+    train_data: str | PathLike[str] = "train.jsonl",
+    eval_data: str | PathLike[str] = "validation.jsonl",
+    reward: str | PathLike[str] = "reward.py",
+    output_dir: str | PathLike[str] = "runs/plan",
     **options: Any,
 ) -> str:
     """A bash script that trains the plan when started in a folder that holds the named files.
@@ -240,11 +242,11 @@ def run_spec(
     plan: Plan,
     backend: str = "openrlhf",
     *,
-    model: str | None = None,
-    train_data: str = "train.jsonl",
-    eval_data: str = "validation.jsonl",
-    reward: str = "reward.py",
-    output_dir: str = "runs/plan",
+    model: str | PathLike[str] | None = None,
+    train_data: str | PathLike[str] = "train.jsonl",
+    eval_data: str | PathLike[str] = "validation.jsonl",
+    reward: str | PathLike[str] = "reward.py",
+    output_dir: str | PathLike[str] = "runs/plan",
     **options: Any,
 ) -> RunSpec:
     """The run that a plan stands for; arguments as in `launch_script`."""
@@ -256,11 +258,11 @@ def run_spec(
     evaluation = options.pop("evaluation", None) or plan.evaluation
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
-        model=chosen,
+        model=_text(chosen),
         data=Data(
-            train=train_data,
-            validation=eval_data,
-            reward=reward,
+            train=_text(train_data),
+            validation=_text(eval_data),
+            reward=_text(reward),
             prompt_key=options.pop("prompt_key", None),
             answer_key=options.pop("answer_key", None),
             n_problems=plan.n_problems,
@@ -274,8 +276,12 @@ def run_spec(
         hardware=plan.hardware,
         backend=backend,
         options=options,
-        output_dir=output_dir,
+        output_dir=_text(output_dir),
     )
+
+
+def _text(path: str | PathLike[str]) -> str:
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 def _metrics(metric: object) -> tuple[str, ...]:

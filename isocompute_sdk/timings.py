@@ -67,7 +67,9 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     table = runs.to_polars()
     name = seconds if seconds is not None else next((m for m in STEP_METRICS if m in runs.metrics), None)
     if name is not None and name not in runs.metrics:
-        raise FitError(f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}")
+        raise FitError(
+            f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
+        )
     steps = _logged(table, name) if name is not None else _stretches(table)
     if steps.is_empty():
         raise FitError(
@@ -78,7 +80,8 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if not bad.is_empty():
         row = bad.row(0, named=True)
         raise FitError(
-            f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0"
+            f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0",
+            "Correct the log, or filter that step out.",
         )
     counts = _gpus(steps, gpus)
     if name is None:

@@ -156,7 +156,7 @@ def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator,
     metric = measure.metric if measure.metric in table.metrics else table.metrics[0]
     found = api.fit(table, metric, measure.eval_set, rng=rng, draws=draws, bounds=measure.bounds, pool=group.pooled)
     if not found.curves:
-        raise FitError("no evaluation after step 0")
+        raise FitError("no evaluation after step 0", "Evaluate during training.")
     return found
 
 

@@ -103,7 +103,7 @@ def run_fit(
     from isocompute_sdk.specs import parse_count
 
     if settings["method"] not in api.OPTIONS:
-        raise SpecError(f"--method {settings['method']!r}; accepted: {', '.join(api.OPTIONS)}")
+        raise SpecError(f"--method {settings['method']!r}; accepted: {', '.join(api.OPTIONS)}", "Use one of the two.")
     _refuse_options_of_the_other_method(settings)
     seed, limit = settings.pop("seed"), settings.pop("max_rollouts_per_batch")
     settings["max_rollouts_per_batch"] = None if limit is None else parse_count(limit)

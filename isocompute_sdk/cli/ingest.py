@@ -56,7 +56,10 @@ def ingest(
     if map is not None and (propose is not None or set_):
         raise SpecError("--map with --propose or --set; accepted: --map alone, with --output", "Edit the mapping.")
     if output is not None and output.suffix not in WRITERS:
-        raise SpecError(f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}")
+        raise SpecError(
+            f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}",
+            "Choose the format by the end of the name.",
+        )
     if propose is not None:
         _propose(paths or [], propose, json)
         return

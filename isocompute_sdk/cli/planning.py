@@ -118,7 +118,10 @@ class Planning:
         planner = self.planner(fits, allow_other_model=allow_other_model)
         asked = [self.for_reward is not None, self.marginal, self.compare is not None]
         if sum(asked) > 1:
-            raise SpecError("received several of --for-reward, --marginal, --compare; accepted: one question at a time")
+            raise SpecError(
+                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
+                "Ask them one by one.",
+            )
         if (self.budget is None) == (self.for_reward is None):
             raise SpecError(
                 "accepted: either --budget, or --for-reward without it",

@@ -53,7 +53,10 @@ def probe(
     from isocompute_sdk.specs import load_study
 
     if (study is None) == (read is None):
-        raise SpecError("received both or neither of a study and --read; accepted: one of them")
+        raise SpecError(
+            "received both or neither of a study and --read; accepted: one of them",
+            "Give a study to measure, or --read with logs that have been measured.",
+        )
     if study is None:
         _finish(_measure(read or [], gpus or 1, seconds, usd_per_gpu_hour), output, json)
         return
@@ -85,7 +88,9 @@ def _runs(study: Study, backend: str, batch: list[str] | None, steps: int) -> tu
 def _pair(text: str) -> tuple[int, int]:
     n, _, bp = text.partition("x")
     if not n.strip().isdigit() or not bp.strip().isdigit():
-        raise SpecError(f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32")
+        raise SpecError(
+            f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32", "For example --batch 8x32."
+        )
     return int(n), int(bp)
 
 

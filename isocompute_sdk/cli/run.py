@@ -40,7 +40,8 @@ def run(
     strangers = sorted(set(only or ()) - {one.run_id for one in every})
     if strangers:
         raise SpecError(
-            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}"
+            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}",
+            "Use a run of the study.",
         )
     runs = [one for one in every if not only or one.run_id in only]
     with resumable(), WorkProgress() as progress:

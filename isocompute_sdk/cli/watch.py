@@ -124,7 +124,10 @@ def _planned(path: Path) -> PlannedRun:
             "Plan from runs of your own: isocompute allocate RUNS --budget ... --output plan.json.",
         )
     if fits.compute != "log10_rollouts":
-        raise SpecError(f"--plan {path} was fitted on tokens; accepted: a plan fitted on rollouts")
+        raise SpecError(
+            f"--plan {path} was fitted on tokens; accepted: a plan fitted on rollouts",
+            "Fit the runs on rollouts and plan again.",
+        )
     return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
 
 

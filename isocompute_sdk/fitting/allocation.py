@@ -116,10 +116,15 @@ class AllocationLaw:
         """
         raw, sizes = _numbers("x values", x_values).ravel(), _numbers("group sizes", group_sizes).ravel()
         if raw.shape != sizes.shape:
-            raise FitError(f"{raw.size} x values and {sizes.size} group sizes; they must be as many")
+            raise FitError(
+                f"{raw.size} x values and {sizes.size} group sizes; they must be as many",
+                "Give one best group size for each x value.",
+            )
         if not np.all(np.isfinite(sizes) & (sizes > 0)):
             bad = sizes[~(np.isfinite(sizes) & (sizes > 0))][:3].tolist()
-            raise FitError(f"group sizes must be positive and finite; received {bad}")
+            raise FitError(
+                f"group sizes must be positive and finite; received {bad}", "Drop the points without a best group size."
+            )
         at, octaves = to_x(raw, x), np.log2(sizes)
         if len(np.unique(at)) < 2:
             raise FitError(
@@ -162,10 +167,14 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
     raw = _numbers("compute or steps", value)
     if x == "update_steps":
         if not np.all(np.isfinite(raw) & (raw >= 0)):
-            raise FitError(f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}")
+            raise FitError(
+                f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}", "Give M itself."
+            )
         return raw
     if x not in ("log10_rollouts", "log10_tokens"):
-        raise FitError(f"unknown law variable {x!r}; accepted: log10_rollouts, log10_tokens, update_steps")
+        raise FitError(
+            f"unknown law variable {x!r}; accepted: log10_rollouts, log10_tokens, update_steps", "Use one of the three."
+        )
     if not np.all(np.isfinite(raw) & (raw > 0)):
         bad = raw.ravel()[~(np.isfinite(raw) & (raw > 0)).ravel()][:3].tolist()
         raise FitError(f"compute must be positive and finite; received {bad}", "Give raw C, not its logarithm.")
@@ -176,7 +185,7 @@ def _numbers(what: str, values: npt.ArrayLike) -> Array:
     try:
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        raise FitError(f"{what} must be numbers; received {values!r:.60}") from error
+        raise FitError(f"{what} must be numbers; received {values!r:.60}", "Give plain numbers such as 3e6.") from error
 
 
 def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Array | float, b: Array | float) -> Array:

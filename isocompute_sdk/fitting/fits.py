@@ -288,7 +288,10 @@ class Fits:
             FitError: fits of another method.
         """
         if self.surface is None:
-            raise FitError(f"method {self.method!r} has no surface; use frontier() or law()")
+            raise FitError(
+                f"method {self.method!r} has no surface; use frontier() or law()",
+                "Fit your runs with method='surface'.",
+            )
         low, high = np.log2(self.group_size_range)
         sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
         mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
@@ -389,8 +392,13 @@ class Fits:
         return refit(self, more_runs, **changes)
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON, keeping every bit; a kill leaves the old file or the new one."""
-        return files.write_json(path, self.to_dict())
+        """Write as JSON, keeping every bit; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        with files.saving(path) as target:
+            return files.write_json(target, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Fits:
@@ -484,7 +492,9 @@ class FitsSet(Mapping[str, Fits]):
 
     def __init__(self, fits: Mapping[str, Fits]) -> None:
         if not fits:
-            raise FitError("a FitsSet needs at least one metric; received none")
+            raise FitError(
+                "a FitsSet needs at least one metric; received none", "Give fits by the name of their metric."
+            )
         self._fits = dict(fits)
 
     def __getitem__(self, metric: str) -> Fits:

@@ -220,7 +220,8 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     if rollouts_per_batch not in (None, *shared):
         raise FitError(
             f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
-            f"shared by two or more: {sorted(shared) or 'none'}"
+            f"shared by two or more: {sorted(shared) or 'none'}",
+            "Choose one of these batches, or leave rollouts_per_batch out.",
         )
 
     def without(reason: str, *notes: Note) -> Fits:

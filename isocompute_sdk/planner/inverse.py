@@ -115,7 +115,10 @@ def budget_for(planner: Planner, reward: float, level: float, unit: str, options
     check_level(level)
     low, high = planner.fits.bounds
     if not low <= reward <= high:
-        raise PlanError(f"reward = {reward}; accepted: within the metric's range, {low:g} to {high:g}")
+        raise PlanError(
+            f"reward = {reward}; accepted: within the metric's range, {low:g} to {high:g}",
+            "Ask for a reward within it.",
+        )
     asking = Asking(planner, options, Budget.model_validate({unit: 1.0}))
     least, most = _ends(asking)
 
