@@ -8,6 +8,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk import files
@@ -89,7 +90,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         return
     _report(campaign, outcome, measured)
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
-    say(f"this start took {seconds:.0f} s; next: isocompute status {output}")
+    say(f"this start took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
     say("for a study of your own: isocompute run --help")
 
 

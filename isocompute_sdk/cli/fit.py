@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -87,7 +88,7 @@ def fit(
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))
     if output is not None:
-        say(f"next: isocompute plan --fits {output} --budget 3M")
+        say(f"next: isocompute plan --fits {quote(str(output))} --budget 3M")
 
 
 def run_fit(

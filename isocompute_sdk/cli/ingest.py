@@ -114,12 +114,13 @@ def describe_questions(mapping: RunMap) -> list[str]:
 
 
 def _write(runs: RunSet, output: Path) -> None:
-    from isocompute_sdk.files import write_with
+    from isocompute_sdk.files import saving, write_with
 
     frame = runs.to_polars()
     # Columns without an entry would only ask a reader whether they matter.
     kept = frame.select(series.name for series in frame if series.null_count() < len(series))
-    write_with(output, getattr(kept, WRITERS[output.suffix]))
+    with saving(output):
+        write_with(output, getattr(kept, WRITERS[output.suffix]))
 
 
 def _summary(runs: RunSet) -> dict[str, object]:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -224,7 +225,7 @@ class Planning:
             if path is not None:
                 say(f"wrote {path}")
         if self.output is not None:
-            say(f"next: isocompute launch {self.output} --dry-run")
+            say(f"next: isocompute launch {quote(str(self.output))} --dry-run")
 
 
 def with_planning(command: Callable[..., None]) -> Callable[..., None]:

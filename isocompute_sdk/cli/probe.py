@@ -73,7 +73,7 @@ def probe(
     else:
         for one in runs:
             say(f"{one.run_id:<24} B = {one.rollouts_per_batch:,} rollouts, {one.update_steps} steps")
-        say(f"wrote {script}\nnext: bash {script}")
+        say(f"wrote {script}\nnext: bash {shlex.quote(str(script))}")
         say(f"then: isocompute probe --read {shlex.quote(str(script.parent))} --gpus {count} --output {output}")
 
 
@@ -142,4 +142,5 @@ def _finish(throughput: Throughput, output: Path, json: bool) -> None:
         emit_json({"kind": "throughput", **document, "system_batch_size": throughput.system_batch_size})
         return
     say(throughput.summary())
-    say(f"wrote {output}\nnext: isocompute allocate RUNS --budget '200 gpu_hours' --throughput {output}")
+    say(f"wrote {output}")
+    say(f"next: isocompute allocate RUNS --budget '200 gpu_hours' --throughput {shlex.quote(str(output))}")

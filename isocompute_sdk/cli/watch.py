@@ -189,7 +189,7 @@ class _Watcher:
             self.book.forget(ANYWHERE, ALL_RUNS)
             self._miss_the_planned()
         except (RecordError, OSError) as error:
-            self._complain(f"cannot read for now: {error}")
+            self._complain(f"cannot read for now: {' '.join(str(error).split())}")
             if not self._failed.keys() - {ANYWHERE}:
                 self._blind(ANYWHERE, error)
 
@@ -248,7 +248,7 @@ class _Watcher:
         from isocompute_sdk.health.alerts import Alert
         from isocompute_sdk.notes import Note
 
-        self._complain(f"cannot read for now: {error}")
+        self._complain(f"cannot read for now: {' '.join(str(error).split())}")
         self._failed[folder] = self._failed.get(folder, 0) + 1
         known = bool(self._runs) if folder == ANYWHERE else folder in self._runs
         if not known or self._failed[folder] < BLIND:
