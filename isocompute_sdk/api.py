@@ -99,12 +99,12 @@ def fit(
     check_runs(runs)
     if method not in tuple(OPTIONS):
         raise FitError(f"method = {method!r}; accepted: {', '.join(map(repr, OPTIONS))}", "Use one of the two.")
-    low, high = _bounds(bounds)
+    low, high = metric_range(bounds)
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(method, options)
     pool = check_pool(pool)
-    seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
-    draws = _whole("draws", draws)
+    seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else whole_number("rng", rng)
+    draws = whole_number("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
     asked = {"eval_set": eval_set, "draws": draws, "bounds": [low, high], "pool": list(pool), **options}
     asked |= {"method": method}
@@ -294,7 +294,12 @@ def _metrics(metric: object) -> tuple[str, ...]:
     return cast("tuple[str, ...]", names)
 
 
-def _bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Lowest and highest value of a metric as floats.
+
+    Raises:
+        FitError: not two finite numbers that increase.
+    """
     try:
         if isinstance(bounds, str):
             raise TypeError
@@ -309,7 +314,12 @@ def _bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return low, high
 
 
-def _whole(name: str, value: object) -> int:
+def whole_number(name: str, value: object) -> int:
+    """A whole number from 0 up as an int.
+
+    Raises:
+        FitError: anything else.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         extra = ", or a numpy Generator" if name == "rng" else ""
         raise FitError(

@@ -70,6 +70,9 @@ def audit(
     check_runs(runs)
     level = check_level(level)
     pool = check_pool(pool)
+    bounds = None if bounds is None else api.metric_range(bounds)
+    draws = api.whole_number("draws", draws)
+    rng = rng if rng is None or isinstance(rng, np.random.Generator) else api.whole_number("rng", rng)
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
     infos = [info for info in runs.runs() if info.run_id in series]

@@ -183,6 +183,8 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
 
 def _numbers(what: str, values: npt.ArrayLike) -> Array:
     try:
+        if np.iscomplexobj(values):
+            raise TypeError("complex numbers")
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise FitError(f"{what} must be numbers; received {values!r:.60}", "Give plain numbers such as 3e6.") from error

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -491,6 +491,13 @@ class FitsSet(Mapping[str, Fits]):
     """Fits of several metrics on the same runs; the first one decides where a planner takes the set."""
 
     def __init__(self, fits: Mapping[str, Fits]) -> None:
+        # Types are promises: what people pass is anything.
+        given = cast("Any", fits)
+        if given and not (isinstance(given, Mapping) and all(isinstance(one, Fits) for one in given.values())):
+            raise FitError(
+                f"FitsSet: received {' '.join(repr(given).split()):.60}; accepted: a mapping from metric to Fits",
+                "fit(runs, metric=[...]) makes one.",
+            )
         if not fits:
             raise FitError(
                 "a FitsSet needs at least one metric; received none", "Give fits by the name of their metric."
@@ -548,6 +555,8 @@ def _together(at: Array, sizes: Array) -> tuple[Array, Array]:
 
 def _positive(value: npt.ArrayLike) -> Array:
     try:
+        if np.iscomplexobj(value):
+            raise TypeError("complex numbers")
         at = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise FitError(

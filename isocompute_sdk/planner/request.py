@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Request:
                 f"beyond_grid = {octaves!r}; accepted: 'auto' or a whole number of octaves, 0 or more",
                 "Leave it at 'auto' where in doubt.",
             )
-        share: object = self.evaluation_share
+        share = cast("Any", self.evaluation_share)
         if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 < share <= 1:
             raise PlanError(
                 f"evaluation_share = {self.evaluation_share!r}; accepted: above 0, at most 1",
