@@ -97,17 +97,7 @@ def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure
         _draw_frontier_points(axes, fits)
     smallest, largest = fits.group_size_range
     if name == "group_size" and fits.method != "prior":
-        axes.axhline(largest, color="0.45", linestyle=":", linewidth=1.2)
-        axes.annotate(
-            "largest n that was run",
-            (grid[-1], largest),
-            (-3, -12),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8.5,
-            color="0.35",
-            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0},
-        )
+        axes.axhline(largest, color="0.45", linestyle=":", linewidth=1.2, label="largest n that was run")
     if plan is not None and not in_steps:
         _mark_budget(axes, fits, plan)
         axes.plot(

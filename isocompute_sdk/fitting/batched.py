@@ -21,7 +21,7 @@ BatchFunction = Callable[[Array, Indices], Array]
 NormalEquations = Callable[[Array, Indices, Array], tuple[Array, Array]]
 """(parameters, problem numbers, residuals there (K, T)) -> J^T J (K, P, P) and J^T r (K, P)."""
 
-TOGETHER = 600
+TOGETHER = 1000
 """Problems worked on together: their Jacobians then stay in the processor's cache."""
 SMALL = 8
 """Parameters up to which systems are solved side by side rather than one by one."""

@@ -72,7 +72,7 @@ class GroupSizeOdds:
 def best_size_interval(
     surface: Surface, compute: float, sizes: tuple[float, float], problems_per_batch: float | None, level: float
 ) -> tuple[float, float]:
-    """Smallest range of n that holds, with this probability, an n as good as the best one.
+    """Smallest range of n around the one expected to be best that holds, with this probability, a best one.
 
     Args:
         surface: the fit.
@@ -90,10 +90,12 @@ def best_size_interval(
     gain = max(float(drawn_DN.mean(axis=0).max() - surface.parameters_DP[:, 0].mean()), 0.0)
     good_DN = drawn_DN.max(axis=1, keepdims=True) - drawn_DN <= NEAR_BEST * gain
     seen_DN = np.concatenate([np.zeros((len(drawn_DN), 1)), np.cumsum(good_DN, axis=1)], axis=1)
+    expected = int(np.argmax(drawn_DN.mean(axis=0)))
     for width in range(1, len(grid) + 1):
-        held = np.mean(seen_DN[:, width:] - seen_DN[:, :-width] > 0, axis=0)
-        first = int(np.argmax(held))
-        if held[first] >= level - 1e-9:
+        lowest = max(expected - width + 1, 0)
+        held = np.mean(seen_DN[:, width:] - seen_DN[:, :-width] > 0, axis=0)[lowest : expected + 1]
+        first = lowest + int(np.argmax(held))
+        if held.max() >= level - 1e-9:
             return float(grid[first]), float(grid[first + width - 1])
     return float(grid[0]), float(grid[-1])
 

@@ -144,9 +144,11 @@ def test_the_set_for_the_best_n_holds_a_good_one_as_often_as_asked_and_no_more_t
         inside = (sizes >= low * (1 - 1e-9)) & (sizes <= high * (1 + 1e-9))
         held = good[:, inside].any(axis=1).mean()
         assert held >= 0.9 * level
+        best = int(np.argmax(drawn.mean(axis=0)))
+        assert inside[best]
         count = int(inside.sum())
-        shorter = [good[:, i : i + count - 1].any(axis=1).mean() for i in range(17 - count + 2)] if count > 1 else [0.0]
-        assert max(shorter) < held
+        starts = range(max(best - count + 2, 0), best + 1)
+        assert all(good[:, i : i + count - 1].any(axis=1).mean() < held for i in starts)
         widths.append(count)
     assert widths == sorted(widths)
     assert (widths[0] == 1) or spread > 0
