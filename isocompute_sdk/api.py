@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from isocompute_sdk.records.comparable import (
     varied_sets,
 )
 from isocompute_sdk.records.learning_rates import rule_note
+from isocompute_sdk.records.runset import check_runs
 
 if TYPE_CHECKING:
     from isocompute_sdk.planner import Plan
@@ -93,15 +96,15 @@ def fit(
             unknown options.
         RecordError: a metric or evaluation set that the runs do not have.
     """
-    if method not in OPTIONS:
-        raise FitError(f"method = {method!r}; accepted: {', '.join(map(repr, OPTIONS))}")
-    low, high = _bounds(bounds)
+    check_runs(runs)
+    if method not in tuple(OPTIONS):
+        raise FitError(f"method = {method!r}; accepted: {', '.join(map(repr, OPTIONS))}", "Use one of the two.")
+    low, high = metric_range(bounds)
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
     settings = _options(method, options)
-    pool = (pool,) if isinstance(pool, str) else tuple(pool)
-    check_pool(pool)
-    seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else _whole("rng", rng)
-    draws = _whole("draws", draws)
+    pool = check_pool(pool)
+    seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else whole_number("rng", rng)
+    draws = whole_number("draws", draws)
     # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
     asked = {"eval_set": eval_set, "draws": draws, "bounds": [low, high], "pool": list(pool), **options}
     asked |= {"method": method}
@@ -121,7 +124,13 @@ def fit(
             found = fit_paper(paper_runs, name, (low, high), settings, draws, generator)
         else:
             surface_runs = [surface_run(s, settings.compute, standing_in.get(s.run_id)) for s in series]
-            found = fit_joint(surface_runs, name, (low, high), settings, draws, generator)
+            try:
+                found = fit_joint(surface_runs, name, (low, high), settings, draws, generator)
+            except np.linalg.LinAlgError as error:
+                raise FitError(
+                    f"no surface can be fitted to {name} within bounds = ({low:g}, {high:g}): {error}",
+                    "Give bounds that are near the values; look for values that are the same to many digits.",
+                ) from error
         context = common_context(series)
         return replace(
             found,
@@ -144,9 +153,7 @@ def fit(
 
     if isinstance(metric, str):
         return one(metric)
-    if not metric:
-        raise FitError("metric is an empty list; accepted: a metric name or a list of them")
-    return FitsSet({name: one(name) for name in metric})
+    return FitsSet({name: one(name) for name in _metrics(metric)})
 
 
 def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
@@ -175,7 +182,7 @@ def published(name: str) -> Fits:
     Raises:
         FitError: unknown name.
     """
-    return find_published(name)
+    return find_published(str(name))
 
 
 def list_published() -> tuple[str, ...]:
@@ -192,11 +199,11 @@ def launch_script(
     plan: Plan,
     backend: str = "openrlhf",
     *,
-    model: str | None = None,
-    train_data: str = "train.jsonl",
-    eval_data: str = "validation.jsonl",
-    reward: str = "reward.py",
-    output_dir: str = "runs/plan",
+    model: str | PathLike[str] | None = None,
+    train_data: str | PathLike[str] = "train.jsonl",
+    eval_data: str | PathLike[str] = "validation.jsonl",
+    reward: str | PathLike[str] = "reward.py",
+    output_dir: str | PathLike[str] = "runs/plan",
     **options: Any,
 ) -> str:
     """A bash script that trains the plan when started in a folder that holds the named files.
@@ -235,11 +242,11 @@ def run_spec(
     plan: Plan,
     backend: str = "openrlhf",
     *,
-    model: str | None = None,
-    train_data: str = "train.jsonl",
-    eval_data: str = "validation.jsonl",
-    reward: str = "reward.py",
-    output_dir: str = "runs/plan",
+    model: str | PathLike[str] | None = None,
+    train_data: str | PathLike[str] = "train.jsonl",
+    eval_data: str | PathLike[str] = "validation.jsonl",
+    reward: str | PathLike[str] = "reward.py",
+    output_dir: str | PathLike[str] = "runs/plan",
     **options: Any,
 ) -> RunSpec:
     """The run that a plan stands for; arguments as in `launch_script`."""
@@ -247,15 +254,15 @@ def run_spec(
 
     chosen = model if model is not None else plan.model
     if chosen is None:
-        raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.")
+        raise PlanError("the plan names no model", "Pass model= (--model), a hub name or a local folder.")
     evaluation = options.pop("evaluation", None) or plan.evaluation
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
-        model=chosen,
+        model=_text(chosen),
         data=Data(
-            train=train_data,
-            validation=eval_data,
-            reward=reward,
+            train=_text(train_data),
+            validation=_text(eval_data),
+            reward=_text(reward),
             prompt_key=options.pop("prompt_key", None),
             answer_key=options.pop("answer_key", None),
             n_problems=plan.n_problems,
@@ -269,24 +276,55 @@ def run_spec(
         hardware=plan.hardware,
         backend=backend,
         options=options,
-        output_dir=output_dir,
+        output_dir=_text(output_dir),
     )
 
 
-def _bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+def _text(path: str | PathLike[str]) -> str:
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def _metrics(metric: object) -> tuple[str, ...]:
+    names = tuple(cast("Iterable[object]", metric)) if isinstance(metric, Iterable) else (metric,)
+    if not names or not all(isinstance(name, str) for name in names):
+        received = "an empty list" if names == () else repr(metric)[:60]
+        raise FitError(
+            f"metric is {received}; accepted: a metric name or a list of them", "See runs.metrics for their names."
+        )
+    return cast("tuple[str, ...]", names)
+
+
+def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Lowest and highest value of a metric as floats.
+
+    Raises:
+        FitError: not two finite numbers that increase.
+    """
     try:
+        if isinstance(bounds, str):
+            raise TypeError
         low, high = (float(b) for b in bounds)
     except (TypeError, ValueError):
         low, high = np.nan, np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise FitError(f"bounds = {bounds!r}; accepted: (lowest, highest) value of the metric, finite and increasing")
+        raise FitError(
+            f"bounds = {bounds!r}; accepted: (lowest, highest) value of the metric, finite and increasing",
+            "Give the range of the metric.",
+        )
     return low, high
 
 
-def _whole(name: str, value: object) -> int:
+def whole_number(name: str, value: object) -> int:
+    """A whole number from 0 up as an int.
+
+    Raises:
+        FitError: anything else.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         extra = ", or a numpy Generator" if name == "rng" else ""
-        raise FitError(f"{name} = {value!r}; accepted: a whole number, 0 or more{extra}")
+        raise FitError(
+            f"{name} = {value!r}; accepted: a whole number, 0 or more{extra}", f"Correct {name}, or leave it out."
+        )
     return int(value)
 
 
@@ -297,13 +335,13 @@ def _options(method: str, options: dict[str, Any]) -> PaperOptions | SurfaceOpti
         elsewhere = [other for other, kind in OPTIONS.items() if set(unknown) <= {f.name for f in fields(kind)}]
         raise FitError(
             f"unknown option(s) {', '.join(unknown)} for method {method!r}; accepted: {', '.join(sorted(known))}",
-            f"They belong to method={elsewhere[0]!r}." if elsewhere else None,
+            f"They belong to method={elsewhere[0]!r}." if elsewhere else "Remove them, or correct their names.",
         )
     changed = {name: value for name, value in options.items() if value is not None}
     if "compute" in changed:
         axes = {"rollouts": "log10_rollouts", "tokens": "log10_tokens"}
-        if changed["compute"] not in axes:
-            raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(axes)}")
+        if changed["compute"] not in tuple(axes):
+            raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(axes)}", "Use one of the two.")
         changed["compute"] = axes[changed["compute"]]
     return OPTIONS[method](**changed)
 

@@ -71,7 +71,7 @@ class DifficultySplit:
             SpecError: not the name of a band.
         """
         if band not in self.bands:
-            raise SpecError(f"received band {band!r}; accepted: {', '.join(BANDS)}")
+            raise SpecError(f"received band {band!r}; accepted: {', '.join(BANDS)}", "Use one of these bands.")
         return self.bands[band]
 
     def mixture(self, shares: Mapping[BandName, float], size: int, rng: np.random.Generator | int) -> ProblemSet:
@@ -227,7 +227,10 @@ def _checked_passes(passes_P: ArrayLike, samples: int) -> IntArray:
             "From rewards of shape (problems, samples), give rewards.sum(axis=1).",
         )
     if raw.dtype.kind not in "iuf":
-        raise RecordError(f"passes_P: received {raw.dtype.name} values; accepted: whole numbers from 0 to {samples}")
+        raise RecordError(
+            f"passes_P: received {raw.dtype.name} values; accepted: whole numbers from 0 to {samples}",
+            "Count the correct samples of every problem.",
+        )
     with np.errstate(invalid="ignore"):
         wrong_P = ~((raw >= 0) & (raw <= samples) & (raw == np.floor(raw)))
     if wrong_P.any():
@@ -241,18 +244,19 @@ def _checked_passes(passes_P: ArrayLike, samples: int) -> IntArray:
 
 def _positive(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise SpecError(f"{name}: received {value!r}; accepted: whole numbers >= 1")
+        raise SpecError(f"{name}: received {value!r}; accepted: whole numbers >= 1", "Correct it.")
     return int(value)
 
 
 def _check_shares(shares: Mapping[BandName, float]) -> None:
     unknown = [band for band in shares if band not in BANDS]
     if unknown:
-        raise SpecError(f"received band {unknown[0]!r}; accepted: {', '.join(BANDS)}")
+        raise SpecError(f"received band {unknown[0]!r}; accepted: {', '.join(BANDS)}", "Use one of these bands.")
     bad = {band: share for band, share in shares.items() if not 0 < share <= 1}
     if bad or not math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9):
         raise SpecError(
-            f"received shares {dict(shares)}, sum {sum(shares.values()):g}; accepted: fractions above 0 that sum to 1"
+            f"received shares {dict(shares)}, sum {sum(shares.values()):g}; accepted: fractions above 0 that sum to 1",
+            "Give shares such as {'easy': 0.5, 'hard': 0.5}.",
         )
 
 

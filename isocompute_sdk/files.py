@@ -5,13 +5,44 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from isocompute_sdk.errors import IsoComputeError
 
 T = TypeVar("T")
+
+
+def check_path(path: object) -> Path:
+    """A path that can name a file.
+
+    Raises:
+        IsoComputeError: something that is no path, or an empty one.
+    """
+    if not isinstance(path, str | os.PathLike) or path == "" or "\0" in os.fsdecode(path):
+        raise IsoComputeError(
+            f"path: received {path!r:.60}; accepted: the path of a file", "Give it as text, such as 'plan.json'."
+        )
+    return Path(os.fsdecode(path))
+
+
+@contextmanager
+def saving(path: object) -> Generator[Path]:
+    """Turn what the system refuses while a result is saved at `path` into an error of this package.
+
+    Raises:
+        IsoComputeError: no path, a folder that may not be written to, no room, and the like.
+    """
+    target = check_path(path)
+    try:
+        yield target
+    except OSError as error:
+        raise IsoComputeError(
+            f"{str(target)[:200]} cannot be written: {error.strerror or error}",
+            "Give a file in a folder that may be written to and has room; what was there is as it was.",
+        ) from error
 
 
 def write_text(path: str | Path, text: str, *, executable: bool = False) -> Path:
@@ -56,6 +87,7 @@ def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, 
     Raises:
         IsoComputeError: the file is missing, is not JSON, holds something else, or has another version.
     """
+    check_path(path)
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from isocompute_sdk.errors import RecordError
 
 Insufficient = Literal["error", "nan", "skip"]
+LARGEST = 1e300
+"""Largest size of a reward: sums of more than a few of them would overflow."""
 
 
 def avg_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error") -> float:
@@ -113,6 +115,8 @@ def max_weights(samples: int, k: int) -> NDArray[np.float64]:
 
 def _as_rewards(rewards: ArrayLike) -> NDArray[np.float64]:
     try:
+        if np.iscomplexobj(rewards):
+            raise TypeError("they are complex")
         rewards_P_N = np.asarray(rewards, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise RecordError(
@@ -124,12 +128,12 @@ def _as_rewards(rewards: ArrayLike) -> NDArray[np.float64]:
             f"rewards: received shape {rewards_P_N.shape}; accepted: (problems, samples), both at least 1",
             "For the samples of one problem pass [samples].",
         )
-    bad = np.argwhere(np.isinf(rewards_P_N))
+    bad = np.argwhere(np.abs(rewards_P_N) > LARGEST)
     if len(bad):
         problem, sample = (int(i) for i in bad[0])
         raise RecordError(
-            f"rewards[{problem}, {sample}]: received {rewards_P_N[problem, sample]}; accepted: finite numbers, "
-            "NaN for a missing sample",
+            f"rewards[{problem}, {sample}]: received {rewards_P_N[problem, sample]}; accepted: finite numbers "
+            f"up to {LARGEST:g}, NaN for a missing sample",
             "Correct the reward function, or mark the sample as missing.",
         )
     return rewards_P_N

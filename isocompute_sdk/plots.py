@@ -126,19 +126,33 @@ def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one."""
+    """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one.
+
+    Raises:
+        IsoComputeError: a suffix of another kind, or a file that cannot be written.
+    """
 
     def write(temporary: Path) -> None:
         figure.savefig(temporary, dpi=150)
 
-    return files.write_with(path, write)
+    with files.saving(path) as target:
+        kinds = figure.canvas.get_supported_filetypes()
+        if target.suffix.removeprefix(".").lower() not in kinds:
+            raise FitError(
+                f"{target} ends in {target.suffix!r}; accepted: {', '.join(f'.{kind}' for kind in kinds)}",
+                "Choose the format by the end of the name, such as .png.",
+            )
+        return files.write_with(target, write)
 
 
 def _split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
     if isinstance(source, Fits):
         return source, None
     if source.fits is None:
-        raise FitError("this plan was saved without the fits behind it, so there is nothing to draw")
+        raise FitError(
+            "this plan was saved without the fits behind it, so there is nothing to draw",
+            "Draw the plan that Planner.allocate returned, or make it again.",
+        )
     return source.fits, source
 
 

@@ -52,7 +52,7 @@ def probe_runs(
         SpecError: fewer than 3 steps, or a batch that the hardware does not take.
     """
     if steps < 3:
-        raise SpecError(f"steps = {steps}; accepted: 3 or more, of which the first is left out")
+        raise SpecError(f"steps = {steps}; accepted: 3 or more, of which the first is left out", "Measure more steps.")
     options = dict(study.options)
     if any(option.name == SAVE_OPTION for option in backend.options):
         options.setdefault(SAVE_OPTION, steps)

@@ -216,7 +216,9 @@ def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
     chosen = [r for r in records if r["eval_set"] == eval_set]
     if not chosen:
         sets = ", ".join(sorted({r["eval_set"] for r in records})) or "none"
-        raise RecordError(f"{folder} has no pass counts on {eval_set!r}; it has them on: {sets}")
+        raise RecordError(
+            f"{folder} has no pass counts on {eval_set!r}; it has them on: {sets}", "Ask for one of these sets."
+        )
     shapes = {(r["samples"], len(r["pass_counts"])) for r in chosen}
     if len(shapes) > 1:
         raise RecordError(

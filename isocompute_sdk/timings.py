@@ -64,10 +64,17 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     """
     import polars as pl
 
+    if not hasattr(runs, "to_polars"):
+        raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
+    sizes: list[object] = [*gpus.values()] if isinstance(gpus, Mapping) else [gpus]
+    if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+        raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")
     table = runs.to_polars()
     name = seconds if seconds is not None else next((m for m in STEP_METRICS if m in runs.metrics), None)
     if name is not None and name not in runs.metrics:
-        raise FitError(f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}")
+        raise FitError(
+            f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
+        )
     steps = _logged(table, name) if name is not None else _stretches(table)
     if steps.is_empty():
         raise FitError(
@@ -78,7 +85,8 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if not bad.is_empty():
         row = bad.row(0, named=True)
         raise FitError(
-            f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0"
+            f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0",
+            "Correct the log, or filter that step out.",
         )
     counts = _gpus(steps, gpus)
     if name is None:
@@ -168,7 +176,7 @@ def _evaluations(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gpus(steps: pl.DataFrame, gpus: int | Mapping[str, int]) -> Array:
-    if isinstance(gpus, int):
+    if not isinstance(gpus, Mapping):
         return np.full(steps.height, float(gpus))
     missing = sorted(set(steps["run_id"]) - set(gpus))
     if missing:

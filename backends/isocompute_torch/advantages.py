@@ -74,10 +74,14 @@ def group_advantages(
     if group_size < 1 or reward_R.ndim != 1 or reward_R.shape[0] % group_size:
         raise SpecError(
             f"group_size: received {group_size} for rewards of shape {tuple(reward_R.shape)}; accepted: a whole "
-            "number >= 1 that divides the number of rollouts"
+            "number >= 1 that divides the number of rollouts",
+            "Correct the group size.",
         )
     if n_train is not None and not 1 <= n_train <= group_size:
-        raise SpecError(f"n_train: received {n_train}; accepted: 1 to {group_size} (rollouts per group)")
+        raise SpecError(
+            f"n_train: received {n_train}; accepted: 1 to {group_size} (rollouts per group)",
+            "Correct it, or leave it out to train on all.",
+        )
     reward_PN = reward_R.detach().to(torch.float64).view(-1, group_size)
     known_PN = ~reward_PN.isnan()
     shaped_PN = reward_PN if penalty_R is None else reward_PN - penalty_R.detach().to(torch.float64).view_as(reward_PN)

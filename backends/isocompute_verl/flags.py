@@ -69,7 +69,7 @@ def nodes(run: RunSpec, options: VeRLOptions) -> int:
     """Machines of a run that preflight does not refuse."""
     found = nodes_for(max(run.hardware.gpu_counts), options.nodes)
     if isinstance(found, Note):
-        raise BackendError(found.message)
+        raise BackendError(found.message, "Change hardware.gpus, or the option nodes.")
     return found
 
 

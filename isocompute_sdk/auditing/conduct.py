@@ -15,12 +15,13 @@ from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.auditing.settling import proposals
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.fits import Fits, check_level
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.data import SurfaceRun, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
+from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.records.series import RunInfo, RunSeries
 
 CARRIED = (
@@ -66,9 +67,12 @@ def audit(
         RecordError: a metric or an evaluation set that no run has.
         FitError: an unknown context field in `pool`, a level outside 0 to 1.
     """
-    if not 0 < level < 1:
-        raise FitError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
-    check_pool(tuple(pool))
+    check_runs(runs)
+    level = check_level(level)
+    pool = check_pool(pool)
+    bounds = None if bounds is None else api.metric_range(bounds)
+    draws = api.whole_number("draws", draws)
+    rng = rng if rng is None or isinstance(rng, np.random.Generator) else api.whole_number("rng", rng)
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
     infos = [info for info in runs.runs() if info.run_id in series]
@@ -155,7 +159,7 @@ def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator,
     metric = measure.metric if measure.metric in table.metrics else table.metrics[0]
     found = api.fit(table, metric, measure.eval_set, rng=rng, draws=draws, bounds=measure.bounds, pool=group.pooled)
     if not found.curves:
-        raise FitError("no evaluation after step 0")
+        raise FitError("no evaluation after step 0", "Evaluate during training.")
     return found
 
 

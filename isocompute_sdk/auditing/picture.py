@@ -30,7 +30,7 @@ def plot_group(group: GroupAudit, metric: str) -> Figure:
     from matplotlib.figure import Figure
 
     if group.fits is None:
-        raise FitError(f"group {group.name} was not fitted: {group.reason}")
+        raise FitError(f"group {group.name} was not fitted: {group.reason}", "Draw a group that was fitted.")
     bars = _bars(group)
     figure = Figure(figsize=(12.5 if bars else 7.6, max(4.8, 0.26 * len(bars) + 1.4)), layout="constrained")
     if bars:

@@ -147,8 +147,13 @@ class Audit:
         return summarise(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one."""
-        return files.write_json(path, self.to_dict())
+        """Write as JSON; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        with files.saving(path) as target:
+            return files.write_json(target, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form, without the fits."""

@@ -23,4 +23,6 @@ def main() -> None:
         print(printable(f"error: {error.strerror or error}{where}"), file=sys.stderr)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             print("  Make room and give the command again: finished stages and runs are kept.", file=sys.stderr)
+        else:
+            print("  Check the path and its permissions.", file=sys.stderr)
         raise SystemExit(1) from None

@@ -8,6 +8,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk import files
@@ -56,7 +57,10 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
     _require_torch()
     _check_budget(budget)
     if output.exists() and not output.is_dir():
-        raise SpecError(f"--output {output} is a file; accepted: a new folder, or one that this command began")
+        raise SpecError(
+            f"--output {output} is a file; accepted: a new folder, or one that this command began",
+            "Name another folder.",
+        )
     began = time.monotonic()
     with resumable(), WorkProgress() as progress:
         progress.stage("preparing task and base model")
@@ -86,7 +90,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         return
     _report(campaign, outcome, measured)
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
-    say(f"this start took {seconds:.0f} s; next: isocompute status {output}")
+    say(f"this start took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
     say("for a study of your own: isocompute run --help")
 
 
@@ -133,7 +137,10 @@ def prepare_task(output: Path) -> dict[str, Any]:
     done = subprocess.run(command, cwd=output, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         words = done.stderr.strip() or f"exit code {done.returncode}"
-        raise BackendError(f"the built-in task could not be prepared: {words}")
+        raise BackendError(
+            f"the built-in task could not be prepared: {words}",
+            "Give the command again; `isocompute backends torch` says what the built-in runner needs.",
+        )
     found = files.read_json(output / TASK / "task.json", kind="arithmetic-task", schema_version=1)
     return found["measured"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -87,7 +88,7 @@ def fit(
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))
     if output is not None:
-        say(f"next: isocompute plan --fits {output} --budget 3M")
+        say(f"next: isocompute plan --fits {quote(str(output))} --budget 3M")
 
 
 def run_fit(
@@ -103,7 +104,7 @@ def run_fit(
     from isocompute_sdk.specs import parse_count
 
     if settings["method"] not in api.OPTIONS:
-        raise SpecError(f"--method {settings['method']!r}; accepted: {', '.join(api.OPTIONS)}")
+        raise SpecError(f"--method {settings['method']!r}; accepted: {', '.join(api.OPTIONS)}", "Use one of the two.")
     _refuse_options_of_the_other_method(settings)
     seed, limit = settings.pop("seed"), settings.pop("max_rollouts_per_batch")
     settings["max_rollouts_per_batch"] = None if limit is None else parse_count(limit)

@@ -56,7 +56,10 @@ def ingest(
     if map is not None and (propose is not None or set_):
         raise SpecError("--map with --propose or --set; accepted: --map alone, with --output", "Edit the mapping.")
     if output is not None and output.suffix not in WRITERS:
-        raise SpecError(f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}")
+        raise SpecError(
+            f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}",
+            "Choose the format by the end of the name.",
+        )
     if propose is not None:
         _propose(paths or [], propose, json)
         return
@@ -111,12 +114,13 @@ def describe_questions(mapping: RunMap) -> list[str]:
 
 
 def _write(runs: RunSet, output: Path) -> None:
-    from isocompute_sdk.files import write_with
+    from isocompute_sdk.files import saving, write_with
 
     frame = runs.to_polars()
     # Columns without an entry would only ask a reader whether they matter.
     kept = frame.select(series.name for series in frame if series.null_count() < len(series))
-    write_with(output, getattr(kept, WRITERS[output.suffix]))
+    with saving(output):
+        write_with(output, getattr(kept, WRITERS[output.suffix]))
 
 
 def _summary(runs: RunSet) -> dict[str, object]:

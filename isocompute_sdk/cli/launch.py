@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -52,4 +53,4 @@ def launch(
     elif dry_run:
         say(text.rstrip("\n"))
     else:
-        say(f"wrote {script}\nnext: bash {script}")
+        say(f"wrote {script}\nnext: bash {quote(str(script))}")

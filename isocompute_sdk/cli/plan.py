@@ -40,7 +40,9 @@ def _source(published: str | None, prior: bool, fits: Path | None) -> Fits:
 
     given = [name for name, on in (("--published", published), ("--prior", prior), ("--fits", fits)) if on]
     if len(given) > 1:
-        raise SpecError(f"received {' and '.join(given)}; accepted: one of --published, --prior, --fits")
+        raise SpecError(
+            f"received {' and '.join(given)}; accepted: one of --published, --prior, --fits", "Keep one of them."
+        )
     if published is not None:
         return api.published(published)
     return Fits.load(fits) if fits is not None else api.published_prior()

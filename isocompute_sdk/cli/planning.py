@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -118,7 +119,10 @@ class Planning:
         planner = self.planner(fits, allow_other_model=allow_other_model)
         asked = [self.for_reward is not None, self.marginal, self.compare is not None]
         if sum(asked) > 1:
-            raise SpecError("received several of --for-reward, --marginal, --compare; accepted: one question at a time")
+            raise SpecError(
+                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
+                "Ask them one by one.",
+            )
         if (self.budget is None) == (self.for_reward is None):
             raise SpecError(
                 "accepted: either --budget, or --for-reward without it",
@@ -221,7 +225,7 @@ class Planning:
             if path is not None:
                 say(f"wrote {path}")
         if self.output is not None:
-            say(f"next: isocompute launch {self.output} --dry-run")
+            say(f"next: isocompute launch {quote(str(self.output))} --dry-run")
 
 
 def with_planning(command: Callable[..., None]) -> Callable[..., None]:

@@ -53,7 +53,10 @@ def probe(
     from isocompute_sdk.specs import load_study
 
     if (study is None) == (read is None):
-        raise SpecError("received both or neither of a study and --read; accepted: one of them")
+        raise SpecError(
+            "received both or neither of a study and --read; accepted: one of them",
+            "Give a study to measure, or --read with logs that have been measured.",
+        )
     if study is None:
         _finish(_measure(read or [], gpus or 1, seconds, usd_per_gpu_hour), output, json)
         return
@@ -70,7 +73,7 @@ def probe(
     else:
         for one in runs:
             say(f"{one.run_id:<24} B = {one.rollouts_per_batch:,} rollouts, {one.update_steps} steps")
-        say(f"wrote {script}\nnext: bash {script}")
+        say(f"wrote {script}\nnext: bash {shlex.quote(str(script))}")
         say(f"then: isocompute probe --read {shlex.quote(str(script.parent))} --gpus {count} --output {output}")
 
 
@@ -85,7 +88,9 @@ def _runs(study: Study, backend: str, batch: list[str] | None, steps: int) -> tu
 def _pair(text: str) -> tuple[int, int]:
     n, _, bp = text.partition("x")
     if not n.strip().isdigit() or not bp.strip().isdigit():
-        raise SpecError(f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32")
+        raise SpecError(
+            f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32", "For example --batch 8x32."
+        )
     return int(n), int(bp)
 
 
@@ -137,4 +142,5 @@ def _finish(throughput: Throughput, output: Path, json: bool) -> None:
         emit_json({"kind": "throughput", **document, "system_batch_size": throughput.system_batch_size})
         return
     say(throughput.summary())
-    say(f"wrote {output}\nnext: isocompute allocate RUNS --budget '200 gpu_hours' --throughput {output}")
+    say(f"wrote {output}")
+    say(f"next: isocompute allocate RUNS --budget '200 gpu_hours' --throughput {shlex.quote(str(output))}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +13,9 @@ from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, say
 from isocompute_sdk.cli.progress import WorkProgress, resumable
 from isocompute_sdk.cli.status import describe, status_dict
+
+if TYPE_CHECKING:
+    from isocompute_sdk.specs import RunSpec
 
 
 def run(
@@ -40,7 +45,8 @@ def run(
     strangers = sorted(set(only or ()) - {one.run_id for one in every})
     if strangers:
         raise SpecError(
-            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}"
+            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}",
+            "Use a run of the study.",
         )
     runs = [one for one in every if not only or one.run_id in only]
     with resumable(), WorkProgress() as progress:
@@ -58,4 +64,12 @@ def run(
         return
     for status in statuses:
         say(describe(status))
-    say(f"next: isocompute fit {folder} --eval-set validation")
+    say(f"next: isocompute fit {quote(str(folder))} --eval-set validation{_pooled(runs)}")
+
+
+def _pooled(runs: Sequence[RunSpec]) -> str:
+    """What `fit` has to be told of learning rates that a recipe sets by the batch, where it cannot see the rule."""
+    from isocompute_sdk.records.comparable import BATCHES_FOR_A_RULE
+
+    few = len({run.rollouts_per_batch for run in runs}) < BATCHES_FOR_A_RULE
+    return " --pool learning_rate" if few and len({run.learning_rate for run in runs}) > 1 else ""

@@ -29,6 +29,6 @@ def schema(
     del json
 
     if kind not in KINDS:
-        raise SpecError(f"no spec {kind!r}; accepted: {', '.join(KINDS)}")
+        raise SpecError(f"no spec {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
     home = "RunSpec" if kind == "run" else kind.capitalize()
     say(json_module.dumps(specs.json_schema(getattr(specs, home)), indent=1))

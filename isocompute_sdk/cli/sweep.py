@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -49,4 +50,4 @@ def sweep(
         say(f"{run.run_id:<28} n = {run.group_size:<5} B_p = {run.problems_per_batch:<5} M = {run.update_steps:,}")
     say(f"{len(runs)} runs, {total:,} rollouts in all, backend {loaded.backend}")
     for launch in prepared[:1]:
-        say(f"wrote {launch.files[0]} and {len(prepared) - 1} more\nnext: bash {launch.files[0]}")
+        say(f"wrote {launch.files[0]} and {len(prepared) - 1} more\nnext: bash {quote(str(launch.files[0]))}")

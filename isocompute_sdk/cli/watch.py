@@ -124,7 +124,10 @@ def _planned(path: Path) -> PlannedRun:
             "Plan from runs of your own: isocompute allocate RUNS --budget ... --output plan.json.",
         )
     if fits.compute != "log10_rollouts":
-        raise SpecError(f"--plan {path} was fitted on tokens; accepted: a plan fitted on rollouts")
+        raise SpecError(
+            f"--plan {path} was fitted on tokens; accepted: a plan fitted on rollouts",
+            "Fit the runs on rollouts and plan again.",
+        )
     return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
 
 
@@ -186,7 +189,7 @@ class _Watcher:
             self.book.forget(ANYWHERE, ALL_RUNS)
             self._miss_the_planned()
         except (RecordError, OSError) as error:
-            self._complain(f"cannot read for now: {error}")
+            self._complain(f"cannot read for now: {' '.join(str(error).split())}")
             if not self._failed.keys() - {ANYWHERE}:
                 self._blind(ANYWHERE, error)
 
@@ -247,7 +250,7 @@ class _Watcher:
         from isocompute_sdk.health.alerts import Alert
         from isocompute_sdk.notes import Note
 
-        self._complain(f"cannot read for now: {error}")
+        self._complain(f"cannot read for now: {' '.join(str(error).split())}")
         self._failed[folder] = self._failed.get(folder, 0) + 1
         known = bool(self._runs) if folder == ANYWHERE else folder in self._runs
         if not known or self._failed[folder] < BLIND:

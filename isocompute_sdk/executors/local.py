@@ -35,7 +35,10 @@ class LocalExecutor:
 
     def __post_init__(self) -> None:
         if self.max_parallel is not None and self.max_parallel < 1:
-            raise BackendError(f"max_parallel = {self.max_parallel}; accepted: 1 or more runs at a time")
+            raise BackendError(
+                f"max_parallel = {self.max_parallel}; accepted: 1 or more runs at a time",
+                "Correct it, or leave it out.",
+            )
 
     @property
     def parallel(self) -> int:

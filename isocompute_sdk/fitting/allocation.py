@@ -78,13 +78,16 @@ class AllocationLaw:
         """Value that the law tends to for large x: the upper plateau where it rises, else the lower one."""
         return self.upper_plateau if self.rising else self.lower_plateau
 
-    def predict(self, value: npt.ArrayLike) -> Array:
+    def predict(self, rollouts: npt.ArrayLike) -> Array:
         """Real-valued group size (or problems per batch) at raw compute C, or at M for the laws in steps.
+
+        Args:
+            rollouts: C in rollouts; tokens or update steps M where the law's `x` is one of them.
 
         Raises:
             FitError: compute that is not positive.
         """
-        return 2.0 ** self.log2(value)
+        return 2.0 ** self.log2(rollouts)
 
     def log2(self, value: npt.ArrayLike) -> Array:
         """As `predict`, in octaves."""
@@ -113,10 +116,15 @@ class AllocationLaw:
         """
         raw, sizes = _numbers("x values", x_values).ravel(), _numbers("group sizes", group_sizes).ravel()
         if raw.shape != sizes.shape:
-            raise FitError(f"{raw.size} x values and {sizes.size} group sizes; they must be as many")
+            raise FitError(
+                f"{raw.size} x values and {sizes.size} group sizes; they must be as many",
+                "Give one best group size for each x value.",
+            )
         if not np.all(np.isfinite(sizes) & (sizes > 0)):
             bad = sizes[~(np.isfinite(sizes) & (sizes > 0))][:3].tolist()
-            raise FitError(f"group sizes must be positive and finite; received {bad}")
+            raise FitError(
+                f"group sizes must be positive and finite; received {bad}", "Drop the points without a best group size."
+            )
         at, octaves = to_x(raw, x), np.log2(sizes)
         if len(np.unique(at)) < 2:
             raise FitError(
@@ -159,10 +167,14 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
     raw = _numbers("compute or steps", value)
     if x == "update_steps":
         if not np.all(np.isfinite(raw) & (raw >= 0)):
-            raise FitError(f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}")
+            raise FitError(
+                f"update steps must be finite and at least 0; received {raw.ravel()[:3].tolist()}", "Give M itself."
+            )
         return raw
     if x not in ("log10_rollouts", "log10_tokens"):
-        raise FitError(f"unknown law variable {x!r}; accepted: log10_rollouts, log10_tokens, update_steps")
+        raise FitError(
+            f"unknown law variable {x!r}; accepted: log10_rollouts, log10_tokens, update_steps", "Use one of the three."
+        )
     if not np.all(np.isfinite(raw) & (raw > 0)):
         bad = raw.ravel()[~(np.isfinite(raw) & (raw > 0)).ravel()][:3].tolist()
         raise FitError(f"compute must be positive and finite; received {bad}", "Give raw C, not its logarithm.")
@@ -171,9 +183,11 @@ def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
 
 def _numbers(what: str, values: npt.ArrayLike) -> Array:
     try:
+        if np.iscomplexobj(values):
+            raise TypeError("complex numbers")
         return np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
-        raise FitError(f"{what} must be numbers; received {values!r:.60}") from error
+        raise FitError(f"{what} must be numbers; received {values!r:.60}", "Give plain numbers such as 3e6.") from error
 
 
 def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Array | float, b: Array | float) -> Array:

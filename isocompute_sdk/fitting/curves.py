@@ -191,8 +191,8 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
     Raises:
         FitError: fewer than two distinct compute values, an unknown shape, or `hill` without a step-0 reward.
     """
-    if shape != "auto" and shape not in SHAPES:
-        raise FitError(f"unknown curve {shape!r}; accepted: auto, {', '.join(SHAPES)}")
+    if shape not in ("auto", *SHAPES):
+        raise FitError(f"unknown curve {shape!r}; accepted: auto, {', '.join(SHAPES)}", "Use one of these shapes.")
     if len(np.unique(points.compute_T)) < 2 or points.compute_T[-1] <= 0:
         raise FitError(
             f"n = {points.group_size}, B_p = {points.problems_per_batch}: {len(points.compute_T)} evaluation(s) at "

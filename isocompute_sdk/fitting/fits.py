@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -115,7 +115,7 @@ class Fits:
             return self.laws[name]
         known = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
         if name not in known:
-            raise FitError(f"unknown law {name!r}; accepted: {', '.join(known)}")
+            raise FitError(f"unknown law {name!r}; accepted: {', '.join(known)}", "Use one of these names.")
         reason = self.unsupported.get(name, "it is not part of these fits")
         have = ", ".join(self.laws) or "none"
         raise FitError(f"there is no law {name!r} here: {reason}", f"Laws at hand: {have}.")
@@ -127,6 +127,7 @@ class Fits:
 
         For a surface, of the best n itself: from its draws, not from the law that is shown.
         """
+        level = check_level(level)
         if self.surface is not None and name == "group_size":
             return self._best_size_intervals(self.surface, np.atleast_1d(_positive(value)).ravel(), level)
         draws = self.law_draws.get(name)
@@ -152,21 +153,22 @@ class Fits:
         if not chosen:
             raise FitError(
                 f"no curve at problems_per_batch = {problems_per_batch}; "
-                f"fitted: {list(self.problems_per_batch) or 'unknown'}"
+                f"fitted: {list(self.problems_per_batch) or 'unknown'}",
+                "Ask at a fitted one, or leave problems_per_batch out.",
             )
         return sorted(chosen, key=lambda c: (c.group_size, c.problems_per_batch or 0))
 
-    def frontier(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Frontier:
+    def frontier(self, rollouts: npt.ArrayLike, problems_per_batch: int | None = None) -> Frontier:
         """Best reward, group size and problems per batch at each compute (upper envelope of the curves).
 
         Args:
-            compute: rollouts (or tokens, for fits on a token axis), any shape; positive.
+            rollouts: compute C (tokens, for fits on a token axis), any shape, at least one; positive.
             problems_per_batch: keep to the curves at this B_p.
 
         Raises:
             FitError: compute that is not positive, or no curves.
         """
-        at = np.atleast_1d(_positive(compute))
+        at = np.atleast_1d(_positive(rollouts))
         return frontier(self.select(problems_per_batch), at)
 
     def handovers(self, problems_per_batch: int | None = None) -> tuple[Handover, ...]:
@@ -195,10 +197,10 @@ class Fits:
             FitError: no curves, compute not positive, or a group size outside the levels that were run.
         """
         if kind not in ("mean", "run"):
-            raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'")
-        if not 0 < level < 1:
-            raise FitError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
-        at, sizes = np.broadcast_arrays(_positive(rollouts), _positive(group_size))
+            raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'", "Use one of the two.")
+        level = check_level(level)
+        _check_problems(problems_per_batch)
+        at, sizes = _together(_positive(rollouts), _positive(group_size))
         if self.surface is not None:
             return self._from_surface(self.surface, at, sizes, problems_per_batch, level, kind)
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
@@ -271,7 +273,10 @@ class Fits:
             FitError: fits of another method.
         """
         if self.surface is None:
-            raise FitError(f"method {self.method!r} has no surface; use frontier() or law()")
+            raise FitError(
+                f"method {self.method!r} has no surface; use frontier() or law()",
+                "Fit your runs with method='surface'.",
+            )
         low, high = np.log2(self.group_size_range)
         sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
         mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
@@ -318,6 +323,8 @@ class Fits:
                 "that were run and one octave above",
                 "Run a level there, or ask within this range.",
             )
+        if not at.size:
+            return Prediction(at.copy(), at.copy(), at.copy())
         point = (at.ravel(), sizes.ravel(), self._within_reach(problems_per_batch))
         return Prediction(*(part.reshape(at.shape) for part in surface.interval(kind, level, *point)))
 
@@ -341,8 +348,13 @@ class Fits:
         return refit(self, more_runs, **changes)
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON, keeping every bit; a kill leaves the old file or the new one."""
-        return files.write_json(path, self.to_dict())
+        """Write as JSON, keeping every bit; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        with files.saving(path) as target:
+            return files.write_json(target, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Fits:
@@ -377,8 +389,17 @@ class FitsSet(Mapping[str, Fits]):
     """Fits of several metrics on the same runs; the first one decides where a planner takes the set."""
 
     def __init__(self, fits: Mapping[str, Fits]) -> None:
+        # Types are promises: what people pass is anything.
+        given = cast("Any", fits)
+        if given and not (isinstance(given, Mapping) and all(isinstance(one, Fits) for one in given.values())):
+            raise FitError(
+                f"FitsSet: received {' '.join(repr(given).split()):.60}; accepted: a mapping from metric to Fits",
+                "fit(runs, metric=[...]) makes one.",
+            )
         if not fits:
-            raise FitError("a FitsSet needs at least one metric; received none")
+            raise FitError(
+                "a FitsSet needs at least one metric; received none", "Give fits by the name of their metric."
+            )
         self._fits = dict(fits)
 
     def __getitem__(self, metric: str) -> Fits:
@@ -396,9 +417,51 @@ class FitsSet(Mapping[str, Fits]):
         return next(iter(self._fits.values()))
 
 
+def check_level(level: object) -> float:
+    """A coverage as a float.
+
+    Raises:
+        FitError: not a number between 0 and 1.
+    """
+    if not _is_number(level) or not 0 < level < 1:
+        raise FitError(f"level = {level!r}; accepted: between 0 and 1, such as 0.8", "Give the coverage as a share.")
+    return float(level)
+
+
+def _check_problems(problems_per_batch: object) -> None:
+    if problems_per_batch is not None and not (_is_number(problems_per_batch) and 0 < problems_per_batch < np.inf):
+        raise FitError(
+            f"problems_per_batch = {problems_per_batch!r}; accepted: a number above 0, or None",
+            "Give B_p, the problems in one batch.",
+        )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _together(at: Array, sizes: Array) -> tuple[Array, Array]:
+    try:
+        together = np.broadcast_arrays(at, sizes)
+    except ValueError:
+        raise FitError(
+            f"{at.shape} budgets and {sizes.shape} group sizes; accepted: one of each, or shapes that broadcast",
+            "For every budget at every n, ask n by n.",
+        ) from None
+    return together[0], together[1]
+
+
 def _positive(value: npt.ArrayLike) -> Array:
-    at = np.asarray(value, dtype=float)
+    try:
+        if np.iscomplexobj(value):
+            raise TypeError("complex numbers")
+        at = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise FitError(
+            f"compute and group sizes must be numbers; received {value!r:.60}",
+            "Give plain numbers such as 3e6; text such as '3M' is for budgets.",
+        ) from None
     if not np.all(np.isfinite(at) & (at > 0)):
         bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
-        raise FitError(f"compute and group sizes must be positive and finite; received {bad}")
+        raise FitError(f"compute and group sizes must be positive and finite; received {bad}", "Give C, n above 0.")
     return at

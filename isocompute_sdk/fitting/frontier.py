@@ -50,7 +50,7 @@ def frontier(curves: Sequence[RewardCurve], compute: npt.ArrayLike) -> Frontier:
     """
     asked = np.atleast_1d(np.asarray(compute, dtype=float))
     at = asked.ravel()
-    rewards_CT = np.stack([curve.predict(at) for curve in curves])
+    rewards_CT = np.stack([curve.predict(at) if at.size else at for curve in curves])
     best = _winners(curves, rewards_CT, at)
     first = np.array([c.first_compute for c in curves])[best]
     last = np.array([c.last_compute for c in curves])[best]

@@ -57,11 +57,14 @@ class PaperOptions:
 
     def __post_init__(self) -> None:
         if self.points not in ("records", "all"):
-            raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'")
+            raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'", "Use one of the two.")
         # Options come from command lines and notebooks: their types are promises, not facts.
         width: Any = vars(self)["bin_width"]
         if isinstance(width, bool) or not isinstance(width, float | int) or not 0 < width <= 1:
-            raise FitError(f"bin_width = {width!r}; accepted: a share of the metric's range, 0 < width <= 1")
+            raise FitError(
+                f"bin_width = {width!r}; accepted: a share of the metric's range, 0 < width <= 1",
+                "Leave it at 0.005, as the paper.",
+            )
         check_batches(self)
 
 
@@ -74,7 +77,7 @@ def check_batches(options: object) -> None:
     for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
         value: Any = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
+            raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more", "Leave it out if unknown.")
 
 
 def fit_paper(
@@ -103,8 +106,9 @@ def fit_paper(
     curves = {key: fit_curve(p, options.curve, bounds) for key, p in points.items()}
     if len({n for n, _ in curves}) < 2:
         levels = sorted({run.group_size for run in runs})
+        kind = " that break their run's record" if options.points == "records" else ""
         raise FitError(
-            f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r} "
+            f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r}{kind} "
             f"(group sizes in the runs: {levels}); the best n cannot be seen in fewer than two",
             "Run at least two group sizes, better four, at the same problems_per_batch.",
         )
@@ -216,7 +220,8 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     if rollouts_per_batch not in (None, *shared):
         raise FitError(
             f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
-            f"shared by two or more: {sorted(shared) or 'none'}"
+            f"shared by two or more: {sorted(shared) or 'none'}",
+            "Choose one of these batches, or leave rollouts_per_batch out.",
         )
 
     def without(reason: str, *notes: Note) -> Fits:

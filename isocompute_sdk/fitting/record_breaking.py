@@ -23,7 +23,10 @@ def record_breaking(reward_T: Array, bin_width: float, start: float = 0.0) -> np
         FitError: `bin_width` is not positive.
     """
     if not bin_width > 0:
-        raise FitError(f"bin_width = {bin_width}; accepted: a positive reward difference, such as 0.005")
+        raise FitError(
+            f"bin_width = {bin_width}; accepted: a positive reward difference, such as 0.005",
+            "Leave it at 0.005, as the paper.",
+        )
     # The tolerance puts a reward that lies on an edge up to rounding into the bin above it.
     bins = np.floor((np.asarray(reward_T, dtype=float) - start) / bin_width + 1e-9)
     before = np.concatenate([[-np.inf], np.maximum.accumulate(bins)[:-1]])

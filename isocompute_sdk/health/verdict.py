@@ -9,6 +9,7 @@ from isocompute_sdk.health import dynamics, outcome, settings
 from isocompute_sdk.health.report import Finding, Health, together
 from isocompute_sdk.health.traces import RunTraces, gather
 from isocompute_sdk.notes import Note, by_severity
+from isocompute_sdk.records.runset import check_runs
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -45,7 +46,7 @@ def check_health(runs: RunSet, metric: str | None = None, eval_set: str | None =
         metric: reward on held-out problems; None for avg@k with the largest k that each run has.
         eval_set: set of held-out problems; None for `validation`, or the first that is not of training problems.
     """
-    every = gather(runs, metric, eval_set)
+    every = gather(check_runs(runs), metric, eval_set)
     found = {run.run_id: detect(run) for run in every}
     return Health(together(every, found), notes_of(found), len(every))
 

@@ -14,7 +14,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
 from isocompute_sdk.ingest.logs import is_log
 from isocompute_sdk.ingest.packed import unpacked
-from isocompute_sdk.ingest.paths import holds_journals, tables_among
+from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.runlog import RunLog
@@ -51,40 +51,46 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
         RecordError: a path names nothing.
     """
     found = Collection()
-    for path in paths:
-        listing = Listing.of(path)
-        journals = holds_journals(listing)
-        if journals:
-            _attempt(found, listing.path, lambda path=listing.path: _table(found, path))
-        logs, _ = find_all_logs([listing], "auto", mixed=True)
-        for name, source in logs.items():
-            root = logs.roots[name]
-            # The journal of a run says all that the logs beside it say.
-            if journals and belongs_to_journal(source.paths[0], root):
-                continue
-            _attempt(
-                found,
-                source.paths[0],
-                lambda name=name, source=source, root=root: _log(
-                    found, name, source.read(), find_config(source.folder, root)
-                ),
-            )
-        inside = {source.folder for source in logs.values()}
-        for folder in _run_folders(listing):
-            if folder not in inside and not (folder / JOURNAL).exists():
-                error = f"{folder}: a launch script made it, and there is no log to read yet"
-                found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
-        # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
-        inside.discard(listing.path)
-        for file in () if journals else _tables(listing):
-            if inside.isdisjoint(file.parents):
-                _attempt(found, file, lambda file=file: _file(found, file))
+    with readable():
+        for path in paths:
+            _below(found, Listing.of(path))
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
             f"nothing to read at or below {', '.join(map(str, paths))}",
             "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
         )
     return found
+
+
+def _below(found: Collection, listing: Listing) -> None:
+    for folder in listing.locked:
+        found.unreadable[folder] = RecordError(f"{folder} may not be looked into", "Check its permissions.")
+    journals = holds_journals(listing)
+    if journals:
+        _attempt(found, listing.path, lambda: _table(found, listing.path))
+    logs, _ = find_all_logs([listing], "auto", mixed=True)
+    for name, source in logs.items():
+        root = logs.roots[name]
+        # The journal of a run says all that the logs beside it say.
+        if journals and belongs_to_journal(source.paths[0], root):
+            continue
+        _attempt(
+            found,
+            source.paths[0],
+            lambda name=name, source=source, root=root: _log(
+                found, name, source.read(), find_config(source.folder, root)
+            ),
+        )
+    inside = {source.folder for source in logs.values()}
+    for folder in _run_folders(listing):
+        if folder not in inside and not (folder / JOURNAL).exists():
+            error = f"{folder}: a launch script made it, and there is no log to read yet"
+            found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
+    # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
+    inside.discard(listing.path)
+    for file in () if journals else _tables(listing):
+        if inside.isdisjoint(file.parents):
+            _attempt(found, file, lambda file=file: _file(found, file))
 
 
 def _tables(listing: Listing) -> list[Path]:

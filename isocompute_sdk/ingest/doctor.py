@@ -13,6 +13,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import RunMap
+from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.propose import mapping_of
 from isocompute_sdk.ingest.tags import TRAIN_SET
 from isocompute_sdk.notes import Note
@@ -89,7 +90,7 @@ def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     Raises:
         RecordError: there is nothing at all.
     """
-    every = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    every = as_paths(paths)
     found = collect(every)
     mapping = mapping_of(found, every)
     findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]

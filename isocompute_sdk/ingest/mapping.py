@@ -86,9 +86,13 @@ class RunMap(Spec):
     """Every run that does not say everything itself."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it as YAML, with how to use it above."""
-        target = Path(path)
-        return files.write_text(target, _HEADER.format(name=target.name) + "\n" + write_yaml(_plain(self)))
+        """Write it as YAML, with how to use it above.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        with files.saving(path) as target:
+            return files.write_text(target, _HEADER.format(name=target.name) + "\n" + write_yaml(_plain(self)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RunMap:

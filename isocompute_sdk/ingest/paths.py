@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.journal import looks_like_journal
@@ -31,6 +32,49 @@ SUFFIXES: dict[str, Format] = {
 }
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _ACCEPTED = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
+
+
+def as_paths(path: object) -> list[str | os.PathLike[str]]:
+    """One path or several as a list.
+
+    Raises:
+        RecordError: something that is no path, an empty one, or none at all.
+    """
+    one = isinstance(path, str | bytes | os.PathLike) or not isinstance(path, Iterable)
+    paths = [path] if one else list(cast("Iterable[object]", path))
+    for item in paths or [path]:
+        if not isinstance(item, str | os.PathLike) or item == "" or "\0" in str(item):
+            raise RecordError(
+                f"path: received {item!r:.60}; accepted: a file, a folder or a glob, or a list of them",
+                "Give the path as text, such as 'runs/*.csv'.",
+            )
+    return cast("list[str | os.PathLike[str]]", paths)
+
+
+@contextmanager
+def readable() -> Generator[None]:
+    """Turn what the system refuses while files are looked for and read into a `RecordError`."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"{error.filename or 'a file'!s:.200} cannot be read: {error.strerror or error}",
+            "Check the path and its permissions.",
+        ) from error
+
+
+def refuse_locked(listings: Iterable[Listing]) -> None:
+    """Refuse folders with parts that may not be looked into: their runs would be missing without a word.
+
+    Raises:
+        RecordError: naming the first.
+    """
+    locked = [folder for listing in listings for folder in listing.locked]
+    if locked:
+        raise RecordError(
+            f"{locked[0]} cannot be read: Permission denied ({len(locked)} such folder(s))",
+            "Have its permissions changed, or name the folders that are to be read one by one.",
+        )
 
 
 def find_files(listing: Listing, format: str) -> list[Path]:

@@ -18,6 +18,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.mapping import CONTEXT, MappedRun, Question, RunMap
+from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.run_names import NameHints, read_name
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
@@ -49,7 +50,7 @@ def propose(
     Raises:
         RecordError: there is nothing to read.
     """
-    every = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    every = as_paths(paths)
     return mapping_of(collect(every), [os.path.relpath(path, relative_to) for path in every])
 
 

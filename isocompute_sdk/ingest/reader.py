@@ -18,7 +18,16 @@ from isocompute_sdk.ingest.journal import read_journal
 from isocompute_sdk.ingest.jsonl import read_jsonl
 from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.parquet import read_parquet
-from isocompute_sdk.ingest.paths import closed_tables, find_files, format_of, holds_journals, label
+from isocompute_sdk.ingest.paths import (
+    as_paths,
+    closed_tables,
+    find_files,
+    format_of,
+    holds_journals,
+    label,
+    readable,
+    refuse_locked,
+)
 from isocompute_sdk.ingest.raw import OnTruncated, RawTable
 from isocompute_sdk.ingest.tags import StepUnit
 from isocompute_sdk.ingest.walking import Listing
@@ -86,19 +95,22 @@ def read_runs(
     """
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
-    listings = [Listing.of(one) for one in ([path] if isinstance(path, str | os.PathLike) else path)]
+    paths = as_paths(path)
     described = _described(runs or {})
-    logs, rest = find_all_logs(listings, format)
     found: list[RunSet] = []
-    if logs:
-        of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
-        wanted = LogRequest(eval_set, tuple(ignore), dict(rename or {}), of_logs, step_unit, constants)
-        found.append(read_logs(logs, wanted))
-        described = {name: told for name, told in described.items() if name not in of_logs}
-    if rest:
-        options = Options(metric, eval_set, on_duplicate, constants=constants)
-        request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described)
-        found.append(_read_tables(rest, request, options))
+    with readable():
+        listings = [Listing.of(one) for one in paths]
+        refuse_locked(listings)
+        logs, rest = find_all_logs(listings, format)
+        if logs:
+            of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
+            wanted = LogRequest(eval_set, tuple(ignore), dict(rename or {}), of_logs, step_unit, constants)
+            found.append(read_logs(logs, wanted))
+            described = {name: told for name, told in described.items() if name not in of_logs}
+        if rest:
+            options = Options(metric, eval_set, on_duplicate, constants=constants)
+            request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described)
+            found.append(_read_tables(rest, request, options))
     return found[0].concat(*found[1:], on_duplicate=on_duplicate)
 
 

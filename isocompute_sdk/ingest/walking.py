@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +20,17 @@ class Listing:
     """The file, folder or glob that was asked for."""
     below: Mapping[Path, tuple[Path, ...]]
     """The path, or everything that the glob matches -> the files at or below it."""
+    locked: tuple[Path, ...]
+    """Folders there that may not be looked into."""
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Listing:
         """Walk through a file, folder or glob; nothing is there where nothing matches."""
         target = Path(path)
         roots = [target] if target.exists() else map(Path, sorted(glob.glob(str(path), recursive=True)))
-        return cls(target, {root: tuple(files_below(root)) for root in roots})
+        locked: list[Path] = []
+        below = {root: tuple(files_below(root, locked)) for root in roots}
+        return cls(target, below, tuple(dict.fromkeys(locked)))
 
     @property
     def files(self) -> list[Path]:
@@ -34,8 +38,10 @@ class Listing:
         return sorted({file for files in self.below.values() for file in files})
 
 
-def files_below(root: Path) -> Iterator[Path]:
+def files_below(root: Path, locked: list[Path] | None = None) -> Iterator[Path]:
     """Files of `root`, which may be a file itself, by the names that they have below it.
+
+    Folders that may not be looked into are added to `locked`.
 
     Folders of runs are often links to where there is room. What several names lead to is given once, by a name that is
     no link where there is one.
@@ -45,10 +51,15 @@ def files_below(root: Path) -> Iterator[Path]:
         return
     seen = {os.path.realpath(above) for above in root.resolve().parents}
     folders, files = [root], list[Path]()
+
+    def closed(error: OSError) -> None:
+        if isinstance(error, PermissionError) and locked is not None:
+            locked.append(Path(error.filename))
+
     while folders:
         links: list[Path] = []
         for start in folders:
-            yield from _walk(start, seen, links, files)
+            yield from _walk(start, seen, links, files, closed)
         folders = links
     for file in files:
         real = os.path.realpath(file)
@@ -57,9 +68,11 @@ def files_below(root: Path) -> Iterator[Path]:
             yield file
 
 
-def _walk(start: Path, seen: set[str], links: list[Path], file_links: list[Path]) -> Iterator[Path]:
+def _walk(
+    start: Path, seen: set[str], links: list[Path], file_links: list[Path], closed: Callable[[OSError], None]
+) -> Iterator[Path]:
     """Files of one tree without links, which are put aside for later."""
-    for here, folders, names in os.walk(start):
+    for here, folders, names in os.walk(start, onerror=closed):
         real = os.path.realpath(here)
         if real in seen:
             folders.clear()

@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.curves import Points, RewardCurve, fit_curve
 from isocompute_sdk.fitting.fits import Configuration, Fits
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import did_you_mean
 
 MODEL = "Qwen/Qwen2.5-7B-Instruct"
 """Base model of every law with printed constants."""
@@ -103,7 +104,10 @@ def find_published(name: str) -> Fits:
         FitError: unknown name, with the accepted ones.
     """
     if name not in CATALOGUE:
-        raise FitError(f"no published law {name!r}; accepted: {', '.join(CATALOGUE)}")
+        raise FitError(
+            f"no published law {name!r}; accepted: {', '.join(CATALOGUE)}",
+            f"{did_you_mean(name, list(CATALOGUE))}Use one of these names.",
+        )
     entry = CATALOGUE[name]
     x_range = _observed(entry)
     laws = {law: _law(key, entry, x_range) for law, key in entry.laws.items()}
@@ -135,7 +139,7 @@ def digitised(file: str) -> dict[str, np.ndarray]:
     folder = files("isocompute_sdk") / "laws" / "data"
     have = sorted(p.name for p in folder.iterdir() if p.name.endswith(".csv"))
     if file not in have:
-        raise FitError(f"no digitised figure {file!r}; accepted: {', '.join(have)}")
+        raise FitError(f"no digitised figure {file!r}; accepted: {', '.join(have)}", "Use one of these names.")
     with (folder / file).open(encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
     return {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -139,14 +139,23 @@ def parse_configuration(given: Configuration) -> tuple[int, int, int | None]:
     if isinstance(given, Allocation):
         return given.group_size, given.problems_per_batch, given.update_steps
     if isinstance(given, str):
-        parts = [part.partition("=") for part in re.split(r"[,\s]+", given.strip())]
-        given = {name: value for name, _, value in parts}
+        pairs = [part.partition("=") for part in re.split(r"[,\s]+", given.strip())]
+        given = {name: value for name, _, value in pairs}
     if not isinstance(given, Mapping):
-        given = dict(zip(("n", "bp", "m"), given, strict=False))
+        parts = tuple(given) if isinstance(cast("Any", given), Iterable) else ()
+        if not 0 < len(parts) <= 3:
+            raise PlanError(
+                f"configuration {given!r:.60}; accepted: (n, B_p) or (n, B_p, M)", "For example n=16,bp=32 or (16, 32)."
+            )
+        given = dict(zip(("n", "bp", "m"), parts, strict=False))
     found: dict[str, int] = {}
     for name, value in given.items():
         text = str(value)
-        if name not in _NAMES or not text.isdigit() or int(text) < (2 if _NAMES[name] == "group_size" else 1):
+        if (
+            name not in _NAMES
+            or not re.fullmatch("[0-9]{1,18}", text)
+            or int(text) < (2 if _NAMES[name] == "group_size" else 1)
+        ):
             raise PlanError(
                 f"configuration {name} = {value!r}; accepted: n (2 or more), bp and optionally m, whole numbers",
                 "For example n=16,bp=32 or (16, 32).",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocompute_sdk.errors import PlanError
+from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fitting import fits as fitted
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, Place, draws_at, estimate
@@ -125,5 +126,7 @@ def plain(value: Estimate | None) -> dict[str, float | None] | None:
 
 def check_level(level: float) -> None:
     """Refuse a coverage that is none."""
-    if not 0 < level < 1:
-        raise PlanError(f"level = {level}; accepted: between 0 and 1, such as 0.8")
+    try:
+        fitted.check_level(level)
+    except FitError as error:
+        raise PlanError(error.message, error.hint) from None

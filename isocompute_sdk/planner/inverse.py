@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.notes import Note
@@ -114,8 +116,12 @@ def budget_for(planner: Planner, reward: float, level: float, unit: str, options
     """See `Planner.budget_for`."""
     check_level(level)
     low, high = planner.fits.bounds
-    if not low <= reward <= high:
-        raise PlanError(f"reward = {reward}; accepted: within the metric's range, {low:g} to {high:g}")
+    value = cast("Any", reward)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
+        raise PlanError(
+            f"reward = {reward!r}; accepted: within the metric's range, {low:g} to {high:g}",
+            "Ask for a reward within it.",
+        )
     asking = Asking(planner, options, Budget.model_validate({unit: 1.0}))
     least, most = _ends(asking)
 

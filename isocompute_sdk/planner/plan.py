@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,8 +164,13 @@ class Plan:
         return to_html(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one."""
-        return files.write_json(path, self.to_dict())
+        """Write as JSON; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        with files.saving(path) as target:
+            return files.write_json(target, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -223,6 +229,7 @@ class Plan:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Plan:
         """Inverse of `to_dict`."""
+        _check_saved(raw)
         return cls(
             group_size=raw["group_size"],
             problems_per_batch=raw["problems_per_batch"],
@@ -255,6 +262,24 @@ class Plan:
             fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
             saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
         )
+
+
+def _check_saved(raw: Mapping[str, Any]) -> None:
+    """Refuse numbers that are none: a plan is shown and trained long after it was read.
+
+    Raises:
+        ValueError: naming the part.
+    """
+    whole = {name: raw[name] for name in ("group_size", "problems_per_batch", "update_steps")}
+    whole |= {name: raw[name] for name in ("n_problems",) if raw[name] is not None}
+    real = {name: raw[name] for name in ("predicted_reward", "law_group_size", "extrapolation")}
+    real = {name: value for name, value in real.items() if value is not None} | {"cost": raw["cost"]}
+    bad = [name for name, value in whole.items() if type(value) is not int or value < 1]
+    bad += [name for name, value in real.items() if type(value) not in (int, float) or not math.isfinite(value)]
+    parts = {"costs": raw["costs"], "other_metrics": raw["other_metrics"], "breakdown": raw.get("breakdown", {})}
+    bad += [name for name, value in parts.items() if not isinstance(value, Mapping)]
+    if bad:
+        raise ValueError(f"in {', '.join(bad)}")
 
 
 def _pair(value: Any) -> Any:

@@ -41,7 +41,8 @@ class Planner:
         allow_other_model: plan from a published law although the model is another one.
 
     Raises:
-        PlanError: a published law of one model for another model, without `allow_other_model`.
+        PlanError: a published law of one model for another model, without `allow_other_model`; an argument of
+            another type.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Planner:
         model: str | None = None,
         allow_other_model: bool = False,
     ) -> None:
+        _check_kinds(fits, hardware, recipe, throughput, evaluation, model)
         self.others = dict(list(fits.items())[1:]) if isinstance(fits, FitsSet) else {}
         self.fits = fits.first if isinstance(fits, FitsSet) else fits
         self.hardware = hardware if hardware is not None else Hardware()
@@ -299,6 +301,22 @@ class Planner:
             PlanError: fits without rewards, or a configuration that they cannot predict.
         """
         return against.against(self, configuration, budget, level, options)
+
+
+def _check_kinds(fits: object, *others: object) -> None:
+    """Refuse arguments of another type, such as the path of saved fits."""
+    if not isinstance(fits, Fits | FitsSet):
+        raise PlanError(
+            f"fits: received {' '.join(repr(fits).split()):.60} ({type(fits).__name__}); accepted: Fits or a FitsSet",
+            "Give what fit(runs), Fits.load(path), published(name) or published_prior() returned.",
+        )
+    kinds = {"hardware": Hardware, "recipe": Recipe, "throughput": Throughput, "evaluation": Evaluation, "model": str}
+    for (name, kind), value in zip(kinds.items(), others, strict=True):
+        if value is not None and not isinstance(value, kind):
+            raise PlanError(
+                f"{name}: received {value!r:.60}; accepted: {'text' if kind is str else f'a {kind.__name__}'}, or None",
+                f"Give {name}=" + ("the name of the model." if kind is str else f"{kind.__name__}(...)."),
+            )
 
 
 def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:

@@ -145,7 +145,10 @@ def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
             smallest,
         )
     if not rejections:
-        return PlanError("the fits offer no group size of 2 or more to choose from")
+        return PlanError(
+            "the fits offer no group size of 2 or more to choose from",
+            "Run group sizes of 2 or more: one rollout has no group to be compared with.",
+        )
     return PlanError(f"no group size satisfies the constraints together: {listed}", "Relax the constraint named.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -34,15 +34,22 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.mode not in ("expected", "conservative"):
-            raise PlanError(f"mode = {self.mode!r}; accepted: 'expected', 'conservative'")
+            raise PlanError(f"mode = {self.mode!r}; accepted: 'expected', 'conservative'", "Use one of the two.")
         if self.spend not in ("worthwhile", "all"):
-            raise PlanError(f"spend = {self.spend!r}; accepted: 'worthwhile', 'all'")
+            raise PlanError(f"spend = {self.spend!r}; accepted: 'worthwhile', 'all'", "Use one of the two.")
         octaves: object = self.beyond_grid
-        whole_octaves = isinstance(octaves, int) and not isinstance(octaves, bool) and octaves >= 0
-        if octaves != "auto" and not whole_octaves:
-            raise PlanError(f"beyond_grid = {octaves!r}; accepted: 'auto' or a whole number of octaves, 0 or more")
-        if not 0 < self.evaluation_share <= 1:
-            raise PlanError(f"evaluation_share = {self.evaluation_share!r}; accepted: above 0, at most 1")
+        whole_octaves = isinstance(octaves, int | np.integer) and not isinstance(octaves, bool) and octaves >= 0
+        if not whole_octaves and not (isinstance(octaves, str) and octaves == "auto"):
+            raise PlanError(
+                f"beyond_grid = {octaves!r}; accepted: 'auto' or a whole number of octaves, 0 or more",
+                "Leave it at 'auto' where in doubt.",
+            )
+        share = cast("Any", self.evaluation_share)
+        if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 < share <= 1:
+            raise PlanError(
+                f"evaluation_share = {self.evaluation_share!r}; accepted: above 0, at most 1",
+                "Leave it at 0.05 where in doubt.",
+            )
 
 
 def whole(name: str, value: object) -> int | None:
@@ -54,5 +61,5 @@ def whole(name: str, value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more")
+        raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more", "Correct it, or leave it out.")
     return int(value)

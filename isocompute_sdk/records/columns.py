@@ -136,5 +136,5 @@ def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> N
         if field not in accepted:
             raise RecordError(
                 f"{what}: received {field!r}; accepted: {', '.join(accepted)}",
-                f"{did_you_mean(field, accepted)}Use one of the accepted names.",
+                f"{did_you_mean(str(field), accepted)}Use one of the accepted names.",
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.notes import Note
@@ -15,16 +15,21 @@ BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
 
-def check_pool(pool: Sequence[str]) -> None:
-    """Refuse names that are no context field.
+def check_pool(pool: object) -> tuple[str, ...]:
+    """Names of context fields as a tuple; one name alone is a tuple of one, None is none.
 
     Raises:
-        FitError: naming them, with what is accepted.
+        FitError: names that are no context field, with what is accepted.
     """
-
-    unknown = sorted(set(pool) - set(CONTEXT_FIELDS))
+    one = isinstance(pool, str) or not isinstance(pool, Iterable)
+    names = () if pool is None else (pool,) if one else tuple(cast("Iterable[object]", pool))
+    unknown = [str(name) for name in names if name not in CONTEXT_FIELDS]
     if unknown:
-        raise FitError(f"pool names {', '.join(unknown)}; accepted: {', '.join(CONTEXT_FIELDS)}")
+        raise FitError(
+            f"pool names {', '.join(sorted(unknown))}; accepted: {', '.join(CONTEXT_FIELDS)}",
+            "Name the fields in which runs may differ.",
+        )
+    return cast("tuple[str, ...]", names)
 
 
 def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> None:

@@ -243,6 +243,7 @@ class RunSet:
         Raises:
             RecordError: a run is in two tables with another configuration, or interleaved.
         """
+        others = tuple(check_runs(other) for other in others)
         frames = [self._frame, *(other._frame for other in others)]
         notes = [note for one in (self, *others) for note in one._notes]
         return RunSet(join(frames, [f"table {i + 1}" for i in range(len(frames))], on_duplicate), notes)
@@ -278,6 +279,21 @@ class RunSet:
             f"eval_sets {', '.join(self.eval_sets)}; group sizes {sizes.min()} to {sizes.max()}; "
             f"rollouts {rollouts.min():.4g} to {rollouts.max():.4g})"
         )
+
+
+def check_runs(runs: object) -> RunSet:
+    """What was given, if it is a `RunSet`.
+
+    Raises:
+        RecordError: anything else, such as a path or a frame that has not been read yet.
+    """
+    if isinstance(runs, RunSet):
+        return runs
+    read = "from_columns" if isinstance(runs, Mapping) or hasattr(runs, "columns") else "read"
+    raise RecordError(
+        f"runs: received {' '.join(repr(runs).split()):.60} ({type(runs).__name__}); accepted: a RunSet",
+        f"Make one first: RunSet.{read}(...).",
+    )
 
 
 def _floats(series: pl.Series) -> NDArray[np.float64]:

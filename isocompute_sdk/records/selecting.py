@@ -18,6 +18,12 @@ def select(frame: pl.DataFrame, predicates: Sequence[pl.Expr], conditions: Mappi
     Raises:
         RecordError: no such column, or no row is left.
     """
+    for predicate in predicates:
+        if not hasattr(predicate, "meta"):
+            raise RecordError(
+                f"filter: received {predicate!r:.60}; accepted: polars expressions and column=value",
+                "For example filter(group_size=8) or filter(pl.col('rollouts') < 1e6).",
+            )
     kept = frame.filter(*predicates) if predicates else frame
     for written, wanted in conditions.items():
         name = canonical(written) or written

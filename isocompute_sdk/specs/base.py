@@ -40,7 +40,10 @@ class Spec(BaseModel):
             )
 
         def __delattr__(self, name: str) -> None:
-            raise SpecError(f"{type(self).__name__}.{name} cannot be deleted: specs do not change")
+            raise SpecError(
+                f"{type(self).__name__}.{name} cannot be deleted: specs do not change",
+                "Use replace() for a changed copy.",
+            )
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:

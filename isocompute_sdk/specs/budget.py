@@ -132,13 +132,16 @@ def _short_form(value: object) -> dict[str, object]:
     if isinstance(value, numbers.Real):
         return {"rollouts": value}
     if found is None:
-        raise problem(accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'")
+        raise problem(
+            accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'",
+            hint="Write one amount with its unit; the unit is rollouts where none is given.",
+        )
     word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"
     unit = "usd" if found["dollar"] and not found["unit"] else _UNIT_WORDS.get(word)
     if unit is None or (found["dollar"] and unit != "usd"):
         meant = close_match(word, UNITS)
         raise problem(
             message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
-            hint=f"Did you mean {meant}?" if meant and not found["dollar"] else None,
+            hint=f"Did you mean {meant}?" if meant and not found["dollar"] else "Use one of these units.",
         )
     return {unit: found["number"].strip()}

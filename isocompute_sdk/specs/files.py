@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec
@@ -31,6 +32,8 @@ def load_spec(path: str | pathlib.Path, type: type[SpecType]) -> SpecType:
     Raises:
         SpecError: as for `load_study`.
     """
+    if not isinstance(cast("object", path), str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
+        raise SpecError(f"path: received {path!r:.60}; accepted: the path of a YAML file", "Give it as text.")
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -97,11 +97,13 @@ def explain(
         complaint, hint, field = _complaint(details, model)
         lines.append((f"{place((*path, field) if field else path)}: {complaint}", hint))
     if len(lines) == 1:
-        return SpecError(*lines[0])
+        text, hint = lines[0]
+        return SpecError(text, hint or _what_it_is(error.errors(include_url=False)[0]["loc"], model))
     shown = [line if hint is None else f"{line} ({hint})" for line, hint in lines[:MAX_SHOWN]]
     if len(lines) > MAX_SHOWN:
         shown.append(f"and {len(lines) - MAX_SHOWN} more")
-    return SpecError("\n  ".join([f"{source or model.__name__}: {len(lines)} problems", *shown]))
+    text = "\n  ".join([f"{source or model.__name__}: {len(lines)} problems", *shown])
+    return SpecError(text, "Correct them all and try again.")
 
 
 def _complaint(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str | None, str | None]:
@@ -186,6 +188,13 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation):
         yield from _models_in(argument)
+
+
+def _what_it_is(location: Sequence[str | int], model: type[BaseModel]) -> str:
+    """What to know for correcting the value at a location."""
+    names = [part for part in location if isinstance(part, str)]
+    known = names and names[-1] in _model_at(model, names[:-1]).model_fields
+    return f"Correct it; it is: {_meaning(model, names)}." if known else "Correct it."
 
 
 def _meaning(model: type[BaseModel], location: Sequence[str | int]) -> str:

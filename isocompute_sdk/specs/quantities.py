@@ -55,7 +55,9 @@ def parse_count(value: str | float) -> int:
     """
     exact = parse_number(value) if isinstance(value, str) else _exact(value)
     if exact is None or exact.denominator != 1 or not 0 <= exact <= LARGEST_COUNT:
-        raise SpecError(f"received {show(value)}; accepted: whole numbers from 0 to 1e18, such as {FORMS}")
+        raise SpecError(
+            f"received {show(value)}; accepted: whole numbers from 0 to 1e18, such as {FORMS}", "Write a whole number."
+        )
     return int(exact)
 
 
@@ -96,7 +98,9 @@ class Number:
             exact = parse_number(value) if isinstance(value, str) else _exact(value)
         except SpecError as error:
             raise problem(accepted=f"{self.accepted} (forms read: {FORMS})", hint=error.hint) from None
-        if exact is None or abs(exact) > LARGEST_COUNT or (self.whole and exact.denominator != 1):
+        if exact is not None and abs(exact) > LARGEST_COUNT:
+            raise problem(accepted=f"{self.accepted}, at most {LARGEST_COUNT:g}")
+        if exact is None or (self.whole and exact.denominator != 1):
             raise problem(accepted=self.accepted)
         as_int = self.whole or (self.keep_whole and exact.denominator == 1)
         number = int(exact) if as_int else float(exact)

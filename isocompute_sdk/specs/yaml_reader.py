@@ -92,7 +92,7 @@ def read_yaml(text: str, source: str) -> Document:
             "Remove it, or write it as an escape in double quotes.",
         ) from error
     except YAMLError as error:
-        raise SpecError(f"{source}: not valid YAML: {error}") from error
+        raise SpecError(f"{source}: not valid YAML: {error}", "Correct the file there.") from error
 
 
 class _Builder:
@@ -108,7 +108,10 @@ class _Builder:
 
         next(self.events)
         if not isinstance(next(self.events), DocumentStartEvent):
-            raise SpecError(f"{self.source}:1: empty; accepted: a mapping of keys to values")
+            raise SpecError(
+                f"{self.source}:1: empty; accepted: a mapping of keys to values",
+                "Write the keys into it, or give another file.",
+            )
         data = self.value(next(self.events), ())
         next(self.events)
         rest = next(self.events)

@@ -221,12 +221,28 @@ def test_rewards_on_the_bounds_are_inside(make_runs: Make, value: float) -> None
         ),
         (PAPER | {"smooth": True}, r"smooth for method 'paper'; accepted: bin_width, compute, curve, max_rollouts"),
         ({"metric": []}, "metric is an empty list"),
+        ({"metric": 4}, "metric is 4; accepted: a metric name or a list of them"),
+        ({"metric": ["avg@4", None]}, r"metric is \['avg@4', None\]; accepted"),
+        ({"method": ["surface"]}, r"method = \['surface'\]; accepted"),
+        ({"compute": ["tokens"]}, r"compute = \['tokens'\]; accepted: rollouts, tokens"),
+        (PAPER | {"curve": ["hill"]}, r"unknown curve \['hill'\]; accepted"),
+        ({"bounds": "01"}, "bounds = '01'; accepted"),
+        ({"pool": 3}, "pool names 3; accepted: model"),
+        ({"bounds": (-1e12, 1e12)}, r"no surface can be fitted to avg@4 within bounds = \(-1e\+12, 1e\+12\)"),
         ({"pool": ("lr",)}, "pool names lr; accepted: model, train_data, algorithm, learning_rate"),
     ],
 )
 def test_bad_arguments_are_refused_with_what_is_accepted(runs: RunSet, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(FitError, match=message):
+    with pytest.raises(FitError, match=message) as caught:
         iso.fit(runs, **arguments)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("given", [None, "runs.csv", {"n": [8]}, 5])
+def test_what_is_no_run_set_is_refused_with_how_to_make_one(runs: RunSet, reference: Fits, given: Any) -> None:
+    for call in (iso.fit, iso.audit, reference.refit, runs.concat):
+        with pytest.raises(RecordError, match=r"runs: received .*; accepted: a RunSet\n.*\.(read|from_columns)\("):
+            call(given)
 
 
 def test_a_metric_or_evaluation_set_that_is_not_there_is_refused(runs: RunSet) -> None:

@@ -128,6 +128,8 @@ def test_too_few_samples_are_an_error_unless_asked_for():
         ([[1, 2], [3]], 1, "not an array of numbers"),
         ([["right"]], 1, "not an array of numbers"),
         ([[1.0, np.inf]], 1, r"rewards\[0, 1\]: received inf"),
+        ([[1e308, 1e308]], 1, r"rewards\[0, 0\]: received 1e\+308; accepted: finite numbers up to 1e\+300"),
+        (np.array([[1j]]), 1, "they are complex"),
         ([[1.0]], 0, "k: received 0; accepted: whole numbers >= 1"),
         ([[1.0]], 1.5, "k: received 1.5"),
         ([[1.0]], True, "k: received True"),

@@ -216,3 +216,11 @@ def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits,
         assert [path.name for path in written] == ["reward_curves.png", "allocation_law.png"]
     with pytest.raises(FitError, match="there is no law 'group_size_vs_steps'"):
         plot_allocation_law(turning, "group_size_vs_steps")
+
+
+def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, fits: Fits) -> None:
+    figure = plot_reward_curves(fits)
+    with pytest.raises(FitError, match=r"ends in '\.xyz'; accepted: .*\.png"):
+        save_figure(figure, tmp_path / "curves.xyz")
+    with pytest.raises(iso.IsoComputeError, match="cannot be written"):
+        save_figure(figure, "/proc/none/curves.png")

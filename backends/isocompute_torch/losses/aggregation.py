@@ -85,5 +85,7 @@ def counted(mask_RT: Tensor, weight_R: Tensor | None) -> Tensor:
 
 def _checked(aggregation: str) -> str:
     if aggregation not in AGGREGATIONS:
-        raise SpecError(f"loss_aggregation: received {aggregation!r}; accepted: {', '.join(AGGREGATIONS)}")
+        raise SpecError(
+            f"loss_aggregation: received {aggregation!r}; accepted: {', '.join(AGGREGATIONS)}", "Use one of these."
+        )
     return aggregation

@@ -44,7 +44,9 @@ def kl_estimate(logprob_RT: Tensor, reference_logprob_RT: Tensor, mask_RT: Tenso
     if estimator == "k3":
         # expm1 keeps the small values that exp(-r) - 1 would round away.
         return torch.expm1(-log_ratio_RT) + log_ratio_RT
-    raise SpecError(f"kl_estimator: received {estimator!r}; accepted: {', '.join(ESTIMATORS)}")
+    raise SpecError(
+        f"kl_estimator: received {estimator!r}; accepted: {', '.join(ESTIMATORS)}", "Use one of these estimators."
+    )
 
 
 def kl_loss(

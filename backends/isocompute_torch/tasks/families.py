@@ -95,7 +95,9 @@ def families(names: str) -> tuple[Family, ...]:
             "Join several with +, as in mul31+rev31.",
         )
     if len(set(chosen)) < len(chosen):
-        raise SpecError(f"received families {names!r}, one of them twice; accepted: each family once")
+        raise SpecError(
+            f"received families {names!r}, one of them twice; accepted: each family once", "Remove the second one."
+        )
     return tuple(FAMILIES[name] for name in chosen)
 
 

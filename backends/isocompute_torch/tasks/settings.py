@@ -30,7 +30,9 @@ class ModelShape:
 
     def __post_init__(self) -> None:
         if self.hidden_size < HEAD_SIZE or self.hidden_size % HEAD_SIZE:
-            raise SpecError(f"hidden_size: received {self.hidden_size}; accepted: multiples of {HEAD_SIZE}")
+            raise SpecError(
+                f"hidden_size: received {self.hidden_size}; accepted: multiples of {HEAD_SIZE}", "Choose a multiple."
+            )
 
     @property
     def heads(self) -> int:
@@ -82,9 +84,9 @@ class TaskSettings:
     def __post_init__(self) -> None:
         families(self.family)
         if self.kind not in KINDS:
-            raise SpecError(f"received set {self.kind!r}; accepted: {', '.join(KINDS)}")
+            raise SpecError(f"received set {self.kind!r}; accepted: {', '.join(KINDS)}", "Use one of these sets.")
         if isinstance(self.seed, bool) or self.seed < 0:
-            raise SpecError(f"seed: received {self.seed!r}; accepted: whole numbers >= 0")
+            raise SpecError(f"seed: received {self.seed!r}; accepted: whole numbers >= 0", "Give a whole number.")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,22 @@ def test_csv_to_script_in_two_commands(isocompute: Command, curves_csv: Path, tm
     succeeded(isocompute("launch", "plan.json", "--model", "org/model"))
     assert (tmp_path / "launch.sh").read_text().rstrip() == script.rstrip()
     assert (tmp_path / "launch.sh").stat().st_mode & 0o100
+
+
+def test_the_command_to_give_next_can_be_pasted_whatever_the_file_is_called(isocompute: Command) -> None:
+    odd = "my 'plan' ü.json"
+    said = succeeded(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", odd))
+    program, *arguments = shlex.split(said.splitlines()[-1].removeprefix("next: "))
+    assert (program, arguments) == ("isocompute", ["launch", odd, "--dry-run"])
+    assert "train_ppo_ray" in succeeded(isocompute(*arguments))
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_clear_error(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("n,bp,step,avg@4\n8,32,1,0.5\n")
+    for command in (["plan", "--budget", "3M"], ["ingest", "runs.csv"]):
+        said = refused(isocompute(*command, "--output", "/proc/none/runs.csv"))
+        assert "error: /proc/none/runs.csv cannot be written: " in said
+        assert "may be written to" in said
 
 
 def test_fit_saves_fits_and_reports_the_published_handovers(isocompute: Command, curves_csv: Path) -> None:

@@ -42,7 +42,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     def run(*arguments: object, prelude: str = "pass") -> subprocess.Popen[str]:
         program = f"import sys; {prelude}; from isocompute_sdk.cli import main; main()"
-        environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+        paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
         process = subprocess.Popen(
             [sys.executable, "-c", program, *map(str, arguments)],
             cwd=tmp_path,
@@ -86,7 +87,8 @@ def test_run_carries_a_study_out_and_status_tells(start: Start, tmp_path: Path) 
     assert document["schema_version"] == 1
     assert [(run["step"], run["update_steps"], run["state"]) for run in document["runs"]] == [(100, 100, "finished")]
     # What it leaves is what the other commands take; the learning rate follows n by the recipe's rule.
-    fitted, _ = finish(start("fit", "runs/small", "--eval-set", "validation", "--pool", "learning_rate"))
+    assert out.splitlines()[-1] == "next: isocompute fit runs/small --eval-set validation --pool learning_rate"
+    fitted, _ = finish(start(*out.splitlines()[-1].split()[2:]))
     assert "few-group-sizes" in fitted
 
 

@@ -18,7 +18,7 @@ NAMES = ("L", "k", "midpoint", "b")
 
 
 def drawn(law: AllocationLaw, values: np.ndarray) -> AllocationLaw:
-    return AllocationLaw.fit(values, law.predict(values), law.x)
+    return AllocationLaw.fit(values, law.predict(rollouts=values), law.x)
 
 
 def values(law: AllocationLaw) -> tuple[float, ...]:

@@ -123,6 +123,17 @@ def test_law_intervals_hold_the_law_most_of_the_time_and_widen(fits: Fits) -> No
         (lambda f: f.predict(float("nan"), 8), "received .nan"),
         (lambda f: f.predict(1e6, 8, level=1.0), "level = 1.0; accepted: between 0 and 1"),
         (lambda f: f.predict(1e6, 8, kind="both"), "kind = 'both'; accepted: 'mean', 'run'"),
+        (lambda f: f.predict("3M", 8), "must be numbers; received '3M'"),
+        (
+            lambda f: f.predict([1e5, 1e6, 1e7], [8, 16]),
+            r"\(3,\) budgets and \(2,\) group sizes; accepted",
+        ),
+        (lambda f: f.predict(1e6, 8, level="high"), "level = 'high'; accepted: between 0 and 1"),
+        (lambda f: f.law_interval(1e6, 80), "level = 80; accepted: between 0 and 1"),
+        (lambda f: f.predict(1e6, 8, 0), "problems_per_batch = 0; accepted: a number above 0, or None"),
+        (lambda f: f.predict(1e6, 8, "32"), "problems_per_batch = '32'; accepted: a number above 0, or None"),
+        (lambda f: f.predict(1e6, 8, float("nan")), "problems_per_batch = nan; accepted"),
+        (lambda f: f.frontier("3M"), "must be numbers; received '3M'"),
         (lambda f: f.frontier(0), "must be positive and finite"),
         (lambda f: f.frontier(1e6, 64), r"no curve at problems_per_batch = 64; fitted: \[32\]"),
         (lambda f: f.law("groupsize"), "unknown law 'groupsize'; accepted: group_size, group_size_vs_steps, problems"),
@@ -130,8 +141,16 @@ def test_law_intervals_hold_the_law_most_of_the_time_and_widen(fits: Fits) -> No
     ],
 )
 def test_questions_without_an_answer_are_refused(fits: Fits, call: Callable[[Fits], object], message: str) -> None:
-    with pytest.raises(FitError, match=message):
+    with pytest.raises(FitError, match=message) as caught:
         call(fits)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("method", ["surface", "paper"])
+def test_no_budgets_have_no_answers(make_runs: Make, method: Any) -> None:
+    fits = fit(make_runs(), method=method, draws=5)
+    assert fits.frontier(rollouts=[]).group_size.shape == (0,)
+    assert all(part.shape == (0,) for part in fits.predict([], []))
 
 
 @pytest.mark.parametrize("source", [published("qwen2.5-7b-instruct/guru-math-easy:joint"), published_prior()])

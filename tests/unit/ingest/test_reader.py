@@ -1,14 +1,17 @@
 """Folders, globs, formats, and configuration given beside the files."""
 
+import errno
+import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import FORMATS, read_runs
+from isocompute_sdk.ingest import FORMATS, diagnose, read_runs
 from isocompute_sdk.records import RunSet
 
 TABLE = "n,bp,C,avg@4\n8,32,256,0.5\n8,32,512,0.6\n"
@@ -100,6 +103,30 @@ def test_a_path_to_nothing_is_refused_with_the_nearest_name(folder: Path):
         RunSet.read(folder / "nowhere" / "x.csv")
     with pytest.raises(RecordError, match=r"glob .*parquet holds nothing to read: no files"):
         RunSet.read(str(folder / "*.parquet"))
+
+
+@pytest.mark.parametrize("path", [None, 5, "", [], [None], b"runs.csv", "a\0b.csv", "x" * 5000])
+def test_what_is_no_path_is_refused(path: Any):
+    with pytest.raises(RecordError) as caught:
+        RunSet.read(path)
+    assert caught.value.hint
+
+
+def test_a_folder_that_may_not_be_looked_into_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    scandir = os.scandir
+
+    # The tests may run as root, whom no permission stops.
+    def refusing(path: Any = "."):
+        if Path(path).name == "sub":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(RecordError, match=r"sub cannot be read: Permission denied \(1 such folder"):
+        RunSet.read(folder)
+    assert [run.problems for run in diagnose(folder).runs if run.name.endswith("sub")] == [
+        (f"{folder / 'sub'} may not be looked into",)
+    ]
 
 
 def test_a_folder_without_data_is_refused_with_what_it_holds(tmp_path: Path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,12 +167,58 @@ def test_impossible_constraints_are_refused_without_a_budget() -> None:
         {"budget": "3M", "problems_per_batch": 0},
         {"budget": "3M", "update_steps": 2.5},
         {"budget": "3M", "n_problems": 0},
+        {"budget": "3M", "beyond_grid": None},
+        {"budget": "3M", "evaluation_share": "a"},
+        {"budget": "3M", "evaluation_share": float("nan")},
+        {"budget": "1e30"},
+        {"budget": None},
     ],
 )
 def test_bad_arguments_are_typed_errors(arguments: dict[str, object]) -> None:
     budget = arguments.pop("budget")
-    with pytest.raises(iso.IsoComputeError):
+    with pytest.raises(iso.IsoComputeError) as caught:
         iso.Planner(iso.published(EASY)).allocate(budget, **arguments)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("fits", [None, "fits.json", {"curves": []}])
+def test_a_planner_takes_fits_and_nothing_else(fits: Any) -> None:
+    with pytest.raises(iso.PlanError, match=r"fits: received .*accepted: Fits or a FitsSet\n.*Fits\.load"):
+        iso.Planner(fits)
+
+
+@pytest.mark.parametrize(
+    "argument", [{"hardware": 8}, {"recipe": "easy"}, {"throughput": 5}, {"evaluation": 4}, {"model": 7}]
+)
+def test_what_a_planner_cannot_use_is_refused_at_once(argument: dict[str, Any]) -> None:
+    with pytest.raises(iso.PlanError, match=f"{next(iter(argument))}: received .*; accepted: .*, or None"):
+        iso.Planner(iso.published(EASY), **argument)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("group_size", "8"), ("update_steps", -1), ("cost", None), ("costs", []), ("predicted_reward", "high")],
+)
+def test_a_plan_whose_numbers_are_none_is_refused(tmp_path: Path, part: str, value: object) -> None:
+    path = iso.Planner(iso.published(EASY)).allocate("3M").save(tmp_path / "plan.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: value}))
+    with pytest.raises(iso.IsoComputeError, match=f"missing or damaged: ValueError in {part}"):
+        iso.Plan.load(path)
+
+
+def test_a_result_that_cannot_be_saved_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    plan = iso.Planner(iso.published(EASY)).allocate("3M")
+    (tmp_path / "file").write_text("here")
+    for target in (tmp_path, tmp_path / "file" / "plan.json", tmp_path / ("x" * 300), Path("/proc/none/plan.json")):
+        for result in (plan, iso.published(EASY)):
+            with pytest.raises(iso.IsoComputeError, match=r"cannot be written: .*\n.*is as it was"):
+                result.save(target)
+    for none in (None, "", 5, "a\0b"):
+        for call in (plan.save, iso.published(EASY).save, iso.Plan.load, iso.Fits.load, iso.load_study):
+            with pytest.raises(iso.IsoComputeError, match="path: received"):
+                call(none)  # pyright: ignore[reportArgumentType]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert not list(tmp_path.parent.glob(f".{tmp_path.name}*"))
 
 
 def test_flat_curves_say_how_much_is_worth_spending() -> None:
@@ -239,6 +287,7 @@ def test_plans_survive_saving_and_still_draw_and_launch(tmp_path: Path, measured
     assert again.to_dict() == plan.to_dict()
     assert again.launch_script() == plan.launch_script()
     assert QWEN in plan.launch_script()
+    assert plan.launch_script(train_data=Path("a b.jsonl")) == plan.launch_script(train_data="a b.jsonl")
     assert plan.summary() == again.summary()
     assert "<table>" in plan._repr_html_()
 

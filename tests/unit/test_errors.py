@@ -1,0 +1,45 @@
+"""Errors: every one that is raised says what to do next."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import errors
+
+ROOT = Path(__file__).parents[2]
+KINDS = {name for name in vars(errors) if name.endswith("Error")}
+
+
+def without_hint(source: str) -> list[int]:
+    """Lines on which one of our errors is made with a message alone."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [
+        call.lineno
+        for call in calls
+        if isinstance(call.func, ast.Name)
+        and call.func.id in KINDS
+        and len(call.args) == 1
+        and not any(keyword.arg in ("hint", None) for keyword in call.keywords)
+    ]
+
+
+def test_an_error_without_a_hint_is_found() -> None:
+    assert without_hint('raise FitError("a")\nraise FitError("a", "b")\nraise PlanError("a", hint="b")') == [1]
+
+
+def test_every_error_is_raised_with_a_hint() -> None:
+    files = [path for folder in ("isocompute_sdk", "backends") for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 100
+    found = {str(path.relative_to(ROOT)): without_hint(path.read_text(encoding="utf-8")) for path in files}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize("budget", [-3, 0, "", "3MM", "20h", float("nan"), 1e30, None, {"rolouts": 3}, {"spent": 1}])
+def test_a_budget_that_is_none_comes_with_what_to_do(budget: object) -> None:
+    with pytest.raises(iso.SpecError) as caught:
+        iso.Budget.parse(budget)  # pyright: ignore[reportArgumentType]
+    assert caught.value.hint
