@@ -74,7 +74,7 @@ def fit_joint(
         )
     # The order in which runs were read must not matter, to the last bit.
     runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
-    prepared = prepare(runs)
+    prepared = prepare(runs, bounds[1] - bounds[0])
     surface = fit_surface(prepared, bounds, draws, rng)
     found = Fits(
         metric=metric,
