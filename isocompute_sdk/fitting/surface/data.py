@@ -20,7 +20,9 @@ COLLAPSE_LEFT = 0.35
 DECAY_LOST = 0.12
 """A run has decayed when more than this share of its largest gain is lost at its end."""
 DEFAULT_NOISE, SMALLEST_NOISE = 0.02, 1e-4
-"""Noise where no run has evaluations enough to show it, and the least that is believed, in the metric's range."""
+"""Noise where no run has evaluations enough to show it, and the least that is believed, of a metric in [0, 1]."""
+SCALE_SEEN = 10.0
+"""Other metrics: shares of their range, or of this many times the range of the rewards seen where that is less."""
 MEDIAN_TO_SD = 0.6745
 """Median of |x| of a standard normal x."""
 LARGEST_CORRELATION = 0.85
@@ -87,13 +89,15 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
         span: width of the metric's range.
     """
     bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
-    pooled = pooled_noise([_trained(run) for run in runs], span)
+    seen = float(np.ptp(np.concatenate([run.reward_T for run in runs])))
+    scale = min(span, SCALE_SEEN * seen) if seen > 0 else span
+    pooled = pooled_noise([_trained(run) for run in runs], scale)
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
     base = float(np.mean(bases)) if bases.size else None
     return tuple(_prepare_one(run, bins, pooled, base) for run in runs)
 
 
-def pooled_noise(series: Sequence[Array], span: float = 1.0) -> tuple[float, float]:
+def pooled_noise(series: Sequence[Array], scale: float = 1.0) -> tuple[float, float]:
     """Standard deviation of one evaluation and correlation of successive ones, from differences over all series.
 
     Evaluations `lag` apart differ by sqrt(2 (1 - rho^lag)) sigma: the ratio of two lags gives rho, then either gives
@@ -102,13 +106,13 @@ def pooled_noise(series: Sequence[Array], span: float = 1.0) -> tuple[float, flo
     usable = [values for values in series if len(values) > 3]
     count = sum(len(values) for values in usable)
     if not usable:
-        return DEFAULT_NOISE * span, 0.0
+        return DEFAULT_NOISE * scale, 0.0
     near, far = (_spread(np.concatenate([_differences(values, lag) for values in usable])) for lag in (1, 2))
     if near <= 0:
-        return SMALLEST_NOISE * span, 0.0
+        return SMALLEST_NOISE * scale, 0.0
     # Few points say little about a ratio: then the noise counts as independent.
     rho = float(np.clip((far / near) ** 2 - 1.0, 0.0, LARGEST_CORRELATION)) * count / (count + CORRELATION_POINTS)
-    return max(near / float(np.sqrt(2.0 * (1.0 - rho))), SMALLEST_NOISE * span), rho
+    return max(near / float(np.sqrt(2.0 * (1.0 - rho))), SMALLEST_NOISE * scale), rho
 
 
 def _differences(values: Array, lag: int) -> Array:

@@ -67,6 +67,12 @@ def test_the_unit_of_a_reward_does_not_matter(make_runs: Make, scale: float, smo
         np.testing.assert_allclose(found / scale, expected, rtol=2e-3)
 
 
+def test_bounds_far_wider_than_the_rewards_do_not_drown_them(runs: RunSet) -> None:
+    found = fit(runs, draws=20, bounds=(-1e3, 1e3))
+    for n, bp in LEVELS:
+        assert found.predict(1e6, n, bp).mean == pytest.approx(reward(n, bp, 1e6), abs=0.03)
+
+
 def test_the_order_of_runs_and_rows_changes_no_bit(runs: RunSet, fits: Fits) -> None:
     columns = table(runs)
     for seed in range(3):
