@@ -9,6 +9,7 @@ import glob
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 
@@ -32,7 +33,7 @@ class Listing:
         below = {root: tuple(files_below(root, locked)) for root in roots}
         return cls(target, below, tuple(dict.fromkeys(locked)))
 
-    @property
+    @cached_property
     def files(self) -> list[Path]:
         """All files, sorted, each once."""
         return sorted({file for files in self.below.values() for file in files})
