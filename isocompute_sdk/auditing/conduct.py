@@ -129,7 +129,7 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
-    prepared = prepare([_surface_run(one) for one in members])
+    prepared = prepare([_surface_run(one) for one in members], fits.bounds[1] - fits.bounds[0])
     known = Field.of(fits, prepared, level)
     varied = known.surface.layout.set_reference is not None
     judged = [
