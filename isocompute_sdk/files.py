@@ -81,6 +81,12 @@ def write_json(path: str | Path, payload: Mapping[str, Any]) -> Path:
     return write_text(path, json.dumps(payload, indent=1, allow_nan=False) + "\n")
 
 
+def save_json(path: object, payload: Mapping[str, Any]) -> Path:
+    """`write_json` of a result that a user asked for, where what the system refuses is told as in `saving`."""
+    with saving(path) as target:
+        return write_json(target, payload)
+
+
 def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, Any]:
     """Read a document written by `write_json` and check that it is a `kind` of a version known here.
 

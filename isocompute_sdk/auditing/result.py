@@ -152,8 +152,7 @@ class Audit:
         Raises:
             IsoComputeError: the file cannot be written.
         """
-        with files.saving(path) as target:
-            return files.write_json(target, self.to_dict())
+        return files.save_json(path, self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form, without the fits."""

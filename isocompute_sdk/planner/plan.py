@@ -169,8 +169,7 @@ class Plan:
         Raises:
             IsoComputeError: the file cannot be written.
         """
-        with files.saving(path) as target:
-            return files.write_json(target, self.to_dict())
+        return files.save_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
