@@ -10,9 +10,10 @@ import typer
 
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, printable, say
+from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.doctor import RunFinding
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
 
 
 def doctor(
@@ -21,7 +22,8 @@ def doctor(
 ) -> None:
     """Look at runs before fitting them: one line per run, what looks wrong below it, and what to do.
 
-    A file that cannot be read is a line like any other. Runs with the same group may be pooled.
+    A file that cannot be read is a line like any other; where no file can, the exit code is 1. Runs with the same
+    group may be pooled.
 
     Example:
         isocompute doctor logs
@@ -32,7 +34,16 @@ def doctor(
     if json:
         runs = [finding.to_dict() for finding in found.runs]
         emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], "next": found.next})
-        return
+    else:
+        _print(found)
+    if not found.usable:
+        raise RecordError(
+            f"none of the {len(found.runs)} files and folders found can be read",
+            "What each line says about its file comes first; then look again.",
+        )
+
+
+def _print(found: Diagnosis) -> None:
     names = Counter(finding.name for finding in found.runs)
     width = min(40, max(len(printable(finding.name)) for finding in found.runs))
     for finding in found.runs:
@@ -43,7 +54,8 @@ def doctor(
     for number, context in enumerate(found.groups, start=1):
         told = ", ".join(f"{name} {value}" for name, value in context.items())
         say(printable(f"group {number}: {told or 'nothing known about its context'}"))
-    say(printable(f"next: {found.next}"))
+    if found.usable:
+        say(printable(f"next: {found.next}"))
 
 
 def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, say
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import RecordError, SpecError
 
 
 def scorecard(
@@ -25,7 +26,8 @@ def scorecard(
     """Show how predictions compare with what was measured.
 
     Campaigns and quickstarts keep their comparison by themselves. A plan that you carried out in your own way is
-    scored with --add and --runs; the score is kept beside the plan.
+    scored with --add and --runs; the score is kept beside the plan. Plans that wait for an outcome are listed; where
+    there is no score and no such plan, the exit code is 1.
 
     Examples:
         isocompute scorecard studies/
@@ -46,6 +48,12 @@ def scorecard(
     found = read_scorecard(folder)
     if json:
         emit_json(found.to_dict())
-        return
-    for line in found.summary().splitlines():
-        say(line)
+    else:
+        for line in found.summary().splitlines():
+            say(line)
+    if not (found.scores or found.waiting):
+        there = "" if add is None else f" Scores lie beside their plans: isocompute scorecard {quote(str(add.parent))}."
+        raise RecordError(
+            f"{folder} holds no score and no plan with a predicted reward, at any depth",
+            f"Give the folder with your plans (allocate --output ...) or campaigns.{there}",
+        )

@@ -82,6 +82,8 @@ class Diagnosis:
     """Context of each group, in the order of `RunFinding.context_group` from 1 on."""
     next: str
     """The command to give next."""
+    usable: bool
+    """Whether a run can be read, or could be once what its log leaves open is answered."""
 
 
 def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Diagnosis:
@@ -98,13 +100,15 @@ def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings, groups = _grouped(findings)
     shown = shlex.join(map(str, every))
-    if found.logs and not mapping.confirmed:
+    open_ = bool(found.logs) and not mapping.confirmed
+    usable = open_ or any(one.readable for one in findings)
+    if open_:
         advice = f"isocompute ingest {shown} --propose map.yaml"
-    elif any(one.readable for one in findings):
+    elif usable:
         advice = f"isocompute ingest {shown} --output runs.parquet"
     else:
         advice = "nothing here can be read: see what each line says"
-    return Diagnosis(tuple(findings), tuple(groups), advice)
+    return Diagnosis(tuple(findings), tuple(groups), advice, usable)
 
 
 def _tables(found: Collection) -> list[tuple[RunSet, Path]]:

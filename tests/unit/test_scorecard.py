@@ -101,6 +101,20 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
         read_scorecard(tmp_path / "three")
 
 
+def test_the_command_fails_only_where_nothing_was_predicted(
+    isocompute: Command, plan_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "comparison.json").write_text("{")
+    said = isocompute("scorecard", tmp_path, "--json")
+    assert said.returncode == 1
+    assert "holds no score and no plan with a predicted reward" in said.stderr
+    assert list(json.loads(said.stdout)["unreadable"]) == [str(tmp_path / "comparison.json")]
+    (tmp_path / "plan.json").write_bytes(plan_file.read_bytes())
+    waiting = isocompute("scorecard", tmp_path)
+    assert waiting.returncode == 0, waiting.stderr
+    assert f"waiting for an outcome: {tmp_path / 'plan.json'}" in waiting.stdout
+
+
 def test_narrow_intervals_are_called_narrow_only_where_that_is_sure() -> None:
     missed = replace(SCORE, measured=0.7)
     assert "too narrow" in Scorecard((missed,) * 6).verdict

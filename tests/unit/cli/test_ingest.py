@@ -68,6 +68,20 @@ def test_the_doctor_prints_a_line_per_run_and_per_broken_file(isocompute: Comman
     assert (document["schema_version"], len(document["runs"])) == (1, 3)
 
 
+def test_the_doctor_fails_only_where_nothing_can_be_read(isocompute: Command, logs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    (folder / "cut.parquet").write_bytes(b"PAR1")
+    (folder / "empty.csv").write_bytes(b"")
+    for options in ((), ("--json",)):
+        said = isocompute("doctor", folder, *options)
+        assert said.returncode == 1
+        assert "error: none of the 2 files and folders found can be read" in said.stderr
+        assert "empty.csv" in said.stdout
+    assert len(json.loads(said.stdout)["runs"]) == 2
+    assert isocompute("doctor", folder, logs).returncode == 0
+
+
 def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocompute: Command, tmp_path: Path) -> None:
     folder = tmp_path / "my $runs"
     odd = folder / "n8_bp32\n\x1b[31m"
