@@ -14,13 +14,13 @@ import typer
 
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION, printable, say
-from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.cli.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
+from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
     from isocompute_sdk.notes import Severity
 
-STATE_FILE = ".isocompute-watch.json"
 BLIND = 3
 """Readings that fail in a row, after one that did not, before that is an alert of its own."""
 ALL_RUNS = ANYWHERE = ""
@@ -56,7 +56,8 @@ def watch(
 
     The command of --on-alert is split into words as a shell would and run without one, so that nothing in a log can
     become part of it; for pipes use 'sh -c "..."'. It may fail twice and is given the alert again at the next looks.
-    Ends with Ctrl-C; with --once with exit code 0, or 1 where the command failed.
+    Logs that are not there yet are waited for, where the folder that they are to lie in exists. Ends with Ctrl-C; with
+    --once with exit code 0, or 1 where the command failed or something could not be read.
 
     Examples:
         isocompute watch runs/ --on-alert 'mail -s trouble me@example.org'
@@ -72,6 +73,13 @@ def watch(
         raise SpecError(f"received {received}; accepted: LOGS, or --map FILE", "For example `isocompute watch runs/`.")
     if map is not None and set_:
         raise SpecError("--map with --set; accepted: one of them", "Write what holds for all runs into its `shared`.")
+    for path in logs or ():
+        refuse_hopeless(path)
+    if map is not None:
+        from isocompute_sdk.ingest import RunMap
+
+        # Only a person can mend it; later on it may be in the middle of being written.
+        RunMap.load(map).readings(str(map))
     looked_at = [*(logs or ()), *([map] if map is not None else ())]
     from isocompute_sdk.cli.alert_command import split_command
     from isocompute_sdk.health.alerts import AlertBook
@@ -81,11 +89,12 @@ def watch(
         map=map,
         reading={"metric": metric, **opt.assignments(set_, "--set")},
         eval_set=eval_set,
-        book=AlertBook(_state_file(looked_at) if state is None else state),
+        book=AlertBook(state_file(looked_at[0]) if state is None else state),
         command=None if on_alert is None else split_command(on_alert),
         planned=None if plan is None else _planned(plan),
         least="info" if info else "warning",
         json=json,
+        interval=None if once else interval,
     )
     # Where alerts cannot be remembered, better now than at the first one.
     watcher.book.save()
@@ -99,16 +108,6 @@ def watch(
             time.sleep(interval)
     except KeyboardInterrupt:
         print("stopped; alerts given so far are remembered", file=sys.stderr)
-
-
-def _state_file(logs: list[Path]) -> Path:
-    """Beside the first log: in its folder, or next to the file under its name."""
-    first = logs[0]
-    if first.is_dir():
-        return first / STATE_FILE
-    parent = first.parent if first.parent.is_dir() else Path()
-    name = first.name if first.is_file() or not any(c in first.name for c in "*?[") else ""
-    return parent / (f".{name}{STATE_FILE}" if name else STATE_FILE)
 
 
 def _planned(path: Path) -> PlannedRun:
@@ -131,16 +130,6 @@ def _planned(path: Path) -> PlannedRun:
     return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Logs that are read together."""
-
-    paths: list[Path]
-    """What is read."""
-    files: list[Path]
-    """The files behind it, to see whether anything has changed."""
-
-
 @dataclass
 class _Watcher:
     """Looks at logs, and tells of what is new."""
@@ -154,14 +143,21 @@ class _Watcher:
     planned: PlannedRun | None
     least: Severity
     json: bool
+    interval: float | None
+    """Seconds between two looks; None for a single one."""
     _seen: dict[str, object] = field(default_factory=dict[str, object])
     """Files with their sizes and times by folder, as they were at the last look that worked."""
     _runs: dict[str, int] = field(default_factory=dict[str, int])
     """Runs by folder that was read at least once."""
     _failed: dict[str, int] = field(default_factory=dict[str, int])
     """Readings in a row that failed, by folder."""
+    _held: set[str] = field(default_factory=set[str])
+    """Paths at which something to read was seen."""
+    _missing: set[str] = field(default_factory=set[str])
+    """Paths at which nothing was at the last look."""
     _planned_seen: bool = False
     _complaints: set[str] = field(default_factory=set[str])
+    _errors: set[str] = field(default_factory=set[str])
     _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
     def look(self) -> None:
@@ -170,15 +166,22 @@ class _Watcher:
         Raises:
             RecordError: there is nothing to read, or nothing that can be.
         """
-        groups = self._groups()
-        errors: list[RecordError] = []
+        groups, missing = together(self.logs, self.map)
+        self._held |= {*map(str, self.logs)} - missing.keys()
+        for path, error in missing.items():
+            self._blind(path, error)
+        for path in self._missing - missing.keys():
+            self._failed.pop(path, None)
+            self.book.forget(path, ALL_RUNS)
+        self._missing = set(missing)
+        errors: list[IsoComputeError] = list(missing.values())
         for folder, group in groups.items():
             try:
                 self._look_at(folder, group)
             except RecordError as error:
                 errors.append(error)
                 self._blind(folder, error)
-        if len(errors) == len(groups):
+        if len(errors) == len(groups) + len(missing):
             raise errors[0]
 
     def look_again(self) -> None:
@@ -188,37 +191,12 @@ class _Watcher:
             self._failed.pop(ANYWHERE, None)
             self.book.forget(ANYWHERE, ALL_RUNS)
             self._miss_the_planned()
-        except (RecordError, OSError) as error:
-            self._complain(f"cannot read for now: {' '.join(str(error).split())}")
+        except (IsoComputeError, OSError) as error:
+            self._complain_of(error, known=bool(self._runs))
             if not self._failed.keys() - {ANYWHERE}:
                 self._blind(ANYWHERE, error)
 
-    def _groups(self) -> dict[str, _Group]:
-        """What to read together, by folder: tables folder by folder, since runs of one name in two are two runs;
-        logs of frameworks, which name runs by their folders, as they were asked for."""
-        from isocompute_sdk.ingest.logs import find_logs
-        from isocompute_sdk.ingest.paths import find_files, holds_journals
-        from isocompute_sdk.ingest.walking import Listing
-
-        if self.map is not None:
-            return {str(self.map.absolute()): _Group([self.map], [self.map, *_searched(self.map)])}
-        found: dict[str, _Group] = {}
-        for path in self.logs:
-            listing = Listing.of(path)
-            sources = [] if holds_journals(listing) else find_logs(listing)
-            if sources:
-                parts = {part for source in sources for part in (*source.paths, *source.events)}
-                below = {file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))}
-                found[str(path.absolute())] = _Group([path], sorted(below))
-                continue
-            for file in find_files(listing, "auto"):
-                group = found.setdefault(str(file.parent.absolute()), _Group([], []))
-                if file not in group.files:
-                    group.paths.append(file)
-                    group.files.append(file)
-        return found
-
-    def _look_at(self, folder: str, group: _Group) -> None:
+    def _look_at(self, folder: str, group: Together) -> None:
         from isocompute_sdk.health.alerts import notes_now
         from isocompute_sdk.health.traces import gather
         from isocompute_sdk.ingest import read_mapped
@@ -250,9 +228,9 @@ class _Watcher:
         from isocompute_sdk.health.alerts import Alert
         from isocompute_sdk.notes import Note
 
-        self._complain(f"cannot read for now: {' '.join(str(error).split())}")
+        known = bool(self._runs) if folder == ANYWHERE else folder in self._runs or folder in self._held
+        self._complain_of(error, known)
         self._failed[folder] = self._failed.get(folder, 0) + 1
-        known = bool(self._runs) if folder == ANYWHERE else folder in self._runs
         if not known or self._failed[folder] < BLIND:
             return
         message = f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error}"
@@ -300,16 +278,21 @@ class _Watcher:
             print(printable(text), file=sys.stderr, flush=True)
             self._complaints.add(text)
 
+    def _complain_of(self, error: Exception, known: bool) -> None:
+        """What cannot be read, once; what has never been is waited for."""
+        told = " ".join(str(error).split())
+        if told in self._errors:
+            return
+        self._errors.add(told)
+        waiting = not known and self.interval is not None
+        self._complain(
+            f"waiting, with a look every {self.interval:g} s until Ctrl-C: {told}"
+            if waiting
+            else f"cannot read for now: {told}"
+        )
+
     def _line(self, payload: dict[str, Any]) -> None:
         say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, allow_nan=False))
-
-
-def _searched(map: Path) -> list[Path]:
-    """The files behind a mapping."""
-    from isocompute_sdk.ingest import RunMap
-    from isocompute_sdk.ingest.walking import Listing
-
-    return sorted({file for one in RunMap.load(map).searched for file in Listing.of(map.parent / one).files})
 
 
 def _has_only_begun(file: Path) -> bool:

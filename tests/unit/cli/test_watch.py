@@ -118,7 +118,7 @@ def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
     log, heard = tmp_path / "logs" / "run.jsonl", tmp_path / "heard.jsonl"
     log.parent.mkdir()
     process = watching("logs", "--interval", 0.1, "--json", "--on-alert", command(recorder, heard))
-    until(lambda: "cannot read for now" in (tmp_path / "stderr.txt").read_text())
+    until(lambda: "waiting, with a look every 0.1 s" in (tmp_path / "stderr.txt").read_text())
     write(log, 40)
     for step in range(41, 61):
         with log.open("a") as file:
@@ -235,6 +235,42 @@ def test_what_cannot_work_is_refused(isocompute: Command, tmp_path: Path) -> Non
     assert plan.returncode == 0
     result = isocompute("watch", log, "--once", "--plan", tmp_path / "prior.json")
     assert "predicts no band (its fits: prior)" in result.stderr
+
+
+def test_a_path_that_can_never_be_read_is_refused_at_once(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "notes.docx").write_text("no log")
+    (tmp_path / "map.yaml").write_text("kind: run-map\nschema_version: 1\nsearched: [runs]\nconfirmed: false\n")
+    for arguments, message in (
+        (("rnus/first/log.jsonl",), "folder rnus/first does not exist"),
+        (("rnus/*.csv",), "folder rnus does not exist"),
+        (("notes.docx/log.jsonl",), "folder notes.docx is a file, not a folder"),
+        (("notes.docx",), "unknown ending '.docx'"),
+        (("--map", "none.yaml"), "none.yaml"),
+        (("--map", "map.yaml"), "is not confirmed"),
+    ):
+        refused = isocompute("watch", *arguments)
+        assert refused.returncode == 1
+        assert message in refused.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map.yaml", "notes.docx"]
+
+
+def test_a_run_that_begins_later_is_waited_for_and_holds_up_no_other(
+    watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
+) -> None:
+    heard, errors = tmp_path / "heard.jsonl", tmp_path / "stderr.txt"
+    (tmp_path / "first").mkdir()
+    write(tmp_path / "first" / "run.jsonl", 40, sick_from=20)
+    watching("first", "later", "--interval", 0.1, "--on-alert", command(recorder, heard))
+    until(lambda: len(lines(heard)) == 1)
+    said = errors.read_text()
+    assert "waiting, with a look every 0.1 s until Ctrl-C: no such file or folder: later" in said
+    (tmp_path / "later").mkdir()
+    write(tmp_path / "later" / "run.jsonl", 40, sick_from=20)
+    until(lambda: len(lines(heard)) == 2)
+    (tmp_path / "later" / "run.jsonl").unlink()
+    until(lambda: len(lines(heard)) == 3)
+    assert lines(heard)[2]["stdin"]["code"] == "logs-unreadable"
+    assert errors.read_text().count("waiting") == 1
 
 
 def test_logs_that_can_no_longer_be_read_are_an_alert(

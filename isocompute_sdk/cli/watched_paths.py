@@ -1,0 +1,107 @@
+"""What `isocompute watch` looks at: paths that logs can still come to, what lies there, where alerts are remembered."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from isocompute_sdk.errors import RecordError
+
+STATE_FILE = ".isocompute-watch.json"
+
+
+@dataclass(frozen=True)
+class Together:
+    """Logs that are read together."""
+
+    paths: list[Path]
+    """What is read."""
+    files: list[Path]
+    """The files behind it, to see whether anything has changed."""
+
+
+def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together], dict[str, RecordError]]:
+    """What to read together, by folder; and by path why there is nothing yet.
+
+    Tables are read folder by folder, since runs of one name in two are two runs; logs of frameworks, which name runs by
+    their folders, as they were asked for.
+
+    Args:
+        logs: files, folders and globs.
+        map: a mapping in their place.
+    """
+    from isocompute_sdk.ingest.logs import find_logs
+    from isocompute_sdk.ingest.paths import find_files, holds_journals
+    from isocompute_sdk.ingest.walking import Listing
+
+    if map is not None:
+        return {str(map.absolute()): Together([map], [map, *_searched(map)])}, {}
+    found: dict[str, Together] = {}
+    missing: dict[str, RecordError] = {}
+    for path in logs:
+        listing = Listing.of(path)
+        sources = [] if holds_journals(listing) else find_logs(listing)
+        if sources:
+            parts = {part for source in sources for part in (*source.paths, *source.events)}
+            below = {file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))}
+            found[str(path.absolute())] = Together([path], sorted(below))
+            continue
+        try:
+            files = find_files(listing, "auto")
+        except RecordError as error:
+            missing[str(path)] = error
+            continue
+        for file in files:
+            group = found.setdefault(str(file.parent.absolute()), Together([], []))
+            if file not in group.files:
+                group.paths.append(file)
+                group.files.append(file)
+    return found, missing
+
+
+def _searched(map: Path) -> list[Path]:
+    """The files behind a mapping."""
+    from isocompute_sdk.ingest import RunMap
+    from isocompute_sdk.ingest.walking import Listing
+
+    return sorted({file for one in RunMap.load(map).searched for file in Listing.of(map.parent / one).files})
+
+
+def refuse_hopeless(path: Path) -> None:
+    """Refuse a path at which nothing can be read, now or later; one that training has yet to make is waited for.
+
+    Raises:
+        RecordError: the folder that it names does not exist, or it is a file of a kind that is not read.
+    """
+    from isocompute_sdk.ingest.logs import is_log
+    from isocompute_sdk.ingest.paths import format_of
+
+    home = _home(path)
+    if not home.is_dir():
+        there = next(above for above in (*home.parents, Path()) if above.is_dir())
+        what = "is a file, not a folder" if home.exists() else "does not exist"
+        raise RecordError(
+            f"{path} will not appear: folder {home} {what}",
+            f"Correct the path; or watch {there}: it is looked through at any depth, now and later.",
+        )
+    if path.is_file() and not is_log(path):
+        format_of(path)
+
+
+def state_file(path: Path) -> Path:
+    """Beside a log: in its folder, or next to it under its name, where it is a file or not there yet."""
+    home = _home(path)
+    pattern = home != path.parent or (glob.has_magic(path.name) and not path.exists())
+    beside = home / (STATE_FILE if pattern else f".{path.name}{STATE_FILE}")
+    # A folder that was waited for has it beside itself.
+    return path / STATE_FILE if path.is_dir() and not (path.name and beside.is_file()) else beside
+
+
+def _home(path: Path) -> Path:
+    """The folder in which a path lies; of a glob the one in which it begins to be one."""
+    home = path.parent
+    while not path.exists() and glob.has_magic(str(home)):
+        home = home.parent
+    return home
