@@ -40,7 +40,7 @@ def read_logs(
     listings = [Listing.of(path) for path in paths]
     files = list(dict.fromkeys(file for one in listings for file in find_files(one, "auto")))
     closed = [file for one in listings for file in closed_tables(one)]
-    left = {str(file): "packed other than with gzip, or a spreadsheet" for file in closed}
+    left = {str(file): "packed other than with gzip, an archive or a spreadsheet" for file in closed}
     try:
         return _read(files, metric, options, left), left
     except RecordError as error:

@@ -39,6 +39,7 @@ def ingest(
     then --map reads everything. What could mean two things is a question in that file and is never guessed.
 
     Consoles (*.log, *.out) and veRL's dumped responses that lie beside a log give back the attempts that it has lost.
+    Files packed with gzip (.gz) are read like any other.
 
     Examples:
         isocompute ingest logs --output runs.parquet

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from isocompute_sdk.ingest.verl_dumps import looks_like_dump
+from isocompute_sdk.ingest.packed import unpacked
+from isocompute_sdk.ingest.verl_dumps import is_dump_name, looks_like_dump
 
 _CONSOLE = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)
 _AFTER_NAME = re.compile(
@@ -22,14 +23,14 @@ _AFTER_NAME = re.compile(
 
 def is_console(path: Path) -> bool:
     """Whether a file is named as captured consoles are."""
-    return _CONSOLE.fullmatch(path.name) is not None
+    return _CONSOLE.fullmatch(unpacked(path).name) is not None
 
 
 def dump_folders(files: Iterable[Path]) -> list[Path]:
     """Folders among `files` that hold dumps; one file of each is opened."""
     first: dict[Path, Path] = {}
     for file in files:
-        if file.suffix == ".jsonl" and file.stem.isdigit():
+        if is_dump_name(file):
             first.setdefault(file.parent, file)
     return sorted(folder for folder, file in first.items() if looks_like_dump(file))
 
@@ -66,7 +67,8 @@ def _named(path: Path, runs: Sequence[Path]) -> list[Path]:
     inside = [run for run in runs if run in path.parents]
     if inside:
         return [max(inside, key=lambda run: len(run.parts))]
-    parts = (path.stem if path.suffix else path.name, *(parent.name for parent in path.parents))
+    bare = unpacked(path)
+    parts = (bare.stem if bare.suffix else bare.name, *(parent.name for parent in path.parents))
     named = [run for run in runs if any(_is_of(part, run.name) for part in parts)]
     return [run for run in named if len(run.name) == max(len(other.name) for other in named)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.log_runs import find_all_logs
 from isocompute_sdk.ingest.logs import is_log
-from isocompute_sdk.ingest.packed import unpacked
+from isocompute_sdk.ingest.packed import as_kept, unpacked
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
@@ -83,7 +83,7 @@ def _below(found: Collection, listing: Listing) -> None:
         )
     inside = {source.folder for source in logs.values()}
     for folder in _run_folders(listing):
-        if folder not in inside and not (folder / JOURNAL).exists():
+        if folder not in inside and not as_kept(folder / JOURNAL).exists():
             error = f"{folder}: a launch script made it, and there is no log to read yet"
             found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.

@@ -13,6 +13,9 @@ import mmap
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+from isocompute_sdk.ingest.packed import DAMAGED, open_bytes, unpacked
 
 OPENRLHF_UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
 OPENRLHF_EVALUATION = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")
@@ -28,11 +31,27 @@ Steps = dict[int, dict[str, float]]
 
 
 def read_console(path: Path) -> list[Steps]:
-    """What a captured console says, one entry per attempt, none for a file without a line of either framework."""
+    """What a captured console says, one entry per attempt, none for a file without a line of either framework.
+
+    Of one that is packed with gzip and damaged, what stands before the damage.
+    """
     if not path.stat().st_size:
         return []
+    if unpacked(path) != path:
+        with open_bytes(path) as file:
+            return parse_console(_unpacked(file))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         return parse_console(_marked(text))
+
+
+def _unpacked(file: BinaryIO) -> Iterator[str]:
+    """As `_marked`, for a file that cannot be looked through without unpacking it."""
+    try:
+        for line in file:
+            if line.endswith(b"\n") and any(mark in line for mark in _MARKS):
+                yield line[:-1].decode(errors="replace")
+    except DAMAGED:
+        return
 
 
 def _marked(text: mmap.mmap) -> Iterator[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.ingest.event_file import EventFile
+from isocompute_sdk.ingest.packed import as_kept, is_damaged
 from isocompute_sdk.ingest.runlog import RunLog, scalar_series
 from isocompute_sdk.ingest.tensorboard import one_per_step
 from isocompute_sdk.ingest.verl_dumps import TOLERANCE, dump_steps, dumped_mean, dumped_rewards, exact_metrics
@@ -46,6 +47,11 @@ def add_dumps(log: RunLog, folders: Sequence[Path]) -> Added:
     names = sorted({match["set"] for tag in log.tags if (match := MEAN.fullmatch(tag))})
     for folder in folders:
         files = dump_steps(folder)
+        damaged = [path for path in files.values() if is_damaged(path)]
+        if damaged:
+            why = f"{len(damaged)} of them, such as {damaged[0].name}, cannot be unpacked. Copy them again"
+            notes.append(_not_read(log, folder, why))
+        files = {step: path for step, path in files.items() if path not in damaged}
         kind = _kind(folder, files, log)
         if kind is None:
             notes.append(_not_read(log, folder, "nothing says whether they are of evaluations or of updates"))
@@ -125,7 +131,7 @@ def _placed(log: RunLog, unlogged: Mapping[Path, Values]) -> Added:
         else:  # of the base model, which every attempt began with
             attempts[0] = _with(attempts[0], first)
         beyond = {step: tags for step, tags in values.items() if step > reached + 1}
-        own = {step: tags for step, tags in beyond.items() if _is_of_last(folder / f"{step}.jsonl", log)}
+        own = {step: tags for step, tags in beyond.items() if _is_of_last(as_kept(folder / f"{step}.jsonl"), log)}
         attempts[-1] = _with(attempts[-1], own)
         late.append((folder, {step: tags for step, tags in beyond.items() if step not in own}))
     spans: dict[Path, list[int]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.ingest.logs import LOG_FORMATS, LogSource, find_logs
-from isocompute_sdk.ingest.paths import check_format, holds_journals, tables_among
+from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.run_folders import belongs_to_journal
 from isocompute_sdk.ingest.runlog import RunLog
 from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
@@ -81,8 +81,10 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
             continue
         if not mixed:
             _refuse_twice(listing.path, found)
-            others = tables_among(listing.files) if format == "auto" else []
+            closed = closed_tables(listing)
+            others = [file for file in tables_among(listing.files) if file not in closed] if format == "auto" else []
             notes += [_not_read(listing.path, others)] if others else []
+            notes += [closed_note(listing.path, closed)] if closed else []
         for source in found:
             name = source.name if source.name not in sources else f"{listing.path.name}/{source.name}"
             while name in sources:

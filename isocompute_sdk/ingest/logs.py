@@ -11,7 +11,7 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import trainer_state, verl_log
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
-from isocompute_sdk.ingest.packed import unpacked
+from isocompute_sdk.ingest.packed import as_kept, is_sealed, unpacked
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.run_folders import is_run_folder, run_folder_of
 from isocompute_sdk.ingest.runlog import RunLog
@@ -90,9 +90,9 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
 
 def is_log(path: Path) -> bool:
     """Whether a file is part of a framework's log."""
-    return (
+    return not is_sealed(path) and (
         EVENT_MARK in path.name
-        or path.name == trainer_state.STATE_FILE
+        or trainer_state.is_state(path)
         or (_is_jsonl(path) and (verl_log.looks_like_verl(path) or looks_like_dump(path)))
     )
 
@@ -106,12 +106,14 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     states: dict[Path, list[Path]] = {}
     verl: dict[Path, list[Path]] = {}
     for file in files:
+        if is_sealed(file):
+            continue
         if EVENT_MARK in file.name and format in ("auto", "tensorboard", "trl"):
             # A file that was named is read alone; a folder is one run.
             here = file if file == root else file.parent
             of_run = events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
             of_run.extend([here] if here not in of_run else [])
-        elif file.name == trainer_state.STATE_FILE and format in ("auto", "trl"):
+        elif trainer_state.is_state(file) and format in ("auto", "trl"):
             states.setdefault(trainer_state.run_folder(file), []).append(file)
         elif (format == "verl" and file == root) or (
             format in ("auto", "verl") and _is_jsonl(file) and verl_log.looks_like_verl(file)
@@ -154,7 +156,7 @@ def _run_of_events(folder: Path) -> Path:
     started = here != folder
     if started and here == folder.parent and sum(bool(_STARTED_AT.fullmatch(e.name)) for e in here.iterdir()) > 1:
         above = here.parent if here.name in _WRAPPERS else here
-        if not ((above / trainer_state.STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
+        if not (as_kept(above / trainer_state.STATE_FILE).exists() or any(above.glob("checkpoint-*"))):
             return folder
     while here.name in _WRAPPERS and here.parent != here and (started or _holds_events(here)):
         here = here.parent

@@ -10,6 +10,8 @@ from typing import BinaryIO, cast
 GZIP = ".gz"
 OTHERS = (".bz2", ".xz", ".zst", ".zip")
 """Endings of files that are packed and not read."""
+ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
+"""Endings of files that hold other files; a `.tar` may be packed once more."""
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 """What reading raises where a file of gzip was cut off or is none."""
 CUT_PACKING = "{path} cannot be unpacked: it was cut off or is no gzip file"
@@ -18,6 +20,36 @@ CUT_PACKING = "{path} cannot be unpacked: it was cut off or is no gzip file"
 def unpacked(path: Path) -> Path:
     """The path without the ending of gzip, if it has that: what the file holds is told by the ending before."""
     return path.with_suffix("") if path.suffix.lower() == GZIP else path
+
+
+def as_kept(path: Path) -> Path:
+    """The path, or that of its packed form where only this is there."""
+    packed = path.with_name(path.name + GZIP)
+    return packed if not path.exists() and packed.is_file() else path
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file holds others, by its name."""
+    ending = path.suffix.lower()
+    return ending in ARCHIVES or (ending in (GZIP, *OTHERS) and path.with_suffix("").suffix.lower() == ".tar")
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file is packed in a way that is not read."""
+    return path.suffix.lower() in OTHERS or is_archive(path)
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a file of gzip cannot be unpacked to its end; False for any other."""
+    if unpacked(path) == path:
+        return False
+    try:
+        with open_bytes(path) as file:
+            while file.read(1 << 20):
+                pass
+    except DAMAGED:
+        return True
+    return False
 
 
 def open_bytes(path: Path) -> BinaryIO:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Literal, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.beside import is_console
 from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
-from isocompute_sdk.ingest.packed import OTHERS, unpacked
+from isocompute_sdk.ingest.packed import is_archive, is_sealed, unpacked
 from isocompute_sdk.ingest.walking import Listing
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import did_you_mean
 
 Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
@@ -163,19 +165,34 @@ def tables_among(files: Iterable[Path]) -> list[Path]:
 
 
 def closed_tables(listing: Listing) -> list[Path]:
-    """Tables that are in a folder, or match a glob, and cannot be read as they are: packed ones and spreadsheets."""
+    """What is in a folder, or matches a glob, and cannot be read as it is.
+
+    Tables and logs that are packed other than with gzip, archives, and spreadsheets.
+    """
     return [file for file in listing.files if _is_closed(file)]
 
 
 def _not_open(file: Path) -> RecordError:
     if file.suffix.lower() in SPREADSHEETS:
         return RecordError(f"{file} is not read, because it is a spreadsheet; {_ACCEPTED}", "Save its sheet as CSV.")
-    return RecordError(f"{file} is not read, because it is packed with {file.suffix}; {_ACCEPTED}", "Unpack it.")
+    how = "an archive" if is_archive(file) else f"packed with {file.suffix}"
+    return RecordError(f"{file} is not read, because it is {how}; {_ACCEPTED}", "Unpack it.")
+
+
+def closed_note(path: Path, files: Sequence[Path]) -> Note:
+    """That files at or below a path were not read, since nothing here opens them."""
+    message = (
+        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with "
+        "gzip, archives or spreadsheets. Unpack them, or save them as CSV."
+    )
+    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
 
 
 def _is_closed(file: Path) -> bool:
-    packed = file.suffix.lower() in OTHERS and file.with_suffix("").suffix.lower() in SUFFIXES
-    return packed or file.suffix.lower() in SPREADSHEETS
+    if file.suffix.lower() in SPREADSHEETS or is_archive(file):
+        return True
+    inside = file.with_suffix("")
+    return is_sealed(file) and (inside.suffix.lower() in SUFFIXES or is_console(inside) or is_log(inside))
 
 
 def label(file: Path, files: Sequence[Path]) -> str:

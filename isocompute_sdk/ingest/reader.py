@@ -20,6 +20,7 @@ from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_besid
 from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import (
     as_paths,
+    closed_note,
     closed_tables,
     find_files,
     format_of,
@@ -137,7 +138,7 @@ def _left_out(listing: Listing) -> list[Note]:
     """That tables cannot be read, or that runs of frameworks lie beside those of the built-in runner."""
     if not holds_journals(listing):
         closed = closed_tables(listing)
-        return [_closed(listing.path, closed)] if closed else []
+        return [closed_note(listing.path, closed)] if closed else []
     others = logs_beside_journals(listing)
     if not others:
         return []
@@ -147,14 +148,6 @@ def _left_out(listing: Listing) -> list[Note]:
         f"as {names}, were not looked at. Name their folders to read them."
     )
     return [Note("files-not-read", "info", message, {"files": [str(source.folder) for source in others[:20]]})]
-
-
-def _closed(path: Path, files: Sequence[Path]) -> Note:
-    message = (
-        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with gzip "
-        "or are spreadsheets. Unpack them, or save them as CSV."
-    )
-    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
 
 
 @dataclass(frozen=True)

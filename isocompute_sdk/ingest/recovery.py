@@ -18,6 +18,7 @@ import numpy as np
 from isocompute_sdk.ingest.console import Steps, read_console
 from isocompute_sdk.ingest.dumped import add_dumps
 from isocompute_sdk.ingest.event_file import EventFile
+from isocompute_sdk.ingest.packed import CUT_PACKING, is_damaged
 from isocompute_sdk.ingest.runlog import RunLog, scalar_series
 from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, framework_of, meanings
 from isocompute_sdk.ingest.tensorboard import one_per_step
@@ -58,7 +59,8 @@ def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> Run
         if printed:
             found.append(_Found(path))
             front += _merge(attempts, printed, front, found[-1])
-    log = replace(log, attempts=tuple(attempts))
+    notes = tuple(_cut(log.name, path) for path in consoles if is_damaged(path))
+    log = replace(log, attempts=tuple(attempts), notes=(*log.notes, *notes))
     if dumps and log.framework == "verl":
         added = add_dumps(log, dumps)
         log = replace(log, attempts=tuple(added.attempts), notes=(*log.notes, *added.notes))
@@ -197,6 +199,12 @@ def _span(one: EventFile) -> tuple[float, float]:
 def _order(path: Path) -> tuple[list[int], float, str]:
     """Consoles of attempts in their order: by the numbers in the name, then by the time of the last change."""
     return [int(number) for number in re.findall(r"\d+", path.stem)], path.stat().st_mtime, path.name
+
+
+def _cut(name: str, console: Path) -> Note:
+    told = CUT_PACKING.format(path=console)
+    message = f"run {name!r}: {told}; what stands before the damage was read. Copy it again if you can."
+    return Note("log-damaged", "warning", message, {"run_id": name, "file": str(console)})
 
 
 def _notes(name: str, found: Sequence[_Found]) -> list[Note]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from isocompute_sdk.ingest.journal import looks_like_journal
+from isocompute_sdk.ingest.packed import as_kept
 
 MARKS = ("request.json", "claim_folder.py")
 """Files that every such folder holds."""
@@ -35,4 +36,4 @@ def belongs_to_run(file: Path, root: Path) -> bool:
 def belongs_to_journal(file: Path, root: Path) -> bool:
     """Whether a file lies in or below a folder with a journal, at or below `root`."""
     above = [folder for folder in file.parents if folder == root or root in folder.parents]
-    return any(looks_like_journal(folder / JOURNAL) for folder in above)
+    return any(looks_like_journal(as_kept(folder / JOURNAL)) for folder in above)

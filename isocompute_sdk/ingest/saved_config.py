@@ -13,6 +13,7 @@ from typing import Any
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.config_text import document, flags, flat
+from isocompute_sdk.ingest.packed import GZIP, as_kept, unpacked
 from isocompute_sdk.ingest.raw import read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
 
@@ -75,9 +76,9 @@ def find_config(folder: Path, root: Path | None = None) -> SavedConfig | None:
 
 def _candidates(folder: Path) -> Iterator[Path]:
     for name in FILES:
-        if (folder / name).is_file():
-            yield folder / name
-    newest = sorted(folder.glob(_WANDB_FILES), reverse=True)
+        if (kept := as_kept(folder / name)).is_file():
+            yield kept
+    newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
     yield from newest[:1]
 
 
@@ -85,11 +86,11 @@ def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None where it is no configuration of a known framework."""
     try:
         text, _ = read_text(path, "drop")  # of what is replaced, nothing is a key
-        raw = flags(text) if path.suffix == ".sh" else document(path, text)
+        raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
     except (RecordError, ValueError):
         return None
     # The request of a launch script holds the run beside what its programs need.
-    if path.name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):
+    if unpacked(path).name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):
         raw = raw["run"]
     keys = dict(flat(raw))
     for dialect, (mark, translate) in _DIALECTS.items():

@@ -13,12 +13,18 @@ from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.event_file import EventFile
+from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.raw import read_text
 from isocompute_sdk.ingest.runlog import RunLog, attempts_from_rows, numeric
 
 STATE_FILE = "trainer_state.json"
 _NO_MEASUREMENTS = ("step", "epoch", "total_flos")
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+def is_state(path: Path) -> bool:
+    """Whether a file is a state, by its name."""
+    return unpacked(path).name == STATE_FILE
 
 
 def run_folder(path: Path) -> Path:

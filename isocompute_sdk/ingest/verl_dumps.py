@@ -7,6 +7,7 @@ own best@k and worst@k are bootstrapped with replacement; those of the dumps are
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -17,25 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.ingest.jsonl import first_object
+from isocompute_sdk.ingest.packed import DAMAGED, as_kept, open_bytes, unpacked
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 
 TOLERANCE = 1e-6
 """Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
 _FIELDS = {"input", "output", "score", "step"}
-_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError)
+_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError, *DAMAGED)
 # Never written, cut off in the middle of a line, or a line of another form.
 _NAME = re.compile(r"\d+\.jsonl")
 _LONGEST_FIRST_LINE = 1 << 22
 
 
+def is_dump_name(path: Path) -> bool:
+    """Whether a file is named as dumps are."""
+    return _NAME.fullmatch(unpacked(path).name) is not None
+
+
 def looks_like_dump(path: Path) -> bool:
     """Whether a file holds responses that veRL dumped."""
-    return _NAME.fullmatch(path.name) is not None and first_object(path, _LONGEST_FIRST_LINE).keys() >= _FIELDS
+    return is_dump_name(path) and first_object(path, _LONGEST_FIRST_LINE).keys() >= _FIELDS
 
 
 def dump_steps(folder: Path) -> dict[int, Path]:
-    """Step -> file of a folder of dumps, by step."""
-    found = {int(path.stem): path for path in folder.glob("*.jsonl") if _NAME.fullmatch(path.name)}
+    """Step -> file of a folder of dumps, by step; what lies beside its packed form was written later."""
+    files = [path for path in folder.glob("*.jsonl*") if is_dump_name(path)]
+    found = {int(unpacked(path).stem): path for path in sorted(files, reverse=True)}
     return dict(sorted(found.items()))
 
 
@@ -68,7 +76,7 @@ def dumped_mean(path: Path) -> float | None:
     """Mean score of one dump of an update; None where it was cut off or is empty."""
     try:
         scores = [float(row["score"]) for row in _rows(path)]
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, *DAMAGED):
         return None
     return float(np.mean(scores)) if scores else None
 
@@ -85,7 +93,7 @@ def exact_metrics(rewards_PN: NDArray[np.float64]) -> dict[str, float]:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     # Only "\n" ends a line: responses may hold other line separators as they are, and bytes that are no text.
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as lines:
+    with io.TextIOWrapper(open_bytes(as_kept(path)), encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             if line.strip():
                 yield json.loads(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -106,6 +107,37 @@ def test_without_anything_beside_it_a_log_that_was_emptied_begins_late(writers: 
     runs = read(tmp_path)
     assert note(runs, "log-starts-late").data["step"] == 40
     assert runs.runs()[0].rollouts_spent == 60 * RATE
+
+
+def test_packed_consoles_and_dumps_tell_the_same(writers: Writers, tmp_path: Path) -> None:
+    train(tmp_path / "plain", writers, [(0, 57), (40, 20)], "exp.launch.log", dumps=True)
+    plain = read(tmp_path / "plain")
+    assert "best@4" in plain.metrics
+    assert note(plain, "attempts-recovered")
+    packed = shutil.copytree(tmp_path / "plain", tmp_path / "packed")
+    for path in (packed / "exp.launch.log", *packed.glob("*_data/*.jsonl")):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    again = read(packed)
+    assert again.to_polars().equals(plain.to_polars())
+    assert [n.code for n in again.notes] == [n.code for n in plain.notes]
+    (finding,) = diagnose(packed).runs
+    assert finding.attempts == 2
+
+
+def test_what_cannot_be_unpacked_is_named_and_the_rest_is_read(writers: Writers, tmp_path: Path) -> None:
+    train(tmp_path, writers, [(0, 57), (40, 20)], "launch.log", dumps=True)
+    plain = read(tmp_path)
+    dump = tmp_path / "validation_data" / "50.jsonl"
+    for path in (dump, tmp_path / "launch.log"):
+        whole = gzip.compress(path.read_bytes())
+        path.with_name(f"{path.name}.gz").write_bytes(whole[: len(whole) - 9])
+        path.unlink()
+    runs = read(tmp_path)
+    assert "50.jsonl.gz, cannot be unpacked" in note(runs, "dumps-not-read").message
+    assert note(runs, "log-damaged").data["file"] == str(tmp_path / "launch.log.gz")
+    assert set(values(plain, "best@4")) - set(values(runs, "best@4")) == {50}
+    assert len(values(runs, "train_reward")) > 20
 
 
 def test_a_note_says_what_was_recovered_and_from_where(writers: Writers, tmp_path: Path) -> None:

@@ -73,6 +73,38 @@ def test_packed_events_are_read(tmp_path: Path) -> None:
     assert RunSet.read(tmp_path, n=8, bp=32).to_polars().equals(plain.to_polars())
 
 
+def test_a_packed_state_and_a_packed_configuration_are_read(tmp_path: Path) -> None:
+    history = [
+        {"step": step, "eval_reward": 0.5, "reward": 0.4, "completions/mean_length": 9} for step in range(0, 60, 10)
+    ]
+    (tmp_path / "run" / "checkpoint-50").mkdir(parents=True)
+    state = tmp_path / "run" / "checkpoint-50" / "trainer_state.json"
+    state.write_text(json.dumps({"log_history": history}))
+    plain = RunSet.read(tmp_path, n=8, bp=32)
+    pack(state)
+    assert RunSet.read(tmp_path, n=8, bp=32).to_polars().equals(plain.to_polars())
+    write_hydra(tmp_path / "exp", n=4, problems=32)
+    write_verl(tmp_path / "exp" / "log.jsonl", range(31))
+    pack(tmp_path / "exp" / ".hydra" / "config.yaml")
+    assert RunSet.read(tmp_path / "exp").runs()[0].group_size == 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["old.log.zst", "log_attempt-2.jsonl.bz2", "events.out.tfevents.1.xz", "trainer_state.json.zip", "runs.tar.gz"],
+)
+def test_logs_that_are_packed_otherwise_are_named(tmp_path: Path, name: str) -> None:
+    write_verl(tmp_path / "log.jsonl", range(31))
+    plain = RunSet.read(tmp_path, n=4, bp=32)
+    assert "files-not-read" not in {note.code for note in plain.notes}
+    (tmp_path / name).write_bytes(b"(\xb5/\xfd" * 99)
+    runs = RunSet.read(tmp_path, n=4, bp=32)
+    assert runs.to_polars().equals(plain.to_polars())
+    (note,) = [note for note in runs.notes if note.code == "files-not-read"]
+    assert (note.severity, note.data["files"]) == ("warning", [str(tmp_path / name)])
+    assert "Unpack it." in by_name(tmp_path)[name].advice
+
+
 def test_a_packed_file_that_was_cut_off_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(table("a"))
     packed = pack(tmp_path / "a.csv")
