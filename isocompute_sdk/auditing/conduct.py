@@ -17,7 +17,7 @@ from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits, check_level
 from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface.data import SurfaceRun, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
@@ -82,7 +82,8 @@ def audit(
             absent[info.run_id] = f"no {measure.metric} on {measure.eval_set}"
     trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
     bases = {run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if _has_base(one)}
-    found = group_runs(infos, tuple(pool), bases, pooled_noise(trained)[0])
+    scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
+    found = group_runs(infos, tuple(pool), bases, pooled_noise(trained, scale)[0])
     seed = api.DEFAULT_SEED if rng is None else rng
     audited = [
         _audit_group(str(i + 1), group, runs, series, measure, level, np.random.default_rng(seed), draws)

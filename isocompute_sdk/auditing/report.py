@@ -12,7 +12,7 @@ from isocompute_sdk.notes import by_severity
 
 COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
 FLAT = 0.01
-"""Reward that the second half of a run must have bought to count."""
+"""Share of the metric's range that the second half of a run must have bought to count."""
 ALWAYS = ("model", "train_data", "n_problems")
 STANDINGS = {
     "best": "best here",
@@ -83,12 +83,13 @@ def findings(group: GroupAudit) -> Iterator[str]:
 
 def _flat_ends(group: GroupAudit) -> Iterator[str]:
     """Runs whose second half bought next to nothing, where that is sure."""
-    flat = [run for run in group.runs if run.last_half is not None and run.last_half.high < FLAT and run.fault is None]
+    least = FLAT if group.fits is None else FLAT * (group.fits.bounds[1] - group.fits.bounds[0])
+    flat = [run for run in group.runs if run.last_half is not None and run.last_half.high < least and run.fault is None]
     if flat:
         half = sum(run.rollouts for run in flat) / 2
         names = some([run.run_id for run in flat])
         yield (
-            f"  {len(flat)} run(s) gained less than {FLAT:g} in their second half, {count(half)} rollouts in all: "
+            f"  {len(flat)} run(s) gained less than {least:g} in their second half, {count(half)} rollouts in all: "
             f"{names}."
         )
 

@@ -89,12 +89,17 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
         span: width of the metric's range.
     """
     bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
-    seen = float(np.ptp(np.concatenate([run.reward_T for run in runs])))
-    scale = min(span, SCALE_SEEN * seen) if seen > 0 else span
+    scale = noise_scale([run.reward_T for run in runs], span)
     pooled = pooled_noise([_trained(run) for run in runs], scale)
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
     base = float(np.mean(bases)) if bases.size else None
     return tuple(_prepare_one(run, bins, pooled, base) for run in runs)
+
+
+def noise_scale(rewards: Sequence[Array], span: float) -> float:
+    """What `DEFAULT_NOISE` and `SMALLEST_NOISE` are shares of, for rewards of a metric whose range is `span` wide."""
+    seen = float(np.ptp(np.concatenate(rewards)))
+    return min(span, SCALE_SEEN * seen) if seen > 0 else span
 
 
 def pooled_noise(series: Sequence[Array], scale: float = 1.0) -> tuple[float, float]:
