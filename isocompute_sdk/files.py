@@ -87,6 +87,22 @@ def save_json(path: object, payload: Mapping[str, Any]) -> Path:
         return write_json(target, payload)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text holds.
+
+    Raises:
+        ValueError: it is not JSON, a `json.JSONDecodeError` where it is text at all. What is nested too deep is none
+            either, nor is a number of thousands of digits.
+    """
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except (RecursionError, ValueError) as error:
+        why = "nested too deep" if isinstance(error, RecursionError) else "a number with too many digits"
+        raise json.JSONDecodeError(why, "", 0) from error
+
+
 def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, Any]:
     """Read a document written by `write_json` and check that it is a `kind` of a version known here.
 
@@ -95,15 +111,16 @@ def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, 
     """
     check_path(path)
     try:
-        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        raw = parse_json(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise IsoComputeError(f"no such file: {path}", f"Give the path of a saved {kind} (JSON).") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise IsoComputeError(f"{path} cannot be read: {error}", f"Give the path of a saved {kind} (JSON).") from error
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise IsoComputeError(f"{path} cannot be read: {why}", f"Give the path of a saved {kind} (JSON).") from error
     except json.JSONDecodeError as error:
         raise IsoComputeError(
             f"{path} is not valid JSON (line {error.lineno}: {error.msg})",
-            f"It may have been cut off while copying; save the {kind} again.",
+            f"Give the path of a saved {kind}; one that was cut off while copying has to be saved again.",
         ) from error
     found = raw.get("kind") if isinstance(raw, dict) else type(raw).__name__
     if found != kind:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+
+from isocompute_sdk.files import parse_json
 
 BLOCK = 1 << 16
 FURTHEST = 1 << 20
@@ -110,7 +111,7 @@ def _part(record: Mapping[str, Any], kind: str, *, begun_again: bool) -> Progres
 def record_of(line: bytes) -> dict[str, Any]:
     """The JSON object on a line; empty where it holds none: a look passes over what a full reading names."""
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

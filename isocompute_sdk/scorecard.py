@@ -269,7 +269,8 @@ def read_scorecard(folder: str | Path) -> Scorecard:
     """
     root = Path(folder)
     if not root.is_dir():
-        raise RecordError(f"no such folder: {root}", "Give a folder that holds plans or campaigns.")
+        told = f"{root} is a file; accepted: a folder" if root.exists() else f"no such folder: {root}"
+        raise RecordError(told, "Give a folder that holds plans or campaigns.")
     scores: list[Score] = []
     bad: dict[str, str] = {}
     for path in sorted([*root.rglob("*.score.json"), *root.rglob(campaign.COMPARISON)]):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.timing import (
     EVALUATION_ROLLOUTS,
     EVALUATION_SECONDS,
@@ -97,4 +97,4 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     """Whole lines of a JSON-lines file; none where it is missing."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    return [parse_json(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]

@@ -6,7 +6,6 @@ unless its framework has a log of its own, `metrics.jsonl` (one record a line, a
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -140,7 +139,7 @@ def read_spec(folder: str | Path) -> RunSpec | None:
 def _requested(folder: Path) -> RunSpec | None:
     """The run in the request of a launch script that was started by hand; None where there is no such request."""
     try:
-        raw = json.loads((folder / _REQUEST_FILE).read_text(encoding="utf-8"))
+        raw = files.parse_json((folder / _REQUEST_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(raw, dict) or "framework" not in raw or not isinstance(raw.get("run"), dict):
@@ -151,7 +150,7 @@ def _requested(folder: Path) -> RunSpec | None:
 def _is_of_another_kind(path: Path, kind: str) -> bool:
     """Whether a file holds something else than a `kind`; one that cannot be read is left to who reads it."""
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = files.parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return not isinstance(raw, dict) or raw.get("kind") != kind
@@ -165,7 +164,8 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
     """
     top = Path(folder)
     if not top.is_dir():
-        raise RecordError(f"no such folder: {top}", "Give the folder of a run, a study or a campaign.")
+        told = f"{top} is a file; accepted: a folder" if top.exists() else f"no such folder: {top}"
+        raise RecordError(told, "Give the folder of a run, a study or a campaign.")
     found: list[Path] = []
     for here, below, names in os.walk(top):
         own = not {SPEC_FILE, METRICS_FILE}.isdisjoint(names)
@@ -256,7 +256,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = files.parse_json(line)
     except ValueError as error:
         raise RecordError(f"{path}:{number}: not JSON ({error})", "Remove the line.") from error
     if not isinstance(record, dict) or "kind" not in record:

@@ -7,7 +7,6 @@ attempts made beyond that point was spent all the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from isocompute_openrlhf.console import consoles
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.console import Steps, read_console
 from isocompute_sdk.ingest.event_file import EventFile
 from isocompute_sdk.ingest.tensorboard import event_files, one_per_step, read_tensorboard
@@ -155,7 +155,7 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
         if not line.endswith("\n"):
             break
         try:
-            found.append(json.loads(line))
+            found.append(parse_json(line))
         except ValueError as error:
             raise RecordError(f"{path}:{number}: not JSON ({error})", "Remove the line.") from error
     return found

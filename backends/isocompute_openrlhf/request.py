@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS, VERSIO
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
 from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.launch.payload.run_files import ROW_FILES, STARTED
 from isocompute_sdk.specs import RunSpec
 
@@ -66,7 +66,7 @@ def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> 
 def is_request(folder: Path) -> bool:
     """Whether the request in a folder is one of this backend; a damaged one is taken for it."""
     try:
-        raw = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
+        raw = parse_json((folder / REQUEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return True
     return isinstance(raw, dict) and raw.get("kind") == KIND
@@ -80,7 +80,7 @@ def read_request(folder: Path) -> Request:
     """
     path = folder / REQUEST
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
         version = raw["version"]
         if version != VERSION:
             raise RecordError(
@@ -89,7 +89,7 @@ def read_request(folder: Path) -> Request:
             )
         run = RunSpec.model_validate(raw["run"])
         record = folder / STARTED
-        counted = json.loads(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
+        counted = parse_json(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
         n_problems = run.data.n_problems if counted is None else int(counted["train"])
         return Request(run, int(raw["gpus"]), _evaluated(folder), n_problems)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SpecError) as error:
@@ -107,6 +107,6 @@ def _evaluated(folder: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
-            label = json.loads(json.loads(line)["label"])
+            label = parse_json(parse_json(line)["label"])
             found.setdefault(label["split"], []).append(label["id"])
     return found

@@ -8,13 +8,14 @@ sample every problem k times, so that the j-th k records of a problem belong to 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from isocompute_sdk.files import parse_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -117,6 +118,6 @@ def _parsed(content: bytes) -> pl.DataFrame:
 
 def _is_json(line: bytes) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(parse_json(line), dict)
     except ValueError:
         return False

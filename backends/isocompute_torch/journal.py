@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.files import write_text
+from isocompute_sdk.files import parse_json, write_text
 
 SCHEMA_VERSION = 1
 WALL_CLOCK_FIELDS = frozenset({"wall_seconds", "seconds", "attempt", "versions"})
@@ -150,7 +150,7 @@ def read_journal(path: str | Path) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except json.JSONDecodeError as error:
             raise RecordError(
                 f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",

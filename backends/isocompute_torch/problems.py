@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from isocompute_sdk.files import parse_json
 from isocompute_torch.failures import InputError
 
 PROMPT_KEYS = ("prompt", "input", "question", "problem")
@@ -146,7 +147,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Row]]:
 
 def _parsed(path: Path, number: int, line: str) -> Row:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}:{number}: is not valid JSON ({error.msg} at column {error.colno}); accepted: one object per line",

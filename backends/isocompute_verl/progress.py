@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.progress import Progress, last_lines, latest, record_of
 from isocompute_verl.flags import EVAL_SET
 from isocompute_verl.history import TRAINED, log_of, starts
@@ -37,7 +37,7 @@ def progress_of(run: Path) -> Progress | None:
 def _last_step(run: Path) -> float:
     """Update steps that the run was asked for; infinite where its request cannot be read."""
     try:
-        return float(json.loads((run / REQUEST).read_text(encoding="utf-8"))["run"]["update_steps"])
+        return float(parse_json((run / REQUEST).read_text(encoding="utf-8"))["run"]["update_steps"])
     except (OSError, ValueError, KeyError, TypeError):
         return math.inf
 

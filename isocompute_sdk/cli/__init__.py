@@ -7,14 +7,21 @@ import sys
 
 from isocompute_sdk.errors import IsoComputeError
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 
 def main() -> None:
     """Run the command line; exit code 0 only on success."""
-    from isocompute_sdk.cli.app import app
     from isocompute_sdk.cli.output import printable
 
     try:
+        from isocompute_sdk.cli.app import app
+
         app()
+    except KeyboardInterrupt:
+        # Before a command has begun; later on typer ends alike.
+        raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
         print(f"error: {printable(str(error), keep=chr(10))}", file=sys.stderr)
         raise SystemExit(1) from None

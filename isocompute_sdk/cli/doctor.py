@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    paths: Annotated[list[Path], typer.Argument(help="Folders, files or globs with logs or tables.")],
+    paths: Annotated[list[Path], typer.Argument(help="Folders, files or globs with logs or tables.", readable=False)],
     json: opt.Json = False,
 ) -> None:
     """Look at runs before fitting them: one line per run, what looks wrong below it, and what to do.

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from isocompute_sdk.cli import INTERRUPTED
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from isocompute_sdk.store import RunStatus
+from isocompute_sdk.store import RunStatus
 
 SECONDS_BETWEEN_LINES = 15.0
 """How often plain output says how far a stage is."""
 
 SHARE_TO_FORECAST = 0.02
 """Part of a stage that has to be done before plain output says how long the rest will take."""
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 @contextmanager

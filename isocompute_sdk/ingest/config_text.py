@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
+
+from isocompute_sdk.files import parse_json
 
 
 def document(path: Path, text: str) -> object:
@@ -16,7 +17,7 @@ def document(path: Path, text: str) -> object:
         ValueError: it is neither.
     """
     if path.suffix == ".json":
-        return json.loads(text)
+        return parse_json(text)
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.packed import DAMAGED, open_bytes
 from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
 from isocompute_sdk.notes import Note
@@ -95,7 +96,7 @@ def first_object(path: Path, longest: int) -> Mapping[str, Any]:
     """
     try:
         with open_bytes(path) as file:
-            first = json.loads(file.readline(longest).decode("utf-8-sig", errors="replace"))
+            first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
     except (OSError, ValueError, *DAMAGED):
         return {}
     return cast(dict[str, Any], first) if isinstance(first, dict) else {}
@@ -127,7 +128,7 @@ def _objects(path: Path, text: str, on_truncated: OnTruncated) -> Objects:
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except json.JSONDecodeError as error:
         raise RecordError(
             f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",

@@ -115,7 +115,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
         told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
         raise RecordError(
             f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
-            "Check the path, or name a single file together with format=....",
+            "Check the path; a file with another ending is read with format=... (Python), or once it is renamed.",
         )
     if format == "auto":
         _refuse_mixture(where, files)
@@ -134,7 +134,7 @@ def format_of(file: Path) -> Format:
             raise _not_open(file)
         raise RecordError(
             f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
-            f"Say what it holds with format=, one of {', '.join(FORMATS[1:])}.",
+            f"Rename it to what it holds, or say that with format= (Python), one of {', '.join(FORMATS[1:])}.",
         )
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
 
@@ -202,6 +202,8 @@ def label(file: Path, files: Sequence[Path]) -> str:
 
 
 def _refuse_missing(target: Path) -> None:
+    if target.is_symlink():
+        raise RecordError(f"{target} is a link that leads nowhere", "Give the file or folder itself, or mend the link.")
     beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
     raise RecordError(
         f"no such file or folder: {target}",
@@ -215,5 +217,6 @@ def _refuse_mixture(where: str, files: Sequence[Path]) -> None:
         raise RecordError(
             f"{where} mixes formats: {', '.join(f'{count} {kind}' for kind, count in counts.items())}; "
             "accepted: one format at a time",
-            f"Choose with format=, e.g. format={next(iter(counts))!r}: the same runs may be there twice.",
+            f"Name files of one kind, or choose with format= (Python), such as {next(iter(counts))!r}: the same "
+            "runs may be there twice.",
         )

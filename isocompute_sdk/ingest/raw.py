@@ -14,8 +14,8 @@ from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
 TRUNCATED_HINT = (
-    "It may have been cut while it was written or copied: copy it again, or pass "
-    'on_truncated="drop" to keep the whole lines before it.'
+    "It may have been cut while it was written or copied: copy it again, or keep the whole lines before it with "
+    '`isocompute ingest PATH --output runs.parquet`, in Python with on_truncated="drop".'
 )
 
 
@@ -67,7 +67,7 @@ def read_text(path: Path, on_truncated: OnTruncated = "error") -> tuple[str, tup
         if on_truncated == "error":
             raise RecordError(
                 f"{path} is not UTF-8 text (byte {error.start}: {error.reason})",
-                "Save it as UTF-8, or name its format with format=....",
+                "Save it as UTF-8; check that it is a table at all.",
             ) from error
         return content.decode(encoding, errors="replace"), (_not_text(path, content.count(b"\n", 0, error.start) + 1),)
 

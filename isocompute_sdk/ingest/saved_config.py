@@ -87,12 +87,12 @@ def read_config(path: Path) -> SavedConfig | None:
     try:
         text, _ = read_text(path, "drop")  # of what is replaced, nothing is a key
         raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
-    except (RecordError, ValueError):
+        # The request of a launch script holds the run beside what its programs need.
+        if unpacked(path).name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):
+            raw = raw["run"]
+        keys = dict(flat(raw))
+    except (RecordError, ValueError, RecursionError):
         return None
-    # The request of a launch script holds the run beside what its programs need.
-    if unpacked(path).name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):
-        raw = raw["run"]
-    keys = dict(flat(raw))
     for dialect, (mark, translate) in _DIALECTS.items():
         if mark in keys:
             fields, batch = translate(_Keys(path, keys))

@@ -171,7 +171,9 @@ def _changes(
 
     sizes = {size: _floats(frame[names[size]]) if size in names else np.full(len(at), np.nan) for size in SIZES}
     rows = pl.DataFrame({"run_id": [name] * len(at), "step": at, "rollouts": np.full(len(at), np.nan), **sizes})
-    rows = rows.with_columns(pl.col("rollouts", *SIZES).fill_nan(None)).with_columns(pl.col(SIZES).cast(pl.Int64))
+    rows = rows.with_columns(pl.col("rollouts", *SIZES).fill_nan(None)).with_columns(
+        pl.col(SIZES).cast(pl.Int64, strict=False)
+    )
     parts = parts_of(rows.filter(~np.isnan(at)), Source(lambda index: f"{path}: row {index + 1}"))
     broken = [part.start for part in parts if part.start != int(part.start)]
     if broken:

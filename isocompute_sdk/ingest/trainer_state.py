@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.event_file import EventFile
 from isocompute_sdk.ingest.packed import unpacked
 from isocompute_sdk.ingest.raw import read_text
@@ -63,7 +64,7 @@ def read_trainer_state(paths: list[Path], name: str) -> RunLog:
 
 def _history(path: Path) -> tuple[EventFile, ...]:
     try:
-        state: Any = json.loads(read_text(path)[0])
+        state: Any = parse_json(read_text(path)[0])
     except json.JSONDecodeError as error:
         raise RecordError(
             f"{path}:{error.lineno}: not JSON (column {error.colno}: {error.msg}): the file is damaged or was cut",

@@ -8,7 +8,6 @@ own best@k and worst@k are bootstrapped with replacement; those of the dumps are
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.jsonl import first_object
 from isocompute_sdk.ingest.packed import DAMAGED, as_kept, open_bytes, unpacked
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
@@ -96,7 +96,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     with io.TextIOWrapper(open_bytes(as_kept(path)), encoding="utf-8", errors="replace", newline="\n") as lines:
         for line in lines:
             if line.strip():
-                yield json.loads(line)
+                yield parse_json(line)
 
 
 def _place(row: dict[str, Any], index: int) -> tuple[str, str, int]:

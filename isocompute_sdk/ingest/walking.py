@@ -50,7 +50,7 @@ def files_below(root: Path, locked: list[Path] | None = None) -> Iterator[Path]:
     if root.is_file():
         yield root
         return
-    seen = {os.path.realpath(above) for above in root.resolve().parents}
+    seen = {os.path.realpath(above) for above in Path(os.path.realpath(root)).parents}
     folders, files = [root], list[Path]()
 
     def closed(error: OSError) -> None:

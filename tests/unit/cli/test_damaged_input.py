@@ -1,0 +1,126 @@
+"""What people hand to commands by mistake: each is one error that says what to do, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.cli import app, main
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+TABLE = "n,bp,step,avg@4\n" + "".join(f"8,32,{step},0.{step}\n" for step in range(1, 7))
+
+
+@pytest.fixture
+def isocompute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process: whatever is not told as an error ends the test."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["isocompute", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(list(map(str, arguments)), int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def refused(result: subprocess.CompletedProcess[str]) -> str:
+    """The error, which has a hint in its second line."""
+    assert result.returncode == 1, result.stdout
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.split("\n")[1].startswith("  ")
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("[" * 100_000, "nested too deep"), ('{"n": ' + "1" * 5000 + "}", "too many digits")]
+)
+def test_json_beyond_all_limits_is_an_error_like_any_other(
+    isocompute: Command, tmp_path: Path, text: str, why: str
+) -> None:
+    (tmp_path / "saved.json").write_text(text)
+    assert why in refused(isocompute("plan", "--budget", "3M", "--fits", "saved.json"))
+    assert why in refused(isocompute("launch", "saved.json"))
+    (tmp_path / "runs.jsonl").write_text(text + '\n{"n": 8, "bp": 32, "step": 1, "avg@4": 0.5}\n')
+    assert why in refused(isocompute("fit", "runs.jsonl"))
+    (tmp_path / "runs.jsonl").write_text(f"{text}\n")
+    refused(isocompute("doctor", "runs.jsonl"))
+    for name in ("plan.json", "a.score.json", "comparison.json"):
+        (tmp_path / name).write_text(text)
+    refused(isocompute("scorecard", "."))
+    (tmp_path / "study").mkdir()
+    for name in ("request.json", "spec.json"):
+        (tmp_path / "study" / name).write_text(text)
+    refused(isocompute("status", "study"))
+    # A configuration that cannot be read keeps no log from being read.
+    (tmp_path / "study" / "config.json").write_text(text)
+    (tmp_path / "study" / "log.jsonl").write_text('{"step": 1, "data": {"critic/score/mean": 0.5}}\n')
+    assert isocompute("ingest", "study", "--set", "n=8", "--set", "bp=32").returncode == 0
+
+
+def test_a_file_in_place_of_a_folder_is_called_one(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(TABLE)
+    for command in ("status", "scorecard"):
+        assert "runs.csv is a file; accepted: a folder" in refused(isocompute(command, "runs.csv"))
+    said = refused(isocompute("launch", tmp_path))
+    assert "cannot be read: Is a directory" in said
+    assert "Errno" not in said
+
+
+def test_a_link_that_leads_nowhere_is_called_one(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "circle.csv").symlink_to("circle.csv")
+    (tmp_path / "gone.csv").symlink_to("nothing.csv")
+    for name in ("circle.csv", "gone.csv"):
+        for command in ("fit", "ingest", "audit", "doctor"):
+            refused(isocompute(command, name))
+        assert "is a link that leads nowhere" in refused(isocompute("fit", name))
+
+
+def test_a_number_too_large_for_n_does_not_stop_the_doctor(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text(TABLE + "99999999999999999999999,32,7,0.5\n")
+    said = isocompute("doctor", "runs.csv")
+    assert "99999999999999999999999" in said.stdout + said.stderr
+
+
+def test_a_named_file_that_may_not_be_read_hides_no_other(
+    isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("closed.csv", "open.csv"):
+        (tmp_path / name).write_text(TABLE)
+    opened = Path.open
+
+    # The tests may run as root, whom no permission stops.
+    def refusing(path: Path, *arguments: object, **options: object) -> object:
+        if path.name == "closed.csv":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **options)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    monkeypatch.setattr(Path, "open", refusing)
+
+    def allowed(path: str, mode: int) -> bool:
+        return not path.endswith("closed.csv")
+
+    monkeypatch.setattr(os, "access", allowed)
+    for command in ("doctor", "audit"):
+        said = isocompute(command, "closed.csv", "open.csv")
+        assert said.returncode == 0, said.stderr
+        assert "closed.csv cannot be read: Permission denied" in " ".join(said.stdout.split())
+
+
+def test_ctrl_c_before_a_command_has_begun_is_no_traceback(
+    isocompute: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "app", interrupted)
+    said = isocompute("plan", "--budget", "3M")
+    assert (said.returncode, said.stderr) == (130, "")
