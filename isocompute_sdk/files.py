@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -55,8 +56,15 @@ def write_text(path: str | Path, text: str, *, executable: bool = False) -> Path
 
 
 def write_with(path: str | Path, write: Callable[[Path], None], *, executable: bool = False) -> Path:
-    """Let `write` fill a temporary file beside `path`, then move it into place in one step."""
-    target = Path(path)
+    """Let `write` fill a temporary file beside `path`, then move it into place in one step.
+
+    A link is followed. What cannot be replaced by a file, such as a pipe or /dev/null, is written to as it is.
+    """
+    if _is_stream(Path(path)):
+        return _write_through(Path(path), write)
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     # The suffix is kept: writers such as matplotlib choose the format by it.
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.stem}.", suffix=target.suffix)
@@ -73,7 +81,25 @@ def write_with(path: str | Path, write: Callable[[Path], None], *, executable: b
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    return target
+    return Path(path)
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path names a device, a pipe, or a file that is open, as /dev/stdout does."""
+    if path.is_dir():
+        return False
+    folder = os.path.realpath(path.parent)
+    of_open_files = folder == "/dev" or (folder.startswith("/proc/") and folder.endswith("/fd"))
+    return (path.exists() and not path.is_file()) or (of_open_files and path.is_symlink())
+
+
+def _write_through(path: Path, write: Callable[[Path], None]) -> Path:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / path.name
+        write(temporary)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
+            stream.write(temporary.read_bytes())
+    return path
 
 
 def write_json(path: str | Path, payload: Mapping[str, Any]) -> Path:

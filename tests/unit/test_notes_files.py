@@ -104,6 +104,43 @@ def test_the_temporary_file_keeps_the_suffix_and_the_folder(tmp_path: Path) -> N
     assert seen[0].name.startswith(".")
 
 
+def test_a_pipe_and_an_open_file_are_written_to_and_stay_what_they_are(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    # Both ends, so that opening it waits for nobody.
+    ends = os.open(pipe, os.O_RDWR)
+    try:
+        files.write_text(pipe, "through")
+        assert pipe.is_fifo()
+        assert os.read(ends, 100) == b"through"
+    finally:
+        os.close(ends)
+    with (tmp_path / "out.txt").open("w") as out:
+        out.write("before ")
+        out.flush()
+        files.write_text(f"/proc/self/fd/{out.fileno()}", "after")
+    assert (tmp_path / "out.txt").read_text() == "before after"
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    link = tmp_path / "plan.json"
+    link.symlink_to(tmp_path / "store" / "plan.json")
+    for text in ("first", "second"):
+        assert files.write_text(link, text) == link
+        assert link.is_symlink()
+        assert (tmp_path / "store" / "plan.json").read_text() == text
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("path", [".", "folder"])
+def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsoComputeError, match="cannot be written: Is a directory"):
+        files.save_json(path, {})
+
+
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False)))
 def test_floats_keep_every_bit(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     path = tmp_path_factory.mktemp("bits") / "x.json"
