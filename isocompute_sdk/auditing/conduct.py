@@ -15,6 +15,7 @@ from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.auditing.settling import proposals
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fit_input import check_bounds
 from isocompute_sdk.fitting.fits import Fits, check_level
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_noise, prepare
@@ -65,7 +66,7 @@ def audit(
 
     Raises:
         RecordError: a metric or an evaluation set that no run has.
-        FitError: an unknown context field in `pool`, a level outside 0 to 1.
+        FitError: an unknown context field in `pool`, a level outside 0 to 1, a reward outside `bounds`.
     """
     check_runs(runs)
     level = check_level(level)
@@ -75,6 +76,8 @@ def audit(
     rng = rng if rng is None or isinstance(rng, np.random.Generator) else api.whole_number("rng", rng)
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
+    if bounds is not None:
+        check_bounds(list(series.values()), measure.metric, bounds)
     infos = [info for info in runs.runs() if info.run_id in series]
     absent = dict(left_out or {})
     for info in runs.runs():

@@ -10,6 +10,7 @@ import typer
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.fit import run_fit
 from isocompute_sdk.cli.planning import Planning, with_planning
+from isocompute_sdk.errors import SpecError
 
 
 @with_planning
@@ -49,6 +50,19 @@ def allocate(
     from isocompute_sdk.fitting.fits import Fits
 
     if len(source) == 1 and source[0].suffix == ".json":
+        given = {
+            "--metric": metric != ["avg@4"],
+            "--eval-set": eval_set is not None,
+            "--method": method != "surface",
+            "--points": points is not None,
+            "--bin-width": bin_width is not None,
+            "--curve": curve is not None,
+            "--compute": compute != "rollouts",
+            "--pool": bool(pool),
+            "--set": bool(set_),
+            "--seed": seed != 0,
+        }
+        _refuse_given([name for name, is_given in given.items() if is_given], source[0])
         fits = Fits.load(source[0])
     else:
         fits = run_fit(
@@ -66,3 +80,12 @@ def allocate(
             max_rollouts_per_batch=planning.max_rollouts_per_batch,
         )
     planning.answer(fits)
+
+
+def _refuse_given(names: list[str], source: Path) -> None:
+    """Refuse options that say how to fit where the fits are there already: they would be passed over."""
+    if names:
+        raise SpecError(
+            f"{', '.join(names)} with {source}, which is taken for saved fits; accepted: with runs",
+            "Give the runs, or leave the options out.",
+        )

@@ -64,6 +64,8 @@ def ingest(
     if propose is not None:
         _propose(paths or [], propose, json)
         return
+    if output is not None:
+        _refuse_source(output, paths or [])
     runs = _read(paths or [], map, set_)
     if output is not None:
         _write(runs, output)
@@ -75,6 +77,21 @@ def ingest(
     say(f"wrote {output}" if output is not None else "nothing written: add --output runs.parquet")
     if output is not None:
         say(f"next: isocompute fit {quote(str(output))} --metric {quote(_headline(runs))}")
+
+
+def _refuse_source(output: Path, paths: list[Path]) -> None:
+    """Refuse to replace a file that is named, or matched by a glob, as one to read."""
+    from isocompute_sdk.ingest.walking import Listing
+
+    if not output.is_file():
+        return
+    for path in paths:
+        named = [path] if path.exists() else Listing.of(path).below
+        if any(one.is_file() and one.samefile(output) for one in named):
+            raise SpecError(
+                f"--output {output} is one of the files that are read; accepted: another file",
+                "Choose another name, so that what was logged stays as it is.",
+            )
 
 
 def _read(paths: list[Path], map: Path | None, constants: list[str] | None) -> RunSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,6 +57,10 @@ def probe(
         raise SpecError(
             "received both or neither of a study and --read; accepted: one of them",
             "Give a study to measure, or --read with logs that have been measured.",
+        )
+    if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < math.inf:
+        raise SpecError(
+            f"--usd-per-gpu-hour {usd_per_gpu_hour:g}; accepted: numbers > 0", "Correct it, or leave it out."
         )
     if study is None:
         _finish(_measure(read or [], gpus or 1, seconds, usd_per_gpu_hour), output, json)

@@ -168,21 +168,21 @@ class _Watcher:
         """
         groups, missing = together(self.logs, self.map)
         self._held |= {*map(str, self.logs)} - missing.keys()
-        for path, error in missing.items():
-            self._blind(path, error)
         for path in self._missing - missing.keys():
             self._failed.pop(path, None)
             self.book.forget(path, ALL_RUNS)
         self._missing = set(missing)
-        errors: list[IsoComputeError] = list(missing.values())
+        errors: dict[str, RecordError] = dict(missing)
         for folder, group in groups.items():
             try:
                 self._look_at(folder, group)
             except RecordError as error:
-                errors.append(error)
-                self._blind(folder, error)
-        if len(errors) == len(groups) + len(missing):
-            raise errors[0]
+                errors[folder] = error
+        alone = len(errors) == len(groups) + len(missing)
+        for where, error in errors.items() if self.interval is not None or not alone else ():
+            self._blind(where, error)
+        if alone:
+            raise next(iter(errors.values()))
 
     def look_again(self) -> None:
         """As `look`, going on where nothing can be read for now."""
@@ -216,6 +216,9 @@ class _Watcher:
                     self._complain(note.message)
         self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
         self.book.forget(folder, ALL_RUNS)
+        if self.eval_set is not None and self.eval_set not in runs.eval_sets:
+            there = ", ".join(runs.eval_sets)
+            self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
         traces = gather(runs, self.reading["metric"], self.eval_set)
         self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
         for alert in self.book.due(notes_now(traces, self.planned), folder, self.least):

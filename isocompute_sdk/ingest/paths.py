@@ -202,6 +202,10 @@ def label(file: Path, files: Sequence[Path]) -> str:
 
 
 def _refuse_missing(target: Path) -> None:
+    if target.exists():
+        raise RecordError(
+            f"{target} is a pipe or a device; accepted: files and folders", "Save what it gives as a file."
+        )
     if target.is_symlink():
         raise RecordError(f"{target} is a link that leads nowhere", "Give the file or folder itself, or mend the link.")
     beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []

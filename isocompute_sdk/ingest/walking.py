@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,8 +84,17 @@ def _walk(
         links += [folder for folder in inside if folder.is_symlink()]
         folders[:] = [folder.name for folder in inside if not folder.is_symlink()]
         for file in (Path(here) / name for name in sorted(names) if not name.startswith(".")):
-            if file.is_symlink():
+            mode = _mode(file)
+            if stat.S_ISLNK(mode):
                 file_links.append(file)
-            else:
+            elif stat.S_ISREG(mode):
+                # Whoever opens a pipe waits for its other end.
                 seen.add(f"{real}/{file.name}")
                 yield file
+
+
+def _mode(file: Path) -> int:
+    try:
+        return file.lstat().st_mode
+    except OSError:
+        return 0

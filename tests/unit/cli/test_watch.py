@@ -262,8 +262,8 @@ def test_a_run_that_begins_later_is_waited_for_and_holds_up_no_other(
     write(tmp_path / "first" / "run.jsonl", 40, sick_from=20)
     watching("first", "later", "--interval", 0.1, "--on-alert", command(recorder, heard))
     until(lambda: len(lines(heard)) == 1)
-    said = errors.read_text()
-    assert "waiting, with a look every 0.1 s until Ctrl-C: no such file or folder: later" in said
+    waiting = "waiting, with a look every 0.1 s until Ctrl-C: no such file or folder: later"
+    until(lambda: waiting in errors.read_text())
     (tmp_path / "later").mkdir()
     write(tmp_path / "later" / "run.jsonl", 40, sick_from=20)
     until(lambda: len(lines(heard)) == 2)
