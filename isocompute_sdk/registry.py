@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from isocompute_sdk.backend import Backend, follow
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.store import RunWatch, read_spec
 
 GROUP = "isocompute.backends"
@@ -62,7 +62,10 @@ def watches(folders: Iterable[str | Path]) -> tuple[RunWatch, ...]:
     loaded: dict[str, Backend | BackendError] = {}
     found: list[RunWatch] = []
     for folder in folders:
-        spec = read_spec(folder)
+        try:
+            spec = read_spec(folder)
+        except IsoComputeError:
+            spec = None  # asked for its status, the watch says why
         if spec is None:
             found.append(RunWatch(folder))
             continue

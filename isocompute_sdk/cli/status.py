@@ -9,6 +9,7 @@ import typer
 
 from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.errors import IsoComputeError, RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.store import RunStatus
@@ -18,19 +19,28 @@ def status(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign.")],
     json: opt.Json = False,
 ) -> None:
-    """Show how far every run in a folder is.
+    """Show how far every run in a folder is; one that cannot be read is told after the others, with exit code 1.
 
     Example:
         isocompute status runs/quick
     """
     from isocompute_sdk import registry, store
 
-    found = [watch.status() for watch in registry.watches(store.find_runs(folder))]
+    found: list[RunStatus] = []
+    unreadable: dict[str, IsoComputeError] = {}
+    for watch in registry.watches(store.find_runs(folder)):
+        try:
+            found.append(watch.status())
+        except IsoComputeError as error:
+            unreadable[str(watch.folder)] = error
     if json:
-        emit_json({"kind": "status", "runs": [status_dict(one) for one in found]})
-        return
-    for one in found:
-        say(describe(one))
+        damaged = {name: error.message for name, error in unreadable.items()}
+        emit_json({"kind": "status", "runs": [status_dict(one) for one in found], "unreadable": damaged})
+    else:
+        for one in found:
+            say(describe(one))
+    for name, error in unreadable.items():
+        raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
 
 
 def describe(status: RunStatus) -> str:

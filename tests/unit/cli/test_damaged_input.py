@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -161,3 +162,14 @@ def test_watch_says_once_what_cannot_be_read_and_names_a_set_that_is_not_there(
     (tmp_path / "runs.csv").write_text(TABLE)
     said = isocompute("watch", "runs.csv", "--once", "--eval-set", "tset")
     assert "no run has the evaluation set 'tset' so far; there are: validation" in said.stderr
+
+
+def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / "study" / name).mkdir(parents=True)
+        (tmp_path / "study" / name / "metrics.jsonl").write_text("")
+    (tmp_path / "study" / "b" / "spec.json").write_text("{")
+    said = isocompute("status", "study")
+    assert [line.split()[0] for line in said.stdout.splitlines()] == ["a", "c"]
+    assert "1 run(s) cannot be read, such as study/b" in refused(said)
+    assert list(json.loads(isocompute("status", "study", "--json").stdout)["unreadable"]) == ["study/b"]
