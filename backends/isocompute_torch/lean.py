@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from isocompute_torch.lean_decode import LeanCache, read_one
 from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
 from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
+from isocompute_torch.lean_table import looked_up, tokens_read, turned_heads
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
 MAX_PARAMETERS = 250_000_000
@@ -85,24 +86,20 @@ class LeanModel:
         """
         sequences, length = input_ids_SL.shape
         before = 0 if cache is None else cache.length
-        turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
         if mask is None and length > 1:
             mask = self._causal(length, before, input_ids_SL.device)
-        hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         layers = self.weights() if weights is None else weights
+        if cache is None and mask is not None and length <= SHORT and layers[0].mix_DX.dtype in WHOLE:
+            hidden_ND = self._in_whole_layers(input_ids_SL, mask, position_ids_SL, layers, wanted_J)
+            return hidden_ND.view(sequences, length, -1) if wanted_J is None else hidden_ND
+        turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
+        hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
             return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, eps=self._eps).unsqueeze(1)
-        whole = cache is None and mask is not None and length <= SHORT and hidden_ND.dtype in WHOLE
-        every = turns.repeat(*[1] * (turns.ndim - 1), self.heads + self.key_heads) if whole else turns
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None
-            if whole:
-                reading = Reading(sequences, self.heads, self.key_heads, self._eps, every, mask, asked_J)
-                hidden_ND = whole_layer(hidden_ND, layer, reading)
-                continue
-            projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
-            query, key, value = self._heads(projected_NX.view(sequences, length, -1), turns)
+            query, key, value = self._heads(self._projected(hidden_ND, layer).view(sequences, length, -1), turns)
             if cache is not None:
                 key, value = cache.extend(index, key, value)
             mixed_NX = self._attention(query, key, value, mask)
@@ -121,6 +118,43 @@ class LeanModel:
     def last_norm(self, hidden_KD: Tensor) -> Tensor:
         """The norm between the layers and the head."""
         return normalised(hidden_KD, self._eps) * self._model.norm.weight
+
+    def _in_whole_layers(
+        self,
+        input_ids_SL: Tensor,
+        mask: Tensor,
+        position_ids_SL: Tensor | None,
+        layers: list[LayerWeights],
+        wanted_J: Tensor | None,
+    ) -> Tensor:
+        """Hidden states of short sequences without a cache, shape (N, width) or (J, width)."""
+        sequences, length = input_ids_SL.shape
+        turns = self._turns_of_heads(self._turns(position_ids_SL, 0, length, input_ids_SL.device))
+        reading = Reading(sequences, self.heads, self.key_heads, self._eps, turns, mask)
+        table_VD, given_HSLD = self._model.embed_tokens.weight, None
+        if self._worth_a_table(input_ids_SL, position_ids_SL):
+            known_QP = self._turns_of_heads(self._first_turns_LP[: length if position_ids_SL is None else SHORT])
+            tokens = tokens_read(input_ids_SL, position_ids_SL, known_QP, table_VD)
+            hidden_ND = looked_up(table_VD, tokens)
+            given_HSLD = turned_heads(self._projected(table_VD, layers[0]), tokens, reading)
+        else:
+            hidden_ND = F.embedding(input_ids_SL.flatten(), table_VD)
+        for layer in layers[:-1]:
+            hidden_ND, given_HSLD = whole_layer(hidden_ND, layer, reading, given_HSLD), None
+        return whole_layer(hidden_ND, layers[-1], reading._replace(wanted_J=wanted_J), given_HSLD)
+
+    def _worth_a_table(self, input_ids_SL: Tensor, position_ids_SL: Tensor | None) -> bool:
+        """Whether the first layer reads less from a table of all tokens at all positions than by itself."""
+        vocabulary, width = self._model.embed_tokens.weight.shape
+        if vocabulary > width:
+            return False
+        positions = input_ids_SL.shape[1] if position_ids_SL is None else SHORT
+        known = position_ids_SL is None or 0 <= int(position_ids_SL.min()) <= int(position_ids_SL.max()) < SHORT
+        return known and vocabulary * positions <= input_ids_SL.numel()
+
+    def _projected(self, hidden_ND: Tensor, layer: LayerWeights) -> Tensor:
+        """Queries, keys and values before they are turned, shape (N, X)."""
+        return F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
 
     def _layer_weights(self, layer: Any) -> LayerWeights:
         attention, mlp = layer.self_attn, layer.mlp
@@ -160,6 +194,10 @@ class LeanModel:
         if before + length <= SHORT:
             return self._first_turns_LP[before : before + length]
         return self._computed_turns(torch.arange(before, before + length, device=device).unsqueeze(0))[0]
+
+    def _turns_of_heads(self, turns: Tensor) -> Tensor:
+        """The turns of every head that is turned, one after the other."""
+        return turns.repeat(*[1] * (turns.ndim - 1), self.heads + self.key_heads)
 
     def _computed_turns(self, position_ids_SL: Tensor) -> Tensor:
         wanted = torch.float64 if self._model.embed_tokens.weight.dtype == torch.float64 else torch.float32

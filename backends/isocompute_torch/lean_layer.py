@@ -48,15 +48,19 @@ class Reading(NamedTuple):
     """Distinct flat positions that the output is asked for; None for all."""
 
 
-def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
+def whole_layer(
+    hidden_ND: Tensor, weights: LayerWeights, reading: Reading, given_HSLD: Tensor | None = None
+) -> Tensor:
     """Hidden states after the layer, shape (N, width), or (J, width) of the wanted positions.
 
     Args:
         hidden_ND: hidden states before it, float32 or float64, N = S times L.
         weights: its matrices.
         reading: the rest.
+        given_HSLD: turned queries and keys, and values, shape (heads of all three, S, L, head size), where they are
+            known; None to compute them.
     """
-    return cast("Tensor", _Layer.apply(hidden_ND, reading, *weights))
+    return cast("Tensor", _Layer.apply(hidden_ND, given_HSLD, reading, *weights))
 
 
 def as_pairs(value: Tensor) -> Tensor:
@@ -69,6 +73,7 @@ class _Layer(Function):
     def forward(
         ctx: Any,
         hidden_ND: Tensor,
+        given_HSLD: Tensor | None,
         reading: Reading,
         project_XD: Tensor,
         project_bias_X: Tensor | None,
@@ -78,11 +83,13 @@ class _Layer(Function):
         up_FD: Tensor,
         down_DF: Tensor,
     ) -> Tensor:
-        first_ND, first_scale_N1 = unit(hidden_ND, reading.eps)
-        projected_NX = first_ND @ project_XD.t()
-        if project_bias_X is not None:
-            projected_NX.add_(project_bias_X)
-        query, key, value = _heads(projected_NX, reading)
+        first_ND, first_scale_N1 = (None, None) if given_HSLD is not None else unit(hidden_ND, reading.eps)
+        if first_ND is not None:
+            projected_NX = first_ND @ project_XD.t()
+            if project_bias_X is not None:
+                projected_NX.add_(project_bias_X)
+            given_HSLD = _turned_parts(projected_NX, reading)
+        query, key, value = _heads(cast("Tensor", given_HSLD), reading)
         weight = _attention_weights(query, key, reading)
         mixed_NX = _together(torch.bmm(weight, value), reading)
         if reading.wanted_J is not None:
@@ -92,13 +99,14 @@ class _Layer(Function):
             hidden_ND.add_(mix_bias_D)
         second_ND, second_scale_N1 = unit(hidden_ND, reading.eps)
         gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
-        open_NF = F.silu(gate_NF)
+        sigmoid_NF = gate_NF.sigmoid()
+        open_NF = gate_NF.mul_(sigmoid_NF)
         opened_NF = open_NF * up_NF
         hidden_ND.addmm_(opened_NF, down_DF.t())
         ctx.reading, ctx.biases = reading, (project_bias_X is not None, mix_bias_D is not None)
         ctx.save_for_backward(
             *(first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1),
-            *(gate_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
+            *(sigmoid_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
         )
         return hidden_ND
 
@@ -107,29 +115,36 @@ class _Layer(Function):
         """Gradients of the hidden states and of each matrix, from the last operation to the first."""
         saved = cast("Any", ctx)
         reading = cast("Reading", saved.reading)
-        tensors = cast("tuple[Tensor, ...]", saved.saved_tensors)
+        tensors = cast("tuple[Any, ...]", saved.saved_tensors)
         first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1 = tensors[:9]
-        gate_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
+        sigmoid_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
         grad_ND = grads[0].clone()
         to_down_DF = grad_ND.t() @ opened_NF
         to_opened_NF = grad_ND @ down_DF
         to_up_NF = to_opened_NF * open_NF
-        to_gate_NF = torch.ops.aten.silu_backward(to_opened_NF.mul_(up_NF), gate_NF)
+        # With t = silu(x) and s = sigmoid(x), silu'(x) = s + t (1 - s).
+        to_gate_NF = to_opened_NF.mul_(up_NF).mul_(torch.lerp(sigmoid_NF, sigmoid_NF.new_ones(()), open_NF))
         to_second_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
         _add_through_unit(grad_ND, to_second_ND, second_ND, second_scale_N1)
         to_mixed_NX = grad_ND @ mix_DX
         to_mix_DX = grad_ND.t() @ mixed_NX
         to_mix_bias_D = grad_ND.sum(0) if saved.biases[1] else None
         if reading.wanted_J is not None:
-            grad_ND = _spread(grad_ND, reading.wanted_J, len(first_ND))
-            to_mixed_NX = _spread(to_mixed_NX, reading.wanted_J, len(first_ND))
-        to_projected_NX = _through_attention(to_mixed_NX, query, key, value, weight, reading)
-        _add_through_unit(grad_ND, to_projected_NX @ project_XD, first_ND, first_scale_N1)
+            tokens = reading.sequences * key.shape[1]
+            grad_ND, to_mixed_NX = (_spread(part, reading.wanted_J, tokens) for part in (grad_ND, to_mixed_NX))
+        to_parts_HSLD = _through_attention(to_mixed_NX, query, key, value, weight, reading)
+        to_project_XD = to_project_bias_X = None
+        if first_ND is not None:
+            to_projected_NX = _turned_back(to_parts_HSLD, reading)
+            _add_through_unit(grad_ND, to_projected_NX @ project_XD, first_ND, first_scale_N1)
+            to_project_XD = to_projected_NX.t() @ first_ND
+            to_project_bias_X = to_projected_NX.sum(0) if saved.biases[0] else None
         return (
             grad_ND,
+            None if first_ND is not None else to_parts_HSLD,
             None,
-            to_projected_NX.t() @ first_ND,
-            to_projected_NX.sum(0) if saved.biases[0] else None,
+            to_project_XD,
+            to_project_bias_X,
             to_mix_DX,
             to_mix_bias_D,
             to_gate_NF.t() @ second_ND,
@@ -144,16 +159,26 @@ def _add_through_unit(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, scale_N1:
     total_ND.addcmul_(grad_ND, scale_N1).addcmul_(y_ND, mean_N1.mul_(scale_N1), value=-1)
 
 
-def _heads(projected_NX: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
-    """Turned queries, keys and values, each (key heads * S, tokens, size); turns `projected_NX` itself.
+def _turned_parts(projected_NX: Tensor, reading: Reading) -> Tensor:
+    """Turned queries and keys, and values, shape (heads of all three, S, L, size); turns `projected_NX` itself."""
+    parts_SLHD = projected_NX.view(reading.sequences, -1, _all(reading), projected_NX.shape[-1] // _all(reading))
+    _turn_(parts_SLHD, reading.turns, reading)
+    return parts_SLHD.permute(2, 0, 1, 3).contiguous()
+
+
+def _turned_back(parts_HSLD: Tensor, reading: Reading) -> Tensor:
+    """The gradient of what `_turned_parts` takes from that of what it gives, shape (N, X)."""
+    parts_SLHD = parts_HSLD.permute(1, 2, 0, 3).contiguous()
+    _turn_(parts_SLHD, reading.turns.conj().resolve_conj(), reading)
+    return parts_SLHD.view(parts_HSLD.shape[1] * parts_HSLD.shape[2], -1)
+
+
+def _heads(parts_HSLD: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values, each (key heads * S, tokens, size).
 
     The query heads of one key head stand in one matrix, one after the other, so that they share its products.
     """
-    heads, key_heads = reading.heads, reading.key_heads
-    parts_SLHD = projected_NX.view(reading.sequences, -1, _all(reading), projected_NX.shape[-1] // _all(reading))
-    _turn_(parts_SLHD, reading.turns, reading)
-    parts_HSLD = parts_SLHD.permute(2, 0, 1, 3).contiguous()
-    query, key, value = parts_HSLD.split((heads, key_heads, key_heads))
+    query, key, value = parts_HSLD.split((reading.heads, reading.key_heads, reading.key_heads))
     return _grouped(query, reading), key.flatten(0, 1), value.flatten(0, 1)
 
 
@@ -207,7 +232,7 @@ def _together(mixed: Tensor, reading: Reading) -> Tensor:
 def _through_attention(
     to_mixed_NX: Tensor, query: Tensor, key: Tensor, value: Tensor, weight: Tensor, reading: Reading
 ) -> Tensor:
-    """Gradient of the projected queries, keys and values, shape (N, X)."""
+    """Gradient of the turned queries and keys, and of the values, shape (heads of all three, S, L, size)."""
     sequences, heads, key_heads = reading.sequences, reading.heads, reading.key_heads
     length, size = key.shape[1:]
     to_mixed = _grouped(to_mixed_NX.view(sequences, length, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
@@ -221,9 +246,7 @@ def _through_attention(
         to_query.copy_(_separate(torch.bmm(to_score, key), reading))
     torch.bmm(to_score.transpose(1, 2), query, out=to_key.view(key.shape))
     torch.bmm(weight.transpose(1, 2), to_mixed, out=to_value.view(value.shape))
-    parts_SLHD = parts_HSLD.permute(1, 2, 0, 3).contiguous()
-    _turn_(parts_SLHD, reading.turns.conj().resolve_conj(), reading)
-    return parts_SLHD.view(sequences * length, -1)
+    return parts_HSLD
 
 
 def _spread(value_JD: Tensor, wanted_J: Tensor, rows: int) -> Tensor:
