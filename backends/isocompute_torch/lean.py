@@ -96,7 +96,8 @@ class LeanModel:
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
-            return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, eps=self._eps).unsqueeze(1)
+            given_KX = self._first_projected(input_ids_SL.squeeze(1), layers[0], cache)
+            return read_one(hidden_ND, layers, cache, turns_KP, mask, given_KX, **shape, eps=self._eps).unsqueeze(1)
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None
             query, key, value = self._heads(self._projected(hidden_ND, layer).view(sequences, length, -1), turns)
@@ -151,6 +152,15 @@ class LeanModel:
         positions = input_ids_SL.shape[1] if position_ids_SL is None else SHORT
         known = position_ids_SL is None or 0 <= int(position_ids_SL.min()) <= int(position_ids_SL.max()) < SHORT
         return known and vocabulary * positions <= input_ids_SL.numel()
+
+    def _first_projected(self, id_K: Tensor, layer: LayerWeights, cache: LeanCache) -> Tensor | None:
+        """Queries, keys and values of the first layer, read from a table where the vocabulary is small."""
+        table_VD = self._model.embed_tokens.weight
+        if len(table_VD) > len(id_K):
+            return None
+        if cache.first_VX is None:
+            cache.first_VX = self._projected(table_VD, layer)
+        return cache.first_VX.index_select(0, id_K)
 
     def _projected(self, hidden_ND: Tensor, layer: LayerWeights) -> Tensor:
         """Queries, keys and values before they are turned, shape (N, X)."""

@@ -29,6 +29,8 @@ class LeanCache:
 
     def __init__(self, layers: int, room: int = CACHE_BLOCK) -> None:
         self.length = 0
+        self.first_VX: Tensor | None = None
+        """What the first layer projects of every token of a small vocabulary, once it is known."""
         self._room = room
         self._stored: list[Tensor | None] = [None] * layers
 
@@ -68,6 +70,7 @@ def read_one(
     cache: LeanCache,
     turns_KP: Tensor,
     mask: Tensor | None,
+    given_KX: Tensor | None = None,
     *,
     heads: int,
     key_heads: int,
@@ -81,13 +84,16 @@ def read_one(
         cache: what the rows read before.
         turns_KP: e^(i angle) of the token's position per pair, shape (1, pairs) or (K, pairs).
         mask: additive, shape (K, 1, 1, all tokens so far).
+        given_KX: queries, keys and values of the first layer before they are turned, where they are known.
         heads: query heads.
         key_heads: heads of keys and values.
         eps: of the norms.
     """
     rows, turns = len(hidden_KD), turns_KP.unsqueeze(-2)
     for index, layer in enumerate(layers):
-        projected_KX = F.linear(unit(hidden_KD, eps)[0], layer.project_XD, layer.project_bias_X)
+        projected_KX, given_KX = given_KX, None
+        if projected_KX is None:
+            projected_KX = F.linear(unit(hidden_KD, eps)[0], layer.project_XD, layer.project_bias_X)
         parts_KHD = projected_KX.view(rows, heads + 2 * key_heads, -1)
         query_KHD, key_KHD, value_KHD = parts_KHD.split((heads, key_heads, key_heads), dim=1)
         key_LKHD, value_LKHD = cache.slots(index, 1, key_KHD)
