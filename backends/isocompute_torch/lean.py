@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from isocompute_torch.lean_decode import LeanCache, read_one
 from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
-from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
+from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated, unit_floor
 from isocompute_torch.lean_table import looked_up, tokens_read, turned_heads
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
@@ -51,10 +51,13 @@ class LeanModel:
         self.head_size = int(attention.head_dim)
         self.heads = int(model.config.num_attention_heads)
         self.key_heads = int(model.config.num_key_value_heads)
-        self._eps = float(model.config.rms_norm_eps)
-        first = torch.arange(SHORT, device=attention.q_proj.weight.device).unsqueeze(0)
+        width, weight = int(model.config.hidden_size), attention.q_proj.weight
+        self._floor = unit_floor(width, float(model.config.rms_norm_eps), weight.device, weight.dtype)
+        self._root_width = width**0.5
+        first = torch.arange(SHORT, device=weight.device).unsqueeze(0)
         self._first_turns_LP = self._computed_turns(first)[0]
         self._order_X, self._scale_X = self._projection_order(float(attention.scaling))
+        self._root_scale_X1 = self._scale_X.unsqueeze(-1) * self._root_width
 
     def weights(self) -> list[LayerWeights]:
         """All layers' matrices as they are now; differentiable in the parameters."""
@@ -97,7 +100,7 @@ class LeanModel:
         if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
             given_KX = self._first_projected(input_ids_SL.squeeze(1), layers[0], cache)
-            return read_one(hidden_ND, layers, cache, turns_KP, mask, given_KX, **shape, eps=self._eps).unsqueeze(1)
+            return read_one(hidden_ND, layers, cache, turns_KP, mask, given_KX, **shape, floor=self._floor).unsqueeze(1)
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None
             query, key, value = self._heads(self._projected(hidden_ND, layer).view(sequences, length, -1), turns)
@@ -109,7 +112,7 @@ class LeanModel:
             hidden_ND = torch.addmm(hidden_ND, mixed_NX, layer.mix_DX.t())
             if layer.mix_bias_D is not None:
                 hidden_ND = hidden_ND + layer.mix_bias_D
-            normal_ND = normalised(hidden_ND, self._eps)
+            normal_ND = normalised(hidden_ND, self._floor)
             opened_NF = gated(F.linear(normal_ND, layer.gate_FD), F.linear(normal_ND, layer.up_FD))
             hidden_ND = torch.addmm(hidden_ND, opened_NF, layer.down_DF.t())
         if cache is not None:
@@ -118,7 +121,7 @@ class LeanModel:
 
     def last_norm(self, hidden_KD: Tensor) -> Tensor:
         """The norm between the layers and the head."""
-        return normalised(hidden_KD, self._eps) * self._model.norm.weight
+        return normalised(hidden_KD, self._floor) * (self._model.norm.weight * self._root_width)
 
     def _in_whole_layers(
         self,
@@ -131,7 +134,7 @@ class LeanModel:
         """Hidden states of short sequences without a cache, shape (N, width) or (J, width)."""
         sequences, length = input_ids_SL.shape
         turns = self._turns_of_heads(self._turns(position_ids_SL, 0, length, input_ids_SL.device))
-        reading = Reading(sequences, self.heads, self.key_heads, self._eps, turns, mask)
+        reading = Reading(sequences, self.heads, self.key_heads, self._floor, turns, mask)
         table_VD, given_HSLD = self._model.embed_tokens.weight, None
         if self._worth_a_table(input_ids_SL, position_ids_SL):
             known_QP = self._turns_of_heads(self._first_turns_LP[: length if position_ids_SL is None else SHORT])
@@ -164,7 +167,7 @@ class LeanModel:
 
     def _projected(self, hidden_ND: Tensor, layer: LayerWeights) -> Tensor:
         """Queries, keys and values before they are turned, shape (N, X)."""
-        return F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
+        return F.linear(normalised(hidden_ND, self._floor), layer.project_XD, layer.project_bias_X)
 
     def _layer_weights(self, layer: Any) -> LayerWeights:
         attention, mlp = layer.self_attn, layer.mlp
@@ -173,9 +176,9 @@ class LeanModel:
         bias_X = None
         if attention.q_proj.bias is not None:
             bias_X = torch.cat([part.bias for part in projections]).index_select(0, self._order_X) * self._scale_X
-        norm_D = layer.post_attention_layernorm.weight
+        norm_D = layer.post_attention_layernorm.weight * self._root_width
         return LayerWeights(
-            project_XD * self._scale_X.unsqueeze(-1) * layer.input_layernorm.weight,
+            project_XD * self._root_scale_X1 * layer.input_layernorm.weight,
             bias_X,
             attention.o_proj.weight,
             attention.o_proj.bias,

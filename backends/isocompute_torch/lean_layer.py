@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from isocompute_torch.lean_ops import softmax_, unit
+from isocompute_torch.lean_ops import softmax_, through_unit_, unit
 
 
 class LayerWeights(NamedTuple):
-    """One layer's matrices, those behind a norm with its weight in them."""
+    """One layer's matrices, those behind a norm with its weight and sqrt(width) in them."""
 
     project_XD: Tensor
     """Queries, keys and values, the two parts of each rotated pair side by side, queries scaled."""
@@ -38,8 +38,8 @@ class Reading(NamedTuple):
     """S; the hidden states stand in S rows of L tokens."""
     heads: int
     key_heads: int
-    eps: float
-    """Of the norms."""
+    floor: Tensor
+    """Of the norms, `unit_floor`."""
     turns: Tensor
     """e^(i angle) per position and pair of every head that is turned, shape (L, P) or (S, L, P)."""
     mask: Tensor | None
@@ -83,7 +83,7 @@ class _Layer(Function):
         up_FD: Tensor,
         down_DF: Tensor,
     ) -> Tensor:
-        first_ND, first_scale_N1 = (None, None) if given_HSLD is not None else unit(hidden_ND, reading.eps)
+        first_ND, first_length_N1 = (None, None) if given_HSLD is not None else unit(hidden_ND, reading.floor)
         if first_ND is not None:
             projected_NX = first_ND @ project_XD.t()
             if project_bias_X is not None:
@@ -97,7 +97,7 @@ class _Layer(Function):
         hidden_ND = torch.addmm(hidden_ND, mixed_NX, mix_DX.t())
         if mix_bias_D is not None:
             hidden_ND.add_(mix_bias_D)
-        second_ND, second_scale_N1 = unit(hidden_ND, reading.eps)
+        second_ND, second_length_N1 = unit(hidden_ND, reading.floor)
         gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
         sigmoid_NF = gate_NF.sigmoid()
         open_NF = gate_NF.mul_(sigmoid_NF)
@@ -105,7 +105,7 @@ class _Layer(Function):
         hidden_ND.addmm_(opened_NF, down_DF.t())
         ctx.reading, ctx.biases = reading, (project_bias_X is not None, mix_bias_D is not None)
         ctx.save_for_backward(
-            *(first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1),
+            *(first_ND, first_length_N1, query, key, value, weight, mixed_NX, second_ND, second_length_N1),
             *(sigmoid_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
         )
         return hidden_ND
@@ -116,7 +116,7 @@ class _Layer(Function):
         saved = cast("Any", ctx)
         reading = cast("Reading", saved.reading)
         tensors = cast("tuple[Any, ...]", saved.saved_tensors)
-        first_ND, first_scale_N1, query, key, value, weight, mixed_NX, second_ND, second_scale_N1 = tensors[:9]
+        first_ND, first_length_N1, query, key, value, weight, mixed_NX, second_ND, second_length_N1 = tensors[:9]
         sigmoid_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
         grad_ND = grads[0].clone()
         to_down_DF = grad_ND.t() @ opened_NF
@@ -125,7 +125,7 @@ class _Layer(Function):
         # With t = silu(x) and s = sigmoid(x), silu'(x) = s + t (1 - s).
         to_gate_NF = to_opened_NF.mul_(up_NF).mul_(torch.lerp(sigmoid_NF, sigmoid_NF.new_ones(()), open_NF))
         to_second_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
-        _add_through_unit(grad_ND, to_second_ND, second_ND, second_scale_N1)
+        through_unit_(grad_ND, to_second_ND, second_ND, second_length_N1)
         to_mixed_NX = grad_ND @ mix_DX
         to_mix_DX = grad_ND.t() @ mixed_NX
         to_mix_bias_D = grad_ND.sum(0) if saved.biases[1] else None
@@ -136,7 +136,7 @@ class _Layer(Function):
         to_project_XD = to_project_bias_X = None
         if first_ND is not None:
             to_projected_NX = _turned_back(to_parts_HSLD, reading)
-            _add_through_unit(grad_ND, to_projected_NX @ project_XD, first_ND, first_scale_N1)
+            through_unit_(grad_ND, to_projected_NX @ project_XD, first_ND, first_length_N1)
             to_project_XD = to_projected_NX.t() @ first_ND
             to_project_bias_X = to_projected_NX.sum(0) if saved.biases[0] else None
         return (
@@ -151,12 +151,6 @@ class _Layer(Function):
             to_up_NF.t() @ second_ND,
             to_down_DF,
         )
-
-
-def _add_through_unit(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, scale_N1: Tensor) -> None:
-    """Add s (g - y mean(g y)), the gradient before the norm."""
-    mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
-    total_ND.addcmul_(grad_ND, scale_N1).addcmul_(y_ND, mean_N1.mul_(scale_N1), value=-1)
 
 
 def _turned_parts(projected_NX: Tensor, reading: Reading) -> Tensor:
