@@ -145,7 +145,9 @@ class LeanModel:
             hidden_ND = F.embedding(input_ids_SL.flatten(), table_VD)
         for layer in layers[:-1]:
             hidden_ND, given_HSLD = whole_layer(hidden_ND, layer, reading, given_HSLD), None
-        return whole_layer(hidden_ND, layers[-1], reading._replace(wanted_J=wanted_J), given_HSLD)
+        if wanted_J is not None and len(wanted_J):
+            reading = _asked(reading, wanted_J, length)
+        return whole_layer(hidden_ND, layers[-1], reading, given_HSLD)
 
     def _worth_a_table(self, input_ids_SL: Tensor, position_ids_SL: Tensor | None) -> bool:
         """Whether the first layer reads less from a table of all tokens at all positions than by itself."""
@@ -256,6 +258,16 @@ class LeanModel:
         if mask is not None:
             score = score + mask
         return torch.matmul(attention_weights(score), value).view(rows, -1)
+
+
+def _asked(reading: Reading, wanted_J: Tensor, length: int) -> Reading:
+    """The same for a layer of which only these flat positions, of S times L, are asked for."""
+    position_J = wanted_J % length
+    first = int(position_J.min())
+    asked = length - first
+    wanted_J = wanted_J.div(length, rounding_mode="floor") * asked + position_J - first
+    every = len(wanted_J) == reading.sequences * asked and torch.equal(wanted_J, torch.arange(len(wanted_J), device=wanted_J.device))
+    return reading._replace(asked_from=first, wanted_J=None if every else wanted_J)
 
 
 class _Head(Protocol):

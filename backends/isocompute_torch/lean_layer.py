@@ -44,14 +44,16 @@ class Reading(NamedTuple):
     """e^(i angle) per position and pair of every head that is turned, shape (L, P) or (S, L, P)."""
     mask: Tensor | None
     """Additive, broadcasts to (S, 1, L, L)."""
+    asked_from: int = 0
+    """Position from which on the output is asked for, A = L - asked_from of them; earlier tokens are only looked at."""
     wanted_J: Tensor | None = None
-    """Distinct flat positions that the output is asked for; None for all."""
+    """Distinct flat positions, of S times A, that the output is asked for; None for all."""
 
 
 def whole_layer(
     hidden_ND: Tensor, weights: LayerWeights, reading: Reading, given_HSLD: Tensor | None = None
 ) -> Tensor:
-    """Hidden states after the layer, shape (N, width), or (J, width) of the wanted positions.
+    """Hidden states after the layer, shape (S * A, width), or (J, width) of the wanted positions.
 
     Args:
         hidden_ND: hidden states before it, float32 or float64, N = S times L.
@@ -92,8 +94,10 @@ class _Layer(Function):
         query, key, value = _heads(cast("Tensor", given_HSLD), reading)
         weight = _attention_weights(query, key, reading)
         mixed_NX = _together(torch.bmm(weight, value), reading)
+        if reading.asked_from:
+            hidden_ND = _by_sequence(hidden_ND, reading)[:, reading.asked_from :].flatten(0, 1)
         if reading.wanted_J is not None:
-            hidden_ND, mixed_NX = hidden_ND.index_select(0, reading.wanted_J), mixed_NX[reading.wanted_J]
+            hidden_ND, mixed_NX = (part.index_select(0, reading.wanted_J) for part in (hidden_ND, mixed_NX))
         hidden_ND = torch.addmm(hidden_ND, mixed_NX, mix_DX.t())
         if mix_bias_D is not None:
             hidden_ND.add_(mix_bias_D)
@@ -130,8 +134,11 @@ class _Layer(Function):
         to_mix_DX = grad_ND.t() @ mixed_NX
         to_mix_bias_D = grad_ND.sum(0) if saved.biases[1] else None
         if reading.wanted_J is not None:
-            tokens = reading.sequences * key.shape[1]
-            grad_ND, to_mixed_NX = (_spread(part, reading.wanted_J, tokens) for part in (grad_ND, to_mixed_NX))
+            asked = reading.sequences * (key.shape[1] - reading.asked_from)
+            grad_ND, to_mixed_NX = (_spread(part, reading.wanted_J, asked) for part in (grad_ND, to_mixed_NX))
+        if reading.asked_from:
+            early = (0, 0, reading.asked_from, 0)
+            grad_ND = F.pad(_by_sequence(grad_ND, reading), early).flatten(0, 1)
         to_parts_HSLD = _through_attention(to_mixed_NX, query, key, value, weight, reading)
         to_project_XD = to_project_bias_X = None
         if first_ND is not None:
@@ -173,6 +180,7 @@ def _heads(parts_HSLD: Tensor, reading: Reading) -> tuple[Tensor, Tensor, Tensor
     The query heads of one key head stand in one matrix, one after the other, so that they share its products.
     """
     query, key, value = parts_HSLD.split((reading.heads, reading.key_heads, reading.key_heads))
+    query = query[:, :, reading.asked_from :].contiguous()
     return _grouped(query, reading), key.flatten(0, 1), value.flatten(0, 1)
 
 
@@ -181,6 +189,10 @@ def _turn_(parts_SLHD: Tensor, turns: Tensor, reading: Reading) -> None:
     turned = reading.heads + reading.key_heads
     pairs_SLP = as_pairs(parts_SLHD[:, :, :turned]).flatten(2)
     pairs_SLP.mul_(turns)
+
+
+def _by_sequence(value_ND: Tensor, reading: Reading) -> Tensor:
+    return value_ND.unflatten(0, (reading.sequences, -1))
 
 
 def _all(reading: Reading) -> int:
@@ -203,12 +215,12 @@ def _separate(grouped: Tensor, reading: Reading) -> Tensor:
 
 
 def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
-    """Shape (key heads * S, queries of one key head * L, L)."""
-    length = key.shape[1]
+    """Shape (key heads * S, queries of one key head * A, L)."""
     score = torch.bmm(query, _upright(key))
     if reading.mask is not None:
-        mask = reading.mask if reading.mask.ndim == 2 else reading.mask.view(-1, 1, length, length)
-        score.view(reading.key_heads, reading.sequences, -1, length, length).add_(mask)
+        mask = reading.mask[..., reading.asked_from :, :]
+        by_head = score.view(reading.key_heads, reading.sequences, -1, *mask.shape[-2:])
+        by_head.add_(mask)
     return softmax_(score)
 
 
@@ -229,15 +241,16 @@ def _through_attention(
     """Gradient of the turned queries and keys, and of the values, shape (heads of all three, S, L, size)."""
     sequences, heads, key_heads = reading.sequences, reading.heads, reading.key_heads
     length, size = key.shape[1:]
-    to_mixed = _grouped(to_mixed_NX.view(sequences, length, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
+    to_mixed = _grouped(to_mixed_NX.view(sequences, -1, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
     to_score = torch.bmm(to_mixed, _upright(value))
     to_score.sub_(torch.linalg.vecdot(to_score, weight).unsqueeze(-1)).mul_(weight)
     parts_HSLD = key.new_empty(_all(reading), sequences, length, size)
     to_query, to_key, to_value = parts_HSLD.split((heads, key_heads, key_heads))
-    if heads == key_heads:
+    if heads == key_heads and not reading.asked_from:
         torch.bmm(to_score, key, out=to_query.view(query.shape))
     else:
-        to_query.copy_(_separate(torch.bmm(to_score, key), reading))
+        to_query[:, :, : reading.asked_from] = 0
+        to_query[:, :, reading.asked_from :] = _separate(torch.bmm(to_score, key), reading)
     torch.bmm(to_score.transpose(1, 2), query, out=to_key.view(key.shape))
     torch.bmm(weight.transpose(1, 2), to_mixed, out=to_value.view(value.shape))
     return parts_HSLD
