@@ -266,7 +266,9 @@ def _asked(reading: Reading, wanted_J: Tensor, length: int) -> Reading:
     first = int(position_J.min())
     asked = length - first
     wanted_J = wanted_J.div(length, rounding_mode="floor") * asked + position_J - first
-    every = len(wanted_J) == reading.sequences * asked and torch.equal(wanted_J, torch.arange(len(wanted_J), device=wanted_J.device))
+    every = len(wanted_J) == reading.sequences * asked and torch.equal(
+        wanted_J, torch.arange(len(wanted_J), device=wanted_J.device)
+    )
     return reading._replace(asked_from=first, wanted_J=None if every else wanted_J)
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isocompute_torch.lean_layer import LayerWeights, as_pairs
-from isocompute_torch.lean_ops import unit
+from isocompute_torch.lean_ops import row_sums, unit
 
 CACHE_BLOCK = 16
 """Tokens by which a cache grows."""
@@ -114,7 +114,7 @@ def _mixed(query_KHD: Tensor, stored_2LKHD: Tensor, mask: Tensor | None) -> Tens
     rows, heads, size = query_KHD.shape
     key_heads = stored_2LKHD.shape[3]
     key_LKH1D, value_LKH1D = stored_2LKHD.unsqueeze(4)
-    score_LKHG = torch.linalg.vecdot(key_LKH1D, query_KHD.view(rows, key_heads, heads // key_heads, size))
+    score_LKHG = row_sums(key_LKH1D * query_KHD.view(rows, key_heads, heads // key_heads, size))
     if mask is not None:
         score_LKHG.add_(mask.permute(3, 0, 1, 2))
     return (score_LKHG.softmax(0).unsqueeze(-1) * value_LKH1D).sum(0).view(rows, -1)

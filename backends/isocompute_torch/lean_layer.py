@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from isocompute_torch.lean_ops import softmax_, through_unit_, unit
+from isocompute_torch.lean_ops import row_sums, seen_softmax_, through_unit_, unit
 
 
 class LayerWeights(NamedTuple):
@@ -50,9 +50,7 @@ class Reading(NamedTuple):
     """Distinct flat positions, of S times A, that the output is asked for; None for all."""
 
 
-def whole_layer(
-    hidden_ND: Tensor, weights: LayerWeights, reading: Reading, given_HSLD: Tensor | None = None
-) -> Tensor:
+def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading, given_HSLD: Tensor | None = None) -> Tensor:
     """Hidden states after the layer, shape (S * A, width), or (J, width) of the wanted positions.
 
     Args:
@@ -217,11 +215,12 @@ def _separate(grouped: Tensor, reading: Reading) -> Tensor:
 def _attention_weights(query: Tensor, key: Tensor, reading: Reading) -> Tensor:
     """Shape (key heads * S, queries of one key head * A, L)."""
     score = torch.bmm(query, _upright(key))
-    if reading.mask is not None:
-        mask = reading.mask[..., reading.asked_from :, :]
-        by_head = score.view(reading.key_heads, reading.sequences, -1, *mask.shape[-2:])
-        by_head.add_(mask)
-    return softmax_(score)
+    mask = None if reading.mask is None else reading.mask[..., reading.asked_from :, :]
+    by_head = score.view(
+        reading.key_heads, reading.sequences, -1, score.shape[1] * reading.key_heads // reading.heads, key.shape[1]
+    )
+    seen_softmax_(by_head, mask)
+    return score
 
 
 def _upright(rows: Tensor) -> Tensor:
@@ -243,7 +242,7 @@ def _through_attention(
     length, size = key.shape[1:]
     to_mixed = _grouped(to_mixed_NX.view(sequences, -1, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
     to_score = torch.bmm(to_mixed, _upright(value))
-    to_score.sub_(torch.linalg.vecdot(to_score, weight).unsqueeze(-1)).mul_(weight)
+    to_score.sub_(row_sums(to_score * weight).unsqueeze(-1)).mul_(weight)
     parts_HSLD = key.new_empty(_all(reading), sequences, length, size)
     to_query, to_key, to_value = parts_HSLD.split((heads, key_heads, key_heads))
     if heads == key_heads and not reading.asked_from:

@@ -5,6 +5,7 @@ The gradients are checked against numerical ones in float64; none can be differe
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -16,13 +17,19 @@ FLOOR = {torch.float64: -200.0, torch.float32: -40.0, torch.bfloat16: -40.0, tor
 """Lowest exponent of a softmax, the largest being 0: e^FLOOR is far below the rounding of its sum."""
 
 
+SMALL = 40.0
+"""Scores up to it in absolute value have powers of e whose sums are far from the limits of float32."""
+EXACT = frozenset({torch.float32, torch.float64})
+"""Number formats in which products add up without another rounding."""
+
+
 def unit_floor(width: int, eps: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     """What `unit` adds to a length, f = sqrt(width eps), so that it is RMSNorm over sqrt(width)."""
     return torch.tensor((width * eps) ** 0.5, device=device, dtype=_accumulator(dtype))
 
 
 def normalised(value_ND: Tensor, floor: Tensor) -> Tensor:
-    """y = x / sqrt(|x|^2 + f^2) per row: RMSNorm (arXiv 1910.07467) without its weight and sqrt(width)."""
+    """Y = x / sqrt(|x|^2 + f^2) per row: RMSNorm (arXiv 1910.07467) without its weight and sqrt(width)."""
     return cast("Tensor", _Normalised.apply(value_ND, floor)) if torch.is_grad_enabled() else unit(value_ND, floor)[0]
 
 
@@ -36,7 +43,7 @@ def unit(value_ND: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
 
 def through_unit_(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, length_N1: Tensor) -> Tensor:
     """Add the gradient before `unit`, (g - y (g . y)) / length."""
-    dot_N1 = torch.linalg.vecdot(grad_ND, y_ND).unsqueeze(-1).div_(length_N1)
+    dot_N1 = row_sums(grad_ND * y_ND).unsqueeze(-1).div_(length_N1)
     return total_ND.addcdiv_(grad_ND, length_N1).addcmul_(y_ND, dot_N1, value=-1)
 
 
@@ -70,7 +77,31 @@ def softmax_(score: Tensor) -> Tensor:
     underflow take many times longer.
     """
     score.sub_(score.amax(-1, keepdim=True)).clamp_(min=FLOOR[score.dtype]).exp_()
-    return score.div_(score.sum(-1, keepdim=True))
+    return score.div_(row_sums(score).unsqueeze(-1))
+
+
+def seen_softmax_(score: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last dimension of what is seen, in place.
+
+    Args:
+        score: scores, shape (H, S, G, A, L).
+        mask: additive, 0 or far below every score; broadcasts to (S, G, A, L).
+    """
+    if mask is None or not score.numel():
+        return softmax_(score)
+    low, high = score.aminmax()
+    if max(-float(low), float(high)) > SMALL:
+        return softmax_(score.add_(mask))
+    score.exp_().mul_((mask == 0).to(score.dtype))
+    return score.div_(row_sums(score).clamp_(min=math.exp(-SMALL)).unsqueeze(-1))
+
+
+def row_sums(value: Tensor) -> Tensor:
+    """Sums over the last dimension; in a short one a product with ones is faster than a reduction."""
+    if value.dtype not in EXACT:
+        return value.sum(-1)
+    size = value.shape[-1]
+    return torch.mv(value.reshape(-1, size), value.new_ones(size)).view(value.shape[:-1])
 
 
 class _Normalised(Function):
@@ -85,7 +116,7 @@ class _Normalised(Function):
         """As in `through_unit_`."""
         (grad_ND,) = grads
         y_ND, length_N1 = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
-        dot_N1 = torch.linalg.vecdot(grad_ND, y_ND).unsqueeze(-1)
+        dot_N1 = row_sums(grad_ND * y_ND).unsqueeze(-1)
         return torch.addcmul(grad_ND, y_ND, dot_N1, value=-1).div_(length_N1), None
 
 
@@ -116,7 +147,7 @@ class _AttentionWeights(Function):
         """With output p: dx = p (g - sum(g p))."""
         (grad,) = grads
         (weight,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
-        return (grad - torch.linalg.vecdot(grad, weight).unsqueeze(-1)).mul_(weight)
+        return (grad - row_sums(grad * weight).unsqueeze(-1)).mul_(weight)
 
 
 class _Rotated(Function):
