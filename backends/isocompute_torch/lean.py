@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isocompute_torch.lean_decode import LeanCache, read_one
-from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
+from isocompute_torch.lean_layer import LayerWeights, Reading, after_attention, whole_layer
 from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated, unit_floor
-from isocompute_torch.lean_table import looked_up, tokens_read, turned_heads
+from isocompute_torch.lean_table import FirstLayer, TokensSoFar, attention_to, first_layer, looked_up, tokens_read
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
 MAX_PARAMETERS = 250_000_000
@@ -54,6 +54,9 @@ class LeanModel:
         width, weight = int(model.config.hidden_size), attention.q_proj.weight
         self._floor = unit_floor(width, float(model.config.rms_norm_eps), weight.device, weight.dtype)
         self._root_width = width**0.5
+        # Angles are rounded to float32 whatever the weights are, and tables take differences of positions.
+        few = len(model.embed_tokens.weight) <= self.head_size and len(self._layers) > 1
+        self._has_few_tokens = few and weight.dtype == torch.float32
         first = torch.arange(SHORT, device=weight.device).unsqueeze(0)
         self._first_turns_LP = self._computed_turns(first)[0]
         self._order_X, self._scale_X = self._projection_order(float(attention.scaling))
@@ -63,9 +66,19 @@ class LeanModel:
         """All layers' matrices as they are now; differentiable in the parameters."""
         return [self._layer_weights(layer) for layer in self._layers]
 
-    def new_cache(self) -> LeanCache:
-        """An empty cache."""
-        return LeanCache(len(self._layers))
+    @torch.no_grad()
+    def new_cache(self, longest: int, weights: list[LayerWeights] | None = None) -> LeanCache:
+        """An empty cache, for a prompt and then one token at a time.
+
+        Args:
+            longest: most tokens that a row will have.
+            weights: `weights()`, where they were computed before.
+        """
+        tokens = None
+        if self._has_few_tokens and longest <= SHORT:
+            layer = self._layer_weights(self._layers[0]) if weights is None else weights[0]
+            tokens = TokensSoFar(self._first_layer(layer, longest), longest)
+        return LeanCache(len(self._layers), longest, tokens)
 
     def hidden_states(
         self,
@@ -97,14 +110,15 @@ class LeanModel:
             return hidden_ND.view(sequences, length, -1) if wanted_J is None else hidden_ND
         turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
+        if cache is not None and cache.tokens is not None:
+            cache.tokens.read(input_ids_SL)
         if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
-            given_KX = self._first_projected(input_ids_SL.squeeze(1), layers[0], cache)
-            return read_one(hidden_ND, layers, cache, turns_KP, mask, given_KX, **shape, floor=self._floor).unsqueeze(1)
+            return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, floor=self._floor).unsqueeze(1)
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None
             query, key, value = self._heads(self._projected(hidden_ND, layer).view(sequences, length, -1), turns)
-            if cache is not None:
+            if cache is not None and (cache.tokens is None or index > 0):
                 key, value = cache.extend(index, key, value)
             mixed_NX = self._attention(query, key, value, mask)
             if asked_J is not None:
@@ -135,37 +149,34 @@ class LeanModel:
         sequences, length = input_ids_SL.shape
         turns = self._turns_of_heads(self._turns(position_ids_SL, 0, length, input_ids_SL.device))
         reading = Reading(sequences, self.heads, self.key_heads, self._floor, turns, mask)
-        table_VD, given_HSLD = self._model.embed_tokens.weight, None
+        table_VD = self._model.embed_tokens.weight
         if self._worth_a_table(input_ids_SL, position_ids_SL):
-            known_QP = self._turns_of_heads(self._first_turns_LP[: length if position_ids_SL is None else SHORT])
-            tokens = tokens_read(input_ids_SL, position_ids_SL, known_QP, table_VD)
-            hidden_ND = looked_up(table_VD, tokens)
-            given_HSLD = turned_heads(self._projected(table_VD, layers[0]), tokens, reading)
+            positions = length if position_ids_SL is None else SHORT
+            first = self._first_layer(layers[0], positions)
+            tokens = tokens_read(input_ids_SL, position_ids_SL, first.score_HVPV)
+            hidden_ND, mixed_NX = looked_up(table_VD, tokens), attention_to(first.score_HVPV, tokens, mask)
+            hidden_ND = after_attention(hidden_ND, mixed_NX, layers[0]._replace(mix_DX=first.mix_DX), reading)
+            layers = layers[1:]
         else:
             hidden_ND = F.embedding(input_ids_SL.flatten(), table_VD)
         for layer in layers[:-1]:
-            hidden_ND, given_HSLD = whole_layer(hidden_ND, layer, reading, given_HSLD), None
+            hidden_ND = whole_layer(hidden_ND, layer, reading)
         if wanted_J is not None and len(wanted_J):
             reading = _asked(reading, wanted_J, length)
-        return whole_layer(hidden_ND, layers[-1], reading, given_HSLD)
+        return whole_layer(hidden_ND, layers[-1], reading)
+
+    def _first_layer(self, layer: LayerWeights, positions: int) -> FirstLayer:
+        projected_VX = self._projected(self._model.embed_tokens.weight, layer)
+        return first_layer(projected_VX, layer, self._first_turns_LP[:positions], self.heads, self.key_heads)
 
     def _worth_a_table(self, input_ids_SL: Tensor, position_ids_SL: Tensor | None) -> bool:
-        """Whether the first layer reads less from a table of all tokens at all positions than by itself."""
-        vocabulary, width = self._model.embed_tokens.weight.shape
-        if vocabulary > width:
+        """Whether a table of the first layer's scores is smaller than what is read from it."""
+        if not self._has_few_tokens:
             return False
+        vocabulary = len(self._model.embed_tokens.weight)
         positions = input_ids_SL.shape[1] if position_ids_SL is None else SHORT
         known = position_ids_SL is None or 0 <= int(position_ids_SL.min()) <= int(position_ids_SL.max()) < SHORT
-        return known and vocabulary * positions <= input_ids_SL.numel()
-
-    def _first_projected(self, id_K: Tensor, layer: LayerWeights, cache: LeanCache) -> Tensor | None:
-        """Queries, keys and values of the first layer, read from a table where the vocabulary is small."""
-        table_VD = self._model.embed_tokens.weight
-        if len(table_VD) > len(id_K):
-            return None
-        if cache.first_VX is None:
-            cache.first_VX = self._projected(table_VD, layer)
-        return cache.first_VX.index_select(0, id_K)
+        return known and vocabulary**2 * positions <= input_ids_SL.numel() * input_ids_SL.shape[1]
 
     def _projected(self, hidden_ND: Tensor, layer: LayerWeights) -> Tensor:
         """Queries, keys and values before they are turned, shape (N, X)."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from isocompute_torch.lean_layer import LayerWeights, as_pairs
 from isocompute_torch.lean_ops import row_sums, unit
+from isocompute_torch.lean_table import TokensSoFar
 
 CACHE_BLOCK = 16
 """Tokens by which a cache grows."""
@@ -25,12 +26,12 @@ class LeanCache:
     Args:
         layers: number of layers.
         room: tokens it has room for before it has to grow.
+        tokens: takes the place of the first layer's keys and values, where there are few tokens.
     """
 
-    def __init__(self, layers: int, room: int = CACHE_BLOCK) -> None:
+    def __init__(self, layers: int, room: int = CACHE_BLOCK, tokens: TokensSoFar | None = None) -> None:
         self.length = 0
-        self.first_VX: Tensor | None = None
-        """What the first layer projects of every token of a small vocabulary, once it is known."""
+        self.tokens = tokens
         self._room = room
         self._stored: list[Tensor | None] = [None] * layers
 
@@ -54,6 +55,8 @@ class LeanCache:
 
     def batch_select_indices(self, indices_K: Tensor) -> None:
         """Make row i a copy of what was row indices[i]."""
+        if self.tokens is not None:
+            self.tokens.select(indices_K)
         for layer, stored in enumerate(self._stored):
             if stored is None:
                 continue
@@ -69,7 +72,6 @@ def read_one(
     cache: LeanCache,
     turns_KP: Tensor,
     mask: Tensor | None,
-    given_KX: Tensor | None = None,
     *,
     heads: int,
     key_heads: int,
@@ -83,23 +85,23 @@ def read_one(
         cache: what the rows read before.
         turns_KP: e^(i angle) of the token's position per pair, shape (1, pairs) or (K, pairs).
         mask: additive, shape (K, 1, 1, all tokens so far).
-        given_KX: queries, keys and values of the first layer before they are turned, where they are known.
         heads: query heads.
         key_heads: heads of keys and values.
         floor: of the norms.
     """
     rows, turned, turns_K1P = len(hidden_KD), heads + key_heads, turns_KP.unsqueeze(-2)
     for index, layer in enumerate(layers):
-        projected_KX, given_KX = given_KX, None
-        if projected_KX is None:
+        if index == 0 and cache.tokens is not None:
+            mixed_KX, mix_DX = cache.tokens.attention(mask), cache.tokens.mix_DX
+        else:
             projected_KX = F.linear(unit(hidden_KD, floor)[0], layer.project_XD, layer.project_bias_X)
-        parts_KHD = projected_KX.view(rows, turned + key_heads, -1)
-        as_pairs(parts_KHD[:, :turned]).mul_(turns_K1P)
-        own_2KHD = parts_KHD[:, heads:].unflatten(1, (2, key_heads)).transpose(0, 1)
-        stored_2LKHD = cache.slots(index, 1, own_2KHD[0])
-        stored_2LKHD[:, -1] = own_2KHD
-        mixed_KX = _mixed(parts_KHD[:, :heads], stored_2LKHD, mask)
-        hidden_KD.addmm_(mixed_KX, layer.mix_DX.t())
+            parts_KHD = projected_KX.view(rows, turned + key_heads, -1)
+            as_pairs(parts_KHD[:, :turned]).mul_(turns_K1P)
+            own_2KHD = parts_KHD[:, heads:].unflatten(1, (2, key_heads)).transpose(0, 1)
+            stored_2LKHD = cache.slots(index, 1, own_2KHD[0])
+            stored_2LKHD[:, -1] = own_2KHD
+            mixed_KX, mix_DX = _mixed(parts_KHD[:, :heads], stored_2LKHD, mask), layer.mix_DX
+        hidden_KD.addmm_(mixed_KX, mix_DX.t())
         if layer.mix_bias_D is not None:
             hidden_KD.add_(layer.mix_bias_D)
         second_KD = unit(hidden_KD, floor)[0]

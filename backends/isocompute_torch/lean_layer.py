@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from isocompute_torch.lean_ops import row_sums, seen_softmax_, through_unit_, unit
+from isocompute_torch.lean_ops import row_sums, seen_softmax_, through_unit, unit
 
 
 class LayerWeights(NamedTuple):
@@ -50,17 +50,32 @@ class Reading(NamedTuple):
     """Distinct flat positions, of S times A, that the output is asked for; None for all."""
 
 
-def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading, given_HSLD: Tensor | None = None) -> Tensor:
+def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
     """Hidden states after the layer, shape (S * A, width), or (J, width) of the wanted positions.
 
     Args:
         hidden_ND: hidden states before it, float32 or float64, N = S times L.
         weights: its matrices.
         reading: the rest.
-        given_HSLD: turned queries and keys, and values, shape (heads of all three, S, L, head size), where they are
-            known; None to compute them.
     """
-    return cast("Tensor", _Layer.apply(hidden_ND, given_HSLD, reading, *weights))
+    return after_attention(hidden_ND, attended(hidden_ND, weights, reading), weights, reading)
+
+
+def attended(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
+    """What attention gives to the output projection, the heads of each token side by side, shape (S * A, X)."""
+    return cast("Tensor", _Attended.apply(hidden_ND, reading, weights.project_XD, weights.project_bias_X))
+
+
+def after_attention(hidden_ND: Tensor, mixed_MX: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
+    """`whole_layer` from its output projection on.
+
+    Args:
+        hidden_ND: hidden states before the layer.
+        mixed_MX: what attention gives, M = S times A.
+        weights: its matrices.
+        reading: the rest.
+    """
+    return cast("Tensor", _AfterAttention.apply(hidden_ND, mixed_MX, reading, *weights[2:]))
 
 
 def as_pairs(value: Tensor) -> Tensor:
@@ -68,93 +83,97 @@ def as_pairs(value: Tensor) -> Tensor:
     return torch.view_as_complex(value.unflatten(-1, (-1, 2)))
 
 
-class _Layer(Function):
+class _Attended(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_ND: Tensor, reading: Reading, project_XD: Tensor, project_bias_X: Tensor | None
+    ) -> Tensor:
+        normal_ND, length_N1 = unit(hidden_ND, reading.floor)
+        projected_NX = normal_ND @ project_XD.t()
+        if project_bias_X is not None:
+            projected_NX.add_(project_bias_X)
+        query, key, value = _heads(_turned_parts(projected_NX, reading), reading)
+        weight = _attention_weights(query, key, reading)
+        ctx.reading, ctx.has_bias = reading, project_bias_X is not None
+        ctx.save_for_backward(normal_ND, length_N1, query, key, value, weight, project_XD)
+        return _together(torch.bmm(weight, value), reading)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the hidden states and of the projection, from the last operation to the first."""
+        saved = cast("Any", ctx)
+        reading = cast("Reading", saved.reading)
+        normal_ND, length_N1, *parts, project_XD = cast("tuple[Tensor, ...]", saved.saved_tensors)
+        query, key, value, weight = parts
+        to_parts_HSLD = _through_attention(grads[0], query, key, value, weight, reading)
+        to_projected_NX = _turned_back(to_parts_HSLD, reading)
+        return (
+            through_unit(to_projected_NX @ project_XD, normal_ND, length_N1),
+            None,
+            to_projected_NX.t() @ normal_ND,
+            to_projected_NX.sum(0) if saved.has_bias else None,
+        )
+
+
+class _AfterAttention(Function):
     @staticmethod
     def forward(
         ctx: Any,
         hidden_ND: Tensor,
-        given_HSLD: Tensor | None,
+        mixed_MX: Tensor,
         reading: Reading,
-        project_XD: Tensor,
-        project_bias_X: Tensor | None,
         mix_DX: Tensor,
         mix_bias_D: Tensor | None,
         gate_FD: Tensor,
         up_FD: Tensor,
         down_DF: Tensor,
     ) -> Tensor:
-        first_ND, first_length_N1 = (None, None) if given_HSLD is not None else unit(hidden_ND, reading.floor)
-        if first_ND is not None:
-            projected_NX = first_ND @ project_XD.t()
-            if project_bias_X is not None:
-                projected_NX.add_(project_bias_X)
-            given_HSLD = _turned_parts(projected_NX, reading)
-        query, key, value = _heads(cast("Tensor", given_HSLD), reading)
-        weight = _attention_weights(query, key, reading)
-        mixed_NX = _together(torch.bmm(weight, value), reading)
         if reading.asked_from:
             hidden_ND = _by_sequence(hidden_ND, reading)[:, reading.asked_from :].flatten(0, 1)
         if reading.wanted_J is not None:
-            hidden_ND, mixed_NX = (part.index_select(0, reading.wanted_J) for part in (hidden_ND, mixed_NX))
-        hidden_ND = torch.addmm(hidden_ND, mixed_NX, mix_DX.t())
+            hidden_ND, mixed_MX = (part.index_select(0, reading.wanted_J) for part in (hidden_ND, mixed_MX))
+        hidden_ND = torch.addmm(hidden_ND, mixed_MX, mix_DX.t())
         if mix_bias_D is not None:
             hidden_ND.add_(mix_bias_D)
-        second_ND, second_length_N1 = unit(hidden_ND, reading.floor)
-        gate_NF, up_NF = second_ND @ gate_FD.t(), second_ND @ up_FD.t()
+        normal_ND, length_N1 = unit(hidden_ND, reading.floor)
+        gate_NF, up_NF = normal_ND @ gate_FD.t(), normal_ND @ up_FD.t()
         sigmoid_NF = gate_NF.sigmoid()
         open_NF = gate_NF.mul_(sigmoid_NF)
         opened_NF = open_NF * up_NF
-        hidden_ND.addmm_(opened_NF, down_DF.t())
-        ctx.reading, ctx.biases = reading, (project_bias_X is not None, mix_bias_D is not None)
+        ctx.reading, ctx.has_bias = reading, mix_bias_D is not None
         ctx.save_for_backward(
-            *(first_ND, first_length_N1, query, key, value, weight, mixed_NX, second_ND, second_length_N1),
-            *(sigmoid_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF),
+            *(mixed_MX, normal_ND, length_N1, sigmoid_NF, up_NF, open_NF, opened_NF),
+            *(mix_DX, gate_FD, up_FD, down_DF),
         )
-        return hidden_ND
+        return hidden_ND.addmm_(opened_NF, down_DF.t())
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the hidden states and of each matrix, from the last operation to the first."""
+        """Gradients of hidden states, attention and each matrix, from the last operation to the first."""
         saved = cast("Any", ctx)
         reading = cast("Reading", saved.reading)
-        tensors = cast("tuple[Any, ...]", saved.saved_tensors)
-        first_ND, first_length_N1, query, key, value, weight, mixed_NX, second_ND, second_length_N1 = tensors[:9]
-        sigmoid_NF, up_NF, open_NF, opened_NF, project_XD, mix_DX, gate_FD, up_FD, down_DF = tensors[9:]
-        grad_ND = grads[0].clone()
+        tensors = cast("tuple[Tensor, ...]", saved.saved_tensors)
+        mixed_MX, normal_ND, length_N1, sigmoid_NF, up_NF, open_NF, opened_NF = tensors[:7]
+        mix_DX, gate_FD, up_FD, down_DF = tensors[7:]
+        grad_ND = grads[0]
         to_down_DF = grad_ND.t() @ opened_NF
         to_opened_NF = grad_ND @ down_DF
         to_up_NF = to_opened_NF * open_NF
         # With t = silu(x) and s = sigmoid(x), silu'(x) = s + t (1 - s).
         to_gate_NF = to_opened_NF.mul_(up_NF).mul_(torch.lerp(sigmoid_NF, sigmoid_NF.new_ones(()), open_NF))
-        to_second_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
-        through_unit_(grad_ND, to_second_ND, second_ND, second_length_N1)
-        to_mixed_NX = grad_ND @ mix_DX
-        to_mix_DX = grad_ND.t() @ mixed_NX
-        to_mix_bias_D = grad_ND.sum(0) if saved.biases[1] else None
+        to_normal_ND = torch.mm(to_gate_NF, gate_FD).addmm_(to_up_NF, up_FD)
+        grad_ND = through_unit(to_normal_ND, normal_ND, length_N1).add_(grad_ND)
+        to_mixed_MX = grad_ND @ mix_DX
+        to_mix_DX = grad_ND.t() @ mixed_MX
+        to_mix_bias_D = grad_ND.sum(0) if saved.has_bias else None
         if reading.wanted_J is not None:
-            asked = reading.sequences * (key.shape[1] - reading.asked_from)
-            grad_ND, to_mixed_NX = (_spread(part, reading.wanted_J, asked) for part in (grad_ND, to_mixed_NX))
+            grad_ND, to_mixed_MX = (_spread(part, reading) for part in (grad_ND, to_mixed_MX))
         if reading.asked_from:
             early = (0, 0, reading.asked_from, 0)
             grad_ND = F.pad(_by_sequence(grad_ND, reading), early).flatten(0, 1)
-        to_parts_HSLD = _through_attention(to_mixed_NX, query, key, value, weight, reading)
-        to_project_XD = to_project_bias_X = None
-        if first_ND is not None:
-            to_projected_NX = _turned_back(to_parts_HSLD, reading)
-            through_unit_(grad_ND, to_projected_NX @ project_XD, first_ND, first_length_N1)
-            to_project_XD = to_projected_NX.t() @ first_ND
-            to_project_bias_X = to_projected_NX.sum(0) if saved.biases[0] else None
         return (
-            grad_ND,
-            None if first_ND is not None else to_parts_HSLD,
-            None,
-            to_project_XD,
-            to_project_bias_X,
-            to_mix_DX,
-            to_mix_bias_D,
-            to_gate_NF.t() @ second_ND,
-            to_up_NF.t() @ second_ND,
-            to_down_DF,
+            *(grad_ND, to_mixed_MX, None, to_mix_DX, to_mix_bias_D),
+            *(to_gate_NF.t() @ normal_ND, to_up_NF.t() @ normal_ND, to_down_DF),
         )
 
 
@@ -255,6 +274,7 @@ def _through_attention(
     return parts_HSLD
 
 
-def _spread(value_JD: Tensor, wanted_J: Tensor, rows: int) -> Tensor:
-    """The values at their positions, 0 elsewhere."""
-    return value_JD.new_zeros(rows, value_JD.shape[-1]).index_copy_(0, wanted_J, value_JD)
+def _spread(value_JD: Tensor, reading: Reading) -> Tensor:
+    """The values at their positions of all that are asked for, 0 elsewhere."""
+    rows = reading.sequences * (reading.turns.shape[-2] - reading.asked_from)
+    return value_JD.new_zeros(rows, value_JD.shape[-1]).index_copy_(0, cast("Tensor", reading.wanted_J), value_JD)

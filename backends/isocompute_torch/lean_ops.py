@@ -41,10 +41,10 @@ def unit(value_ND: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
     return value_ND / length_N1, length_N1
 
 
-def through_unit_(total_ND: Tensor, grad_ND: Tensor, y_ND: Tensor, length_N1: Tensor) -> Tensor:
-    """Add the gradient before `unit`, (g - y (g . y)) / length."""
-    dot_N1 = row_sums(grad_ND * y_ND).unsqueeze(-1).div_(length_N1)
-    return total_ND.addcdiv_(grad_ND, length_N1).addcmul_(y_ND, dot_N1, value=-1)
+def through_unit(grad_ND: Tensor, y_ND: Tensor, length_N1: Tensor) -> Tensor:
+    """The gradient before `unit`, (g - y (g . y)) / length."""
+    dot_N1 = row_sums(grad_ND * y_ND).unsqueeze(-1)
+    return torch.addcmul(grad_ND, y_ND, dot_N1, value=-1).div_(length_N1)
 
 
 def gated(gate_NF: Tensor, up_NF: Tensor) -> Tensor:
@@ -113,11 +113,9 @@ class _Normalised(Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
-        """As in `through_unit_`."""
-        (grad_ND,) = grads
+        """As in `through_unit`."""
         y_ND, length_N1 = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
-        dot_N1 = row_sums(grad_ND * y_ND).unsqueeze(-1)
-        return torch.addcmul(grad_ND, y_ND, dot_N1, value=-1).div_(length_N1), None
+        return through_unit(grads[0], y_ND, length_N1), None
 
 
 class _Gated(Function):

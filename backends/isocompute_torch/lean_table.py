@@ -1,8 +1,10 @@
-"""What the first layer reads, from a table: before any token sees another, it depends on token and position alone.
+"""Attention of the first layer of a model with few tokens, from tables.
 
-With a vocabulary that is smaller than a hidden state, a table of the few different rows and a product with the one-hot
-tokens for its gradient are less than norm, product and rotation of every token. Nothing is shared between rollouts but
-what an embedding shares. The gradients are checked against numerical ones in float64; none can be differentiated twice.
+Before any token has seen another, the score between two of them depends on which two they are and how far apart they
+stand, and what is mixed in is the same for equal tokens. With a vocabulary no larger than a head that is a table of
+scores, and per token the attention that each entry of the vocabulary gets; values and output projection become one
+matrix over these. It is the same function with the same gradient (checked against numerical ones in float64), and
+nothing is shared between rollouts but what an embedding shares.
 """
 
 from __future__ import annotations
@@ -13,34 +15,73 @@ import torch
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from isocompute_torch.lean_layer import Reading, as_pairs
+from isocompute_torch.lean_layer import LayerWeights
+from isocompute_torch.lean_ops import rotated, row_sums, seen_softmax_
+
+
+class FirstLayer(NamedTuple):
+    """The first layer as a function of tokens: H heads, V tokens, distances 0 to P - 1."""
+
+    score_HVPV: Tensor
+    """Score between a token and an earlier one or itself: its head, the token, the distance, the earlier token."""
+    mix_DX: Tensor
+    """Takes attention per head and token of the vocabulary, X = H * V, to what is added to the hidden state."""
+
+
+def first_layer(
+    projected_VX: Tensor, weights: LayerWeights, turns_PC: Tensor, heads: int, key_heads: int
+) -> FirstLayer:
+    """The tables; differentiable.
+
+    Args:
+        projected_VX: queries, keys and values of every token, before they are turned.
+        weights: the layer's matrices.
+        turns_PC: e^(i angle) of positions 0 to P - 1, per pair.
+        heads: query heads.
+        key_heads: heads of keys and values.
+    """
+    vocabulary, positions = len(projected_VX), len(turns_PC)
+    size = projected_VX.shape[-1] // (heads + 2 * key_heads)
+    query_VX, key_VX, value_VX = projected_VX.split([part * size for part in (heads, key_heads, key_heads)], dim=-1)
+    turned_VHPD = rotated(query_VX.unsqueeze(1).expand(-1, positions, -1), turns_PC, heads)
+    key_HVD, value_HVD = (
+        part.view(vocabulary, key_heads, size).transpose(0, 1).repeat_interleave(heads // key_heads, dim=0)
+        for part in (key_VX, value_VX)
+    )
+    score_HEV = turned_VHPD.transpose(0, 1).flatten(1, 2) @ key_HVD.transpose(1, 2)
+    mixed_HVD = value_HVD @ weights.mix_DX.unflatten(1, (heads, size)).permute(1, 2, 0)
+    return FirstLayer(score_HEV.view(heads, vocabulary, positions, vocabulary), mixed_HVD.flatten(0, 1).t())
 
 
 class Tokens(NamedTuple):
-    """The tokens of one forward pass, N = S times L."""
+    """The tokens of one forward pass."""
 
     id_N: Tensor
-    one_hot_VN: Tensor
-    """1 where token n is v."""
-    position_N: Tensor
-    turns_QP: Tensor
-    """e^(i angle) of every position that occurs, per pair of every head that is turned."""
+    one_hot_SLV: Tensor
+    """1 where a token is v."""
+    entry_SLHL: Tensor
+    """Where the score between a token and another stands in the flat table of scores, per head."""
 
 
-def tokens_read(input_ids_SL: Tensor, position_ids_SL: Tensor | None, turns_QP: Tensor, table_VD: Tensor) -> Tokens:
-    """The tokens as the table knows them.
+def tokens_read(input_ids_SL: Tensor, position_ids_SL: Tensor | None, score_HVPV: Tensor) -> Tokens:
+    """The tokens as the tables know them.
 
     Args:
         input_ids_SL: token ids.
         position_ids_SL: positions; None where they count up from 0.
-        turns_QP: e^(i angle) of positions 0 to Q - 1, all that occur, per pair of every head that is turned.
-        table_VD: the embeddings.
+        score_HVPV: the table of scores.
     """
-    id_N = input_ids_SL.flatten()
+    heads, vocabulary, positions, _ = score_HVPV.shape
+    device = input_ids_SL.device
     if position_ids_SL is None:
-        position_ids_SL = torch.arange(input_ids_SL.shape[1], device=id_N.device).expand_as(input_ids_SL)
-    vocabulary_V1 = torch.arange(len(table_VD), device=id_N.device).unsqueeze(-1)
-    return Tokens(id_N, (vocabulary_V1 == id_N).to(table_VD.dtype), position_ids_SL.flatten(), turns_QP)
+        position_ids_SL = torch.arange(input_ids_SL.shape[1], device=device).unsqueeze(0)
+    # A token that is ahead is not seen: any entry will do.
+    distance_SLL = (position_ids_SL.unsqueeze(2) - position_ids_SL.unsqueeze(1)).clamp_(min=0)
+    own_SL1 = (input_ids_SL * (positions * vocabulary)).unsqueeze(2)
+    pair_SLL = (distance_SLL * vocabulary + own_SL1).add_(input_ids_SL.unsqueeze(1))
+    head_H1 = torch.arange(heads, device=device).unsqueeze(-1) * (vocabulary * positions * vocabulary)
+    one_hot_SLV = input_ids_SL.unsqueeze(-1) == torch.arange(vocabulary, device=device)
+    return Tokens(input_ids_SL.flatten(), one_hot_SLV.to(score_HVPV.dtype), pair_SLL.unsqueeze(2) + head_H1)
 
 
 def looked_up(table_VD: Tensor, tokens: Tokens) -> Tensor:
@@ -48,55 +89,107 @@ def looked_up(table_VD: Tensor, tokens: Tokens) -> Tensor:
     return cast("Tensor", _LookedUp.apply(table_VD, tokens))
 
 
-def turned_heads(projected_VX: Tensor, tokens: Tokens, reading: Reading) -> Tensor:
-    """Queries and keys, turned, and values of each token, shape (heads of all three, S, L, head size).
+def attention_to(score_HVPV: Tensor, tokens: Tokens, mask: Tensor) -> Tensor:
+    """Attention of each token to every entry of the vocabulary, shape (N, H * V).
 
     Args:
-        projected_VX: the three, one head after the other, for every token of the vocabulary.
+        score_HVPV: the table of scores.
         tokens: the tokens.
-        reading: the rest.
+        mask: additive, shape (L, L) or (S, 1, L, L).
     """
-    return cast("Tensor", _TurnedHeads.apply(projected_VX, tokens, reading))
+    mask = mask.unsqueeze(1) if mask.ndim == 2 else mask.transpose(1, 2)
+    return cast("Tensor", _AttentionTo.apply(score_HVPV, tokens, mask))
 
 
 class _LookedUp(Function):
     @staticmethod
     def forward(ctx: Any, table_VD: Tensor, tokens: Tokens) -> Tensor:
-        ctx.one_hot_VN = tokens.one_hot_VN
+        ctx.tokens = tokens
         return table_VD.index_select(0, tokens.id_N)
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
         """The gradients of each token's rows added up."""
-        return cast("Any", ctx).one_hot_VN @ grads[0], None
+        tokens = cast("Tokens", cast("Any", ctx).tokens)
+        return tokens.one_hot_SLV.flatten(0, 1).t() @ grads[0], None
 
 
-class _TurnedHeads(Function):
+class _AttentionTo(Function):
     @staticmethod
-    def forward(ctx: Any, projected_VX: Tensor, tokens: Tokens, reading: Reading) -> Tensor:
-        ctx.tokens, ctx.reading = tokens, reading
-        every, turned = reading.heads + 2 * reading.key_heads, reading.heads + reading.key_heads
-        positions, vocabulary = len(tokens.turns_QP), len(projected_VX)
-        table_QVHD = projected_VX.view(vocabulary, every, -1).repeat(positions, 1, 1, 1)
-        as_pairs(table_QVHD[:, :, :turned]).flatten(2).mul_(tokens.turns_QP.unsqueeze(1))
-        table_HED = table_QVHD.flatten(0, 1).transpose(0, 1).contiguous()
-        entry_N = tokens.position_N * vocabulary + tokens.id_N
-        parts_HND = table_HED.new_empty(every, len(entry_N), table_HED.shape[-1])
-        for rows_ND, table_ED in zip(parts_HND, table_HED, strict=True):
-            torch.index_select(table_ED, 0, entry_N, out=rows_ND)
-        return parts_HND.view(every, reading.sequences, -1, parts_HND.shape[-1])
+    def forward(ctx: Any, score_HVPV: Tensor, tokens: Tokens, mask: Tensor) -> Tensor:
+        entry = tokens.entry_SLHL
+        weight_SLHL = score_HVPV.flatten().index_select(0, entry.flatten()).view(entry.shape)
+        seen_softmax_(weight_SLHL, mask)
+        ctx.tokens, ctx.shape = tokens, score_HVPV.shape
+        ctx.save_for_backward(weight_SLHL)
+        return torch.bmm(weight_SLHL.flatten(1, 2), tokens.one_hot_SLV).view(len(tokens.id_N), -1)
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """Turned back, and those of each token added up."""
+        """Through the sums and the softmax, then the gradients of each entry's scores added up."""
         saved = cast("Any", ctx)
-        tokens, reading = cast("Tokens", saved.tokens), cast("Reading", saved.reading)
-        grad_HND = grads[0].flatten(1, 2)
-        turned = reading.heads + reading.key_heads
-        pairs = grad_HND.shape[-1] // 2
-        back_NP = tokens.turns_QP[:, :pairs].conj().resolve_conj().index_select(0, tokens.position_N)
-        back_HND = torch.view_as_real(as_pairs(grad_HND[:turned]) * back_NP).flatten(-2)
-        to_VHD = grad_HND.new_empty(len(tokens.one_hot_VN), len(grad_HND), 2 * pairs)
-        for head, grad_ND in enumerate((*back_HND, *grad_HND[turned:])):
-            to_VHD[:, head] = tokens.one_hot_VN @ grad_ND
-        return to_VHD.flatten(1), None, None
+        tokens = cast("Tokens", saved.tokens)
+        (weight_SLHL,) = cast("tuple[Tensor]", saved.saved_tensors)
+        one_hot_SVL = tokens.one_hot_SLV.transpose(1, 2).contiguous()
+        grad = grads[0].reshape(len(one_hot_SVL), -1, one_hot_SVL.shape[1])
+        to_weight = torch.bmm(grad, one_hot_SVL).view(weight_SLHL.shape)
+        to_score = to_weight.sub_(row_sums(to_weight * weight_SLHL).unsqueeze(-1)).mul_(weight_SLHL)
+        to_table = to_score.new_zeros(saved.shape).flatten()
+        to_table.index_add_(0, tokens.entry_SLHL.flatten(), to_score.flatten())
+        return to_table.view(saved.shape), None, None
+
+
+class TokensSoFar:
+    """The same for rows that are read token after token, without a gradient.
+
+    Args:
+        first: the tables.
+        room: most tokens of a row; at most as many as the tables have distances.
+    """
+
+    def __init__(self, first: FirstLayer, room: int) -> None:
+        heads, vocabulary, positions, _ = first.score_HVPV.shape
+        self.mix_DX = first.mix_DX
+        self._score_EH = first.score_HVPV.view(heads, -1).t().contiguous()
+        self._heads, self._vocabulary, self._per_token = heads, vocabulary, positions * vocabulary
+        self._room, self._length = room, 0
+        self._id_LK: Tensor | None = None
+        self._slot_KH = torch.empty(0, heads, dtype=torch.long, device=first.mix_DX.device)
+
+    def read(self, input_ids_KL: Tensor) -> None:
+        """Go on by some tokens per row."""
+        rows, new = input_ids_KL.shape
+        if self._id_LK is None:
+            self._id_LK = input_ids_KL.new_empty(self._room, rows)
+        self._id_LK[self._length : self._length + new] = input_ids_KL.t()
+        self._length += new
+
+    def select(self, indices_K: Tensor) -> None:
+        """Make row i a copy of what was row indices[i]."""
+        if self._id_LK is not None:
+            self._id_LK = self._id_LK.index_select(1, indices_K)
+
+    def attention(self, mask: Tensor | None) -> Tensor:
+        """Attention of each row's last token to every entry of the vocabulary, shape (K, H * V).
+
+        Args:
+            mask: additive, shape (K, 1, 1, all tokens so far).
+        """
+        assert self._id_LK is not None, "no token was read"
+        id_LK = self._id_LK[: self._length]
+        distance_L1 = torch.arange(self._length - 1, -1, -1, device=id_LK.device).unsqueeze(-1)
+        entry_LK = (id_LK + distance_L1 * self._vocabulary).add_(id_LK[-1] * self._per_token)
+        score_LKH = self._score_EH.index_select(0, entry_LK.flatten()).view(*entry_LK.shape, self._heads)
+        if mask is not None:
+            score_LKH.add_(mask.permute(3, 0, 1, 2).squeeze(-1))
+        slot_LKH = self._slots(id_LK.shape[1]) + id_LK.unsqueeze(-1)
+        attention = score_LKH.new_zeros(slot_LKH[0].numel() * self._vocabulary)
+        attention.index_add_(0, slot_LKH.flatten(), score_LKH.softmax(0).flatten())
+        return attention.view(id_LK.shape[1], -1)
+
+    def _slots(self, rows: int) -> Tensor:
+        """Where the attention of each row and head begins, shape (K, H)."""
+        if len(self._slot_KH) != rows:
+            every = torch.arange(rows * self._heads, device=self._slot_KH.device)
+            self._slot_KH = every.view(rows, self._heads) * self._vocabulary
+        return self._slot_KH

@@ -99,8 +99,10 @@ class TorchSampler:
         truncated_R = torch.empty(rollouts, dtype=torch.bool, device=device)
         with self.policy.decoding():
             for chunk in self._chunks(prompts, n, max_tokens):
-                decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, self.merge)
-                drawn = decoder.run(temperature, top_p, max_tokens, generator)
+                decoder = _Decoder(
+                    self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, max_tokens, self.merge
+                )
+                drawn = decoder.run(temperature, top_p, generator)
                 rows_C = torch.tensor(chunk.rows, device=device)
                 response_RT[rows_C] = drawn.token_TC.t()
                 logprob_RT[rows_C] = drawn.logprob_TC.t()
@@ -154,12 +156,15 @@ class TorchSampler:
 class _Decoder:
     """One chunk on its way: which live rollout reads which row of the cache."""
 
-    def __init__(self, policy: Policy, prompts: list[list[int]], counts: list[int], merge: bool) -> None:
+    def __init__(
+        self, policy: Policy, prompts: list[list[int]], counts: list[int], max_tokens: int, merge: bool
+    ) -> None:
         self.policy = policy
+        self.max_tokens = max_tokens
         self.merge = merge
         self.device = policy.device
-        self.cache = policy.new_cache()
         longest = max(len(prompt) for prompt in prompts)
+        self.cache = policy.new_cache(longest + max_tokens)
         padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
         self.input_ids_KL = torch.tensor(padded, device=self.device)
         self.mask_KL: Tensor | None = None
@@ -178,8 +183,9 @@ class _Decoder:
         """Whether rollout i reads row i, for every i."""
         self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
 
-    def run(self, temperature: float, top_p: float, max_tokens: int, generator: torch.Generator) -> _Drawn:
-        """Token after token, until every rollout has ended or has `max_tokens`."""
+    def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
+        """Token after token, until every rollout has ended or has as many as are allowed."""
+        max_tokens = self.max_tokens
         row_A = torch.arange(len(self.state_A), device=self.device)
         logprobs = torch.empty(0, dtype=_draw_dtype(self.policy), device=self.device)
         drawn = _Drawn(len(row_A), max_tokens, self.policy.codec.pad_id, logprobs)
