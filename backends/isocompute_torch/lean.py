@@ -3,8 +3,8 @@
 In a model of a few narrow layers most of the time goes into calls and into passes over memory, not into products of
 matrices. So the weights of the norms move into the matrices behind them; queries, keys and values come from one
 product; a rotation is one complex product; and norm, gate and rotation have their gradients written out (lean_ops.py).
-In float32 a whole layer over short sequences is one operation with its gradient (lean_layer.py), and reading one more
-token has a form of its own (lean_decode.py).
+In float32 a layer over short sequences is two operations with their gradients (lean_layer.py), reading one more token
+has a form of its own (lean_decode.py), and with few tokens the first layer looks most up in tables (lean_table.py).
 
 `lean_model` gives it for Llama, Mistral and Qwen2 of up to `MAX_PARAMETERS`, after its output was compared with that
 of transformers. Everything else runs through transformers.
@@ -29,7 +29,7 @@ MAX_PARAMETERS = 250_000_000
 SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
 WHOLE = frozenset({torch.float32, torch.float64})
-"""Number formats in which a layer over short sequences is one operation."""
+"""Number formats in which a layer over short sequences is two operations."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
@@ -78,7 +78,7 @@ class LeanModel:
         if self._has_few_tokens and longest <= SHORT:
             layer = self._layer_weights(self._layers[0]) if weights is None else weights[0]
             tokens = TokensSoFar(self._first_layer(layer, longest), longest)
-        return LeanCache(len(self._layers), longest, tokens)
+        return LeanCache(len(self._layers), min(longest, SHORT), tokens)
 
     def hidden_states(
         self,

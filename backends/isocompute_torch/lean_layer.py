@@ -1,9 +1,8 @@
-"""One layer of `lean.py` for training, forward and backward written out as a whole.
+"""One layer of `lean.py` for training, its attention and what comes after it, forward and backward written out.
 
 What autograd would keep and copy between single operations costs more than the products in a narrow layer. Here each
-product writes where the next one reads, the residual stream and its gradient are added to in place, and norms are taken
-back through their outputs. The gradients are checked against numerical ones in float64; none can be differentiated
-twice.
+product writes where the next one reads, and norms are taken back through their outputs. The gradients are checked
+against numerical ones in float64; none can be differentiated twice.
 """
 
 from __future__ import annotations

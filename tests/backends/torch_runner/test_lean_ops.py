@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
+from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated, seen_softmax_
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -23,3 +24,14 @@ def test_gradients_are_those_of_finite_differences() -> None:
 def test_weights_are_a_softmax_also_where_nothing_is_seen() -> None:
     score = torch.tensor([[1.0, -1e30, 3.0], [-1e30, -1e30, -1e30]])
     torch.testing.assert_close(attention_weights(score), score.softmax(-1))
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_what_is_not_seen_gets_nothing_whatever_the_size_of_the_scores(scale: float) -> None:
+    torch.manual_seed(0)
+    score = scale * torch.randn(2, 3, 4, 4)
+    mask = torch.full((4, 4), -1e30).triu(1)
+    expected = (score + mask).softmax(-1)
+    torch.testing.assert_close(seen_softmax_(score.clone(), mask), expected)
+    blind = mask.index_fill(0, torch.tensor([2]), -1e30)
+    assert seen_softmax_(score, blind).isfinite().all()
