@@ -3,8 +3,8 @@
 In a model of a few narrow layers most of the time goes into calls and into passes over memory, not into products of
 matrices. So the weights of the norms move into the matrices behind them; queries, keys and values come from one
 product; a rotation is one complex product; and norm, gate and rotation have their gradients written out (lean_ops.py).
-In float32 a whole layer over short sequences is one operation with its gradient (lean_layer.py), and reading one more
-token has a form of its own (lean_decode.py).
+In float32 a layer over short sequences is two operations with their gradients (lean_layer.py), reading one more token
+has a form of its own (lean_decode.py), and with few tokens the first layer looks most up in tables (lean_table.py).
 
 `lean_model` gives it for Llama, Mistral and Qwen2 of up to `MAX_PARAMETERS`, after its output was compared with that
 of transformers. Everything else runs through transformers.
@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from isocompute_torch.lean_decode import LeanCache, read_one
-from isocompute_torch.lean_layer import LayerWeights, Reading, whole_layer
-from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated
+from isocompute_torch.lean_layer import LayerWeights, Reading, after_attention, whole_layer
+from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated, unit_floor
+from isocompute_torch.lean_table import FirstLayer, TokensSoFar, attention_to, first_layer, looked_up, tokens_read
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
 MAX_PARAMETERS = 250_000_000
@@ -28,7 +29,7 @@ MAX_PARAMETERS = 250_000_000
 SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
 WHOLE = frozenset({torch.float32, torch.float64})
-"""Number formats in which a layer over short sequences is one operation."""
+"""Number formats in which a layer over short sequences is two operations."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
@@ -50,18 +51,34 @@ class LeanModel:
         self.head_size = int(attention.head_dim)
         self.heads = int(model.config.num_attention_heads)
         self.key_heads = int(model.config.num_key_value_heads)
-        self._eps = float(model.config.rms_norm_eps)
-        first = torch.arange(SHORT, device=attention.q_proj.weight.device).unsqueeze(0)
+        width, weight = int(model.config.hidden_size), attention.q_proj.weight
+        self._floor = unit_floor(width, float(model.config.rms_norm_eps), weight.device, weight.dtype)
+        self._root_width = width**0.5
+        # Angles are rounded to float32 whatever the weights are, and tables take differences of positions.
+        few = len(model.embed_tokens.weight) <= self.head_size and len(self._layers) > 1
+        self._has_few_tokens = few and weight.dtype == torch.float32
+        first = torch.arange(SHORT, device=weight.device).unsqueeze(0)
         self._first_turns_LP = self._computed_turns(first)[0]
         self._order_X, self._scale_X = self._projection_order(float(attention.scaling))
+        self._root_scale_X1 = self._scale_X.unsqueeze(-1) * self._root_width
 
     def weights(self) -> list[LayerWeights]:
         """All layers' matrices as they are now; differentiable in the parameters."""
         return [self._layer_weights(layer) for layer in self._layers]
 
-    def new_cache(self) -> LeanCache:
-        """An empty cache."""
-        return LeanCache(len(self._layers))
+    @torch.no_grad()
+    def new_cache(self, longest: int, weights: list[LayerWeights] | None = None) -> LeanCache:
+        """An empty cache, for a prompt and then one token at a time.
+
+        Args:
+            longest: most tokens that a row will have.
+            weights: `weights()`, where they were computed before.
+        """
+        tokens = None
+        if self._has_few_tokens and longest <= SHORT:
+            layer = self._layer_weights(self._layers[0]) if weights is None else weights[0]
+            tokens = TokensSoFar(self._first_layer(layer, longest), longest)
+        return LeanCache(len(self._layers), min(longest, SHORT), tokens)
 
     def hidden_states(
         self,
@@ -85,25 +102,23 @@ class LeanModel:
         """
         sequences, length = input_ids_SL.shape
         before = 0 if cache is None else cache.length
-        turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
         if mask is None and length > 1:
             mask = self._causal(length, before, input_ids_SL.device)
-        hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         layers = self.weights() if weights is None else weights
+        if cache is None and mask is not None and length <= SHORT and layers[0].mix_DX.dtype in WHOLE:
+            hidden_ND = self._in_whole_layers(input_ids_SL, mask, position_ids_SL, layers, wanted_J)
+            return hidden_ND.view(sequences, length, -1) if wanted_J is None else hidden_ND
+        turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
+        hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
+        if cache is not None and cache.tokens is not None:
+            cache.tokens.read(input_ids_SL)
         if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
-            return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, eps=self._eps).unsqueeze(1)
-        whole = cache is None and mask is not None and length <= SHORT and hidden_ND.dtype in WHOLE
-        every = turns.repeat(*[1] * (turns.ndim - 1), self.heads + self.key_heads) if whole else turns
+            return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, floor=self._floor).unsqueeze(1)
         for index, layer in enumerate(layers):
             asked_J = wanted_J if index + 1 == len(layers) else None
-            if whole:
-                reading = Reading(sequences, self.heads, self.key_heads, self._eps, every, mask, asked_J)
-                hidden_ND = whole_layer(hidden_ND, layer, reading)
-                continue
-            projected_NX = F.linear(normalised(hidden_ND, self._eps), layer.project_XD, layer.project_bias_X)
-            query, key, value = self._heads(projected_NX.view(sequences, length, -1), turns)
-            if cache is not None:
+            query, key, value = self._heads(self._projected(hidden_ND, layer).view(sequences, length, -1), turns)
+            if cache is not None and (cache.tokens is None or index > 0):
                 key, value = cache.extend(index, key, value)
             mixed_NX = self._attention(query, key, value, mask)
             if asked_J is not None:
@@ -111,7 +126,7 @@ class LeanModel:
             hidden_ND = torch.addmm(hidden_ND, mixed_NX, layer.mix_DX.t())
             if layer.mix_bias_D is not None:
                 hidden_ND = hidden_ND + layer.mix_bias_D
-            normal_ND = normalised(hidden_ND, self._eps)
+            normal_ND = normalised(hidden_ND, self._floor)
             opened_NF = gated(F.linear(normal_ND, layer.gate_FD), F.linear(normal_ND, layer.up_FD))
             hidden_ND = torch.addmm(hidden_ND, opened_NF, layer.down_DF.t())
         if cache is not None:
@@ -120,7 +135,52 @@ class LeanModel:
 
     def last_norm(self, hidden_KD: Tensor) -> Tensor:
         """The norm between the layers and the head."""
-        return normalised(hidden_KD, self._eps) * self._model.norm.weight
+        return normalised(hidden_KD, self._floor) * (self._model.norm.weight * self._root_width)
+
+    def _in_whole_layers(
+        self,
+        input_ids_SL: Tensor,
+        mask: Tensor,
+        position_ids_SL: Tensor | None,
+        layers: list[LayerWeights],
+        wanted_J: Tensor | None,
+    ) -> Tensor:
+        """Hidden states of short sequences without a cache, shape (N, width) or (J, width)."""
+        sequences, length = input_ids_SL.shape
+        turns = self._turns_of_heads(self._turns(position_ids_SL, 0, length, input_ids_SL.device))
+        reading = Reading(sequences, self.heads, self.key_heads, self._floor, turns, mask)
+        table_VD = self._model.embed_tokens.weight
+        if self._worth_a_table(input_ids_SL, position_ids_SL):
+            positions = length if position_ids_SL is None else SHORT
+            first = self._first_layer(layers[0], positions)
+            tokens = tokens_read(input_ids_SL, position_ids_SL, first.score_HVPV)
+            hidden_ND, mixed_NX = looked_up(table_VD, tokens), attention_to(first.score_HVPV, tokens, mask)
+            hidden_ND = after_attention(hidden_ND, mixed_NX, layers[0]._replace(mix_DX=first.mix_DX), reading)
+            layers = layers[1:]
+        else:
+            hidden_ND = F.embedding(input_ids_SL.flatten(), table_VD)
+        for layer in layers[:-1]:
+            hidden_ND = whole_layer(hidden_ND, layer, reading)
+        if wanted_J is not None and len(wanted_J):
+            reading = _asked(reading, wanted_J, length)
+        return whole_layer(hidden_ND, layers[-1], reading)
+
+    def _first_layer(self, layer: LayerWeights, positions: int) -> FirstLayer:
+        projected_VX = self._projected(self._model.embed_tokens.weight, layer)
+        return first_layer(projected_VX, layer, self._first_turns_LP[:positions], self.heads, self.key_heads)
+
+    def _worth_a_table(self, input_ids_SL: Tensor, position_ids_SL: Tensor | None) -> bool:
+        """Whether a table of the first layer's scores is smaller than what is read from it."""
+        if not self._has_few_tokens:
+            return False
+        vocabulary = len(self._model.embed_tokens.weight)
+        positions = input_ids_SL.shape[1] if position_ids_SL is None else SHORT
+        known = position_ids_SL is None or 0 <= int(position_ids_SL.min()) <= int(position_ids_SL.max()) < SHORT
+        return known and vocabulary**2 * positions <= input_ids_SL.numel() * input_ids_SL.shape[1]
+
+    def _projected(self, hidden_ND: Tensor, layer: LayerWeights) -> Tensor:
+        """Queries, keys and values before they are turned, shape (N, X)."""
+        return F.linear(normalised(hidden_ND, self._floor), layer.project_XD, layer.project_bias_X)
 
     def _layer_weights(self, layer: Any) -> LayerWeights:
         attention, mlp = layer.self_attn, layer.mlp
@@ -129,9 +189,9 @@ class LeanModel:
         bias_X = None
         if attention.q_proj.bias is not None:
             bias_X = torch.cat([part.bias for part in projections]).index_select(0, self._order_X) * self._scale_X
-        norm_D = layer.post_attention_layernorm.weight
+        norm_D = layer.post_attention_layernorm.weight * self._root_width
         return LayerWeights(
-            project_XD * self._scale_X.unsqueeze(-1) * layer.input_layernorm.weight,
+            project_XD * self._root_scale_X1 * layer.input_layernorm.weight,
             bias_X,
             attention.o_proj.weight,
             attention.o_proj.bias,
@@ -160,6 +220,10 @@ class LeanModel:
         if before + length <= SHORT:
             return self._first_turns_LP[before : before + length]
         return self._computed_turns(torch.arange(before, before + length, device=device).unsqueeze(0))[0]
+
+    def _turns_of_heads(self, turns: Tensor) -> Tensor:
+        """The turns of every head that is turned, one after the other."""
+        return turns.repeat(*[1] * (turns.ndim - 1), self.heads + self.key_heads)
 
     def _computed_turns(self, position_ids_SL: Tensor) -> Tensor:
         wanted = torch.float64 if self._model.embed_tokens.weight.dtype == torch.float64 else torch.float32
@@ -205,6 +269,18 @@ class LeanModel:
         if mask is not None:
             score = score + mask
         return torch.matmul(attention_weights(score), value).view(rows, -1)
+
+
+def _asked(reading: Reading, wanted_J: Tensor, length: int) -> Reading:
+    """The same for a layer of which only these flat positions, of S times L, are asked for."""
+    position_J = wanted_J % length
+    first = int(position_J.min())
+    asked = length - first
+    wanted_J = wanted_J.div(length, rounding_mode="floor") * asked + position_J - first
+    every = len(wanted_J) == reading.sequences * asked and torch.equal(
+        wanted_J, torch.arange(len(wanted_J), device=wanted_J.device)
+    )
+    return reading._replace(asked_from=first, wanted_J=None if every else wanted_J)
 
 
 class _Head(Protocol):

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from isocompute_torch.lean_layer import LayerWeights, as_pairs
-from isocompute_torch.lean_ops import unit
+from isocompute_torch.lean_ops import row_sums, unit
+from isocompute_torch.lean_table import TokensSoFar
 
 CACHE_BLOCK = 16
 """Tokens by which a cache grows."""
@@ -25,23 +26,24 @@ class LeanCache:
     Args:
         layers: number of layers.
         room: tokens it has room for before it has to grow.
+        tokens: takes the place of the first layer's keys and values, where there are few tokens.
     """
 
-    def __init__(self, layers: int, room: int = CACHE_BLOCK) -> None:
+    def __init__(self, layers: int, room: int = CACHE_BLOCK, tokens: TokensSoFar | None = None) -> None:
         self.length = 0
+        self.tokens = tokens
         self._room = room
         self._stored: list[Tensor | None] = [None] * layers
 
     def extend(self, layer: int, key_KHLD: Tensor, value_KHLD: Tensor) -> tuple[Tensor, Tensor]:
         """Append to one layer; returns all keys and values, shape (K, heads, length, head size)."""
-        new = key_KHLD.shape[2]
-        key_LKHD, value_LKHD = self.slots(layer, new, key_KHLD.transpose(1, 2)[:, 0])
-        key_LKHD[self.length :] = key_KHLD.permute(2, 0, 1, 3)
-        value_LKHD[self.length :] = value_KHLD.permute(2, 0, 1, 3)
-        return key_LKHD.permute(1, 2, 0, 3), value_LKHD.permute(1, 2, 0, 3)
+        stored_2LKHD = self.slots(layer, key_KHLD.shape[2], key_KHLD[:, :, 0])
+        stored_2LKHD[:, self.length :] = torch.stack((key_KHLD, value_KHLD)).permute(0, 3, 1, 2, 4)
+        key, value = stored_2LKHD.permute(0, 2, 3, 1, 4)
+        return key, value
 
-    def slots(self, layer: int, new: int, like_KHD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, shape (length, K, heads, head size), the last `new` positions to be written."""
+    def slots(self, layer: int, new: int, like_KHD: Tensor) -> Tensor:
+        """Keys and values of one layer, shape (2, length, K, heads, head size), the last `new` to be written."""
         end = self.length + new
         stored = self._stored[layer]
         if stored is None or stored.shape[1] < end:
@@ -49,10 +51,12 @@ class LeanCache:
             if stored is not None:
                 grown[:, : self.length] = stored[:, : self.length]
             self._stored[layer] = stored = grown
-        return stored[0, :end], stored[1, :end]
+        return stored[:, :end]
 
     def batch_select_indices(self, indices_K: Tensor) -> None:
         """Make row i a copy of what was row indices[i]."""
+        if self.tokens is not None:
+            self.tokens.select(indices_K)
         for layer, stored in enumerate(self._stored):
             if stored is None:
                 continue
@@ -71,7 +75,7 @@ def read_one(
     *,
     heads: int,
     key_heads: int,
-    eps: float,
+    floor: Tensor,
 ) -> Tensor:
     """Hidden states after the layers, shape (K, width); extends the cache.
 
@@ -83,35 +87,36 @@ def read_one(
         mask: additive, shape (K, 1, 1, all tokens so far).
         heads: query heads.
         key_heads: heads of keys and values.
-        eps: of the norms.
+        floor: of the norms.
     """
-    rows, turns = len(hidden_KD), turns_KP.unsqueeze(-2)
+    rows, turned, turns_K1P = len(hidden_KD), heads + key_heads, turns_KP.unsqueeze(-2)
     for index, layer in enumerate(layers):
-        projected_KX = F.linear(unit(hidden_KD, eps)[0], layer.project_XD, layer.project_bias_X)
-        parts_KHD = projected_KX.view(rows, heads + 2 * key_heads, -1)
-        query_KHD, key_KHD, value_KHD = parts_KHD.split((heads, key_heads, key_heads), dim=1)
-        key_LKHD, value_LKHD = cache.slots(index, 1, key_KHD)
-        torch.mul(as_pairs(key_KHD), turns, out=as_pairs(key_LKHD[-1]))
-        value_LKHD[-1] = value_KHD
-        turned_KHD = torch.view_as_real(as_pairs(query_KHD) * turns).flatten(-2)
-        mixed_KX = _mixed(turned_KHD, key_LKHD, value_LKHD, mask)
-        hidden_KD.addmm_(mixed_KX, layer.mix_DX.t())
+        if index == 0 and cache.tokens is not None:
+            mixed_KX, mix_DX = cache.tokens.attention(mask), cache.tokens.mix_DX
+        else:
+            projected_KX = F.linear(unit(hidden_KD, floor)[0], layer.project_XD, layer.project_bias_X)
+            parts_KHD = projected_KX.view(rows, turned + key_heads, -1)
+            as_pairs(parts_KHD[:, :turned]).mul_(turns_K1P)
+            own_2KHD = parts_KHD[:, heads:].unflatten(1, (2, key_heads)).transpose(0, 1)
+            stored_2LKHD = cache.slots(index, 1, own_2KHD[0])
+            stored_2LKHD[:, -1] = own_2KHD
+            mixed_KX, mix_DX = _mixed(parts_KHD[:, :heads], stored_2LKHD, mask), layer.mix_DX
+        hidden_KD.addmm_(mixed_KX, mix_DX.t())
         if layer.mix_bias_D is not None:
             hidden_KD.add_(layer.mix_bias_D)
-        second_KD = unit(hidden_KD, eps)[0]
-        open_KF = F.silu(second_KD @ layer.gate_FD.t()).mul_(second_KD @ layer.up_FD.t())
+        second_KD = unit(hidden_KD, floor)[0]
+        open_KF = F.silu(F.linear(second_KD, layer.gate_FD)).mul_(F.linear(second_KD, layer.up_FD))
         hidden_KD.addmm_(open_KF, layer.down_DF.t())
     cache.length += 1
     return hidden_KD
 
 
-def _mixed(query_KHD: Tensor, key_LKHD: Tensor, value_LKHD: Tensor, mask: Tensor | None) -> Tensor:
+def _mixed(query_KHD: Tensor, stored_2LKHD: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of one query per row and head, the heads side by side, shape (K, heads * head size)."""
     rows, heads, size = query_KHD.shape
-    key_heads = key_LKHD.shape[2]
-    query_KHGD = query_KHD.view(rows, key_heads, heads // key_heads, size)
-    score_LKHG = torch.linalg.vecdot(key_LKHD.unsqueeze(3), query_KHGD)
+    key_heads = stored_2LKHD.shape[3]
+    key_LKH1D, value_LKH1D = stored_2LKHD.unsqueeze(4)
+    score_LKHG = row_sums(key_LKH1D * query_KHD.view(rows, key_heads, heads // key_heads, size))
     if mask is not None:
         score_LKHG.add_(mask.permute(3, 0, 1, 2))
-    weight_LKHG1 = score_LKHG.softmax(0).unsqueeze(-1)
-    return (weight_LKHG1 * value_LKHD.unsqueeze(3)).sum(0).view(rows, -1)
+    return (score_LKHG.softmax(0).unsqueeze(-1) * value_LKH1D).sum(0).view(rows, -1)

@@ -5,6 +5,7 @@ The gradients are checked against numerical ones in float64; none can be differe
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -16,16 +17,34 @@ FLOOR = {torch.float64: -200.0, torch.float32: -40.0, torch.bfloat16: -40.0, tor
 """Lowest exponent of a softmax, the largest being 0: e^FLOOR is far below the rounding of its sum."""
 
 
-def normalised(value_ND: Tensor, eps: float) -> Tensor:
-    """RMSNorm: y = x / sqrt(mean(x^2) + eps) per row: RMSNorm (arXiv 1910.07467) without its weight."""
-    return cast("Tensor", _Normalised.apply(value_ND, eps)) if torch.is_grad_enabled() else unit(value_ND, eps)[0]
+SMALL = 40.0
+"""Scores up to it in absolute value have powers of e whose sums are far from the limits of float32."""
+EXACT = frozenset({torch.float32, torch.float64})
+"""Number formats in which products add up without another rounding."""
 
 
-def unit(value_ND: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`normalised` without a gradient: y = x s per row, and s = 1 / sqrt(mean(x^2) + eps)."""
-    norm_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True, dtype=_accumulator(value_ND))
-    scale_N1 = norm_N1.square_().div_(value_ND.shape[-1]).add_(eps).rsqrt_().to(value_ND.dtype)
-    return value_ND * scale_N1, scale_N1
+def unit_floor(width: int, eps: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """What `unit` adds to a length, f = sqrt(width eps), so that it is RMSNorm over sqrt(width)."""
+    return torch.tensor((width * eps) ** 0.5, device=device, dtype=_accumulator(dtype))
+
+
+def normalised(value_ND: Tensor, floor: Tensor) -> Tensor:
+    """Y = x / sqrt(|x|^2 + f^2) per row: RMSNorm (arXiv 1910.07467) without its weight and sqrt(width)."""
+    return cast("Tensor", _Normalised.apply(value_ND, floor)) if torch.is_grad_enabled() else unit(value_ND, floor)[0]
+
+
+def unit(value_ND: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
+    """`normalised` without a gradient, and what the rows were divided by, shape (N, 1)."""
+    length_N1 = torch.linalg.vector_norm(value_ND, dim=-1, keepdim=True, dtype=floor.dtype).hypot_(floor)
+    if length_N1.dtype != value_ND.dtype:
+        length_N1 = length_N1.to(value_ND.dtype)
+    return value_ND / length_N1, length_N1
+
+
+def through_unit(grad_ND: Tensor, y_ND: Tensor, length_N1: Tensor) -> Tensor:
+    """The gradient before `unit`, (g - y (g . y)) / length."""
+    dot_N1 = row_sums(grad_ND * y_ND).unsqueeze(-1)
+    return torch.addcmul(grad_ND, y_ND, dot_N1, value=-1).div_(length_N1)
 
 
 def gated(gate_NF: Tensor, up_NF: Tensor) -> Tensor:
@@ -58,23 +77,45 @@ def softmax_(score: Tensor) -> Tensor:
     underflow take many times longer.
     """
     score.sub_(score.amax(-1, keepdim=True)).clamp_(min=FLOOR[score.dtype]).exp_()
-    return score.div_(score.sum(-1, keepdim=True))
+    return score.div_(row_sums(score).unsqueeze(-1))
+
+
+def seen_softmax_(score: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last dimension of what is seen, in place.
+
+    Args:
+        score: scores, shape (H, S, G, A, L).
+        mask: additive, 0 or far below every score; broadcasts to (S, G, A, L).
+    """
+    if mask is None or not score.numel():
+        return softmax_(score)
+    low, high = score.aminmax()
+    if max(-float(low), float(high)) > SMALL:
+        return softmax_(score.add_(mask))
+    score.exp_().mul_((mask == 0).to(score.dtype))
+    return score.div_(row_sums(score).clamp_(min=math.exp(-SMALL)).unsqueeze(-1))
+
+
+def row_sums(value: Tensor) -> Tensor:
+    """Sums over the last dimension; in a short one a product with ones is faster than a reduction."""
+    if value.dtype not in EXACT:
+        return value.sum(-1)
+    size = value.shape[-1]
+    return torch.mv(value.reshape(-1, size), value.new_ones(size)).view(value.shape[:-1])
 
 
 class _Normalised(Function):
     @staticmethod
-    def forward(ctx: Any, value_ND: Tensor, eps: float) -> Tensor:
-        y_ND, scale_N1 = unit(value_ND, eps)
-        ctx.save_for_backward(y_ND, scale_N1)
+    def forward(ctx: Any, value_ND: Tensor, floor: Tensor) -> Tensor:
+        y_ND, length_N1 = unit(value_ND, floor)
+        ctx.save_for_backward(y_ND, length_N1)
         return y_ND
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
-        """With output y: dx = (g - y mean(g y)) / sqrt(mean(x^2) + eps)."""
-        (grad_ND,) = grads
-        y_ND, scale_N1 = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
-        mean_N1 = torch.linalg.vecdot(grad_ND, y_ND).div_(y_ND.shape[-1]).unsqueeze(-1)
-        return torch.addcmul(grad_ND, y_ND, mean_N1, value=-1).mul_(scale_N1), None
+        """As in `through_unit`."""
+        y_ND, length_N1 = cast("tuple[Tensor, Tensor]", cast("Any", ctx).saved_tensors)
+        return through_unit(grads[0], y_ND, length_N1), None
 
 
 class _Gated(Function):
@@ -104,7 +145,7 @@ class _AttentionWeights(Function):
         """With output p: dx = p (g - sum(g p))."""
         (grad,) = grads
         (weight,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
-        return (grad - torch.linalg.vecdot(grad, weight).unsqueeze(-1)).mul_(weight)
+        return (grad - row_sums(grad * weight).unsqueeze(-1)).mul_(weight)
 
 
 class _Rotated(Function):
@@ -114,7 +155,7 @@ class _Rotated(Function):
         ctx.shape, ctx.heads = projected_SLX.shape, heads
         pairs = turns_SLD.shape[-1]
         part = projected_SLX[..., : 2 * heads * pairs].unflatten(-1, (heads, pairs, 2))
-        turned = torch.view_as_complex(part.to(_accumulator(part)).contiguous()) * turns_SLD.unsqueeze(-2)
+        turned = torch.view_as_complex(part.to(_accumulator(part.dtype)).contiguous()) * turns_SLD.unsqueeze(-2)
         return torch.view_as_real(turned).flatten(-2).transpose(1, 2).contiguous().to(projected_SLX.dtype)
 
     @staticmethod
@@ -124,11 +165,11 @@ class _Rotated(Function):
         saved = cast("Any", ctx)
         (turns_SLD,) = cast("tuple[Tensor]", saved.saved_tensors)
         part = grad_SHLD.transpose(1, 2).unflatten(-1, (-1, 2))
-        back = torch.view_as_complex(part.to(_accumulator(part)).contiguous()) * turns_SLD.unsqueeze(-2).conj()
+        back = torch.view_as_complex(part.to(_accumulator(part.dtype)).contiguous()) * turns_SLD.unsqueeze(-2).conj()
         result_SLX = grad_SHLD.new_zeros(saved.shape)
         result_SLX[..., : grad_SHLD.shape[1] * grad_SHLD.shape[-1]] = torch.view_as_real(back).flatten(-3)
         return result_SLX, None, None
 
 
-def _accumulator(value: Tensor) -> torch.dtype:
-    return torch.float64 if value.dtype == torch.float64 else torch.float32
+def _accumulator(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32

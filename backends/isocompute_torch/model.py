@@ -108,10 +108,10 @@ class Policy:
         finally:
             self._weights = None
 
-    def new_cache(self) -> KVCache:
-        """An empty KV cache for `next_logits`."""
+    def new_cache(self, longest: int) -> KVCache:
+        """An empty KV cache for `next_logits`: for a prompt and then one token at a time, `longest` at most."""
         if self._lean is not None:
-            return self._lean.new_cache()
+            return self._lean.new_cache(longest, self._weights)
         import transformers
 
         return transformers.DynamicCache(config=self._call.config)

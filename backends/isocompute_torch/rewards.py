@@ -110,7 +110,7 @@ class RewardFunction:
                 self._start()
                 if in_a_row == STUCK_CALLS:
                     raise _stuck(told)
-            rewards = [_reward(cells, index) for index in range(len(calls))]
+            rewards = [value if state == SCORED else math.nan for state, value in CELL.iter_unpack(cells)]
         return Scores(rewards, sum(math.isnan(reward) for reward in rewards), tuple(messages))
 
     def close(self) -> None:
@@ -214,8 +214,3 @@ def _progress(cells: mmap.mmap, position: int, end: int) -> int:
     while position < end and CELL.unpack_from(cells, CELL.size * position)[0] != PENDING:
         position += 1
     return position
-
-
-def _reward(cells: mmap.mmap, index: int) -> float:
-    state, value = CELL.unpack_from(cells, CELL.size * index)
-    return float(value) if state == SCORED else math.nan

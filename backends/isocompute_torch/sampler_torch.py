@@ -38,6 +38,35 @@ class _Chunk:
     """Where each rollout stands in the batch."""
 
 
+class _Drawn:
+    """What was sampled for the C rollouts of a chunk, at most T tokens each.
+
+    Args:
+        rollouts: C.
+        max_tokens: T.
+        pad_id: stands after the end.
+        logprobs: an empty tensor of the device and the number format of log-probabilities.
+    """
+
+    def __init__(self, rollouts: int, max_tokens: int, pad_id: int, logprobs: Tensor) -> None:
+        self.token_TC = torch.full((max_tokens, rollouts), pad_id, device=logprobs.device)
+        self.logprob_TC = logprobs.new_zeros(max_tokens, rollouts)
+        self.length_C = torch.full((rollouts,), max_tokens, device=logprobs.device)
+        self.truncated_C = torch.ones(rollouts, dtype=torch.bool, device=logprobs.device)
+
+    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor) -> None:
+        """Token t of the live rollouts."""
+        if len(row_A) == self.token_TC.shape[1]:
+            self.token_TC[t], self.logprob_TC[t] = token_A, logprob_A
+        else:
+            self.token_TC[t, row_A], self.logprob_TC[t, row_A] = token_A, logprob_A
+
+    def end(self, t: int, row_E: Tensor) -> None:
+        """Token t is the end of these."""
+        self.length_C[row_E] = t + 1
+        self.truncated_C[row_E] = False
+
+
 class TorchSampler:
     """Samples from a policy that lives in this process; there is nothing to synchronise.
 
@@ -64,20 +93,21 @@ class TorchSampler:
         device = self.policy.device
         rollouts = len(prompts) * n
         generator = torch.Generator(device).manual_seed(seed)
-        response_RT = torch.full((rollouts, max_tokens), self.policy.codec.pad_id, device=device)
-        logprob_RT = torch.zeros(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
-        length_R = torch.zeros(rollouts, dtype=torch.long, device=device)
-        truncated_R = torch.ones(rollouts, dtype=torch.bool, device=device)
+        response_RT = torch.empty(rollouts, max_tokens, dtype=torch.long, device=device)
+        logprob_RT = torch.empty(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
+        length_R = torch.empty(rollouts, dtype=torch.long, device=device)
+        truncated_R = torch.empty(rollouts, dtype=torch.bool, device=device)
         with self.policy.decoding():
             for chunk in self._chunks(prompts, n, max_tokens):
+                decoder = _Decoder(
+                    self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, max_tokens, self.merge
+                )
+                drawn = decoder.run(temperature, top_p, generator)
                 rows_C = torch.tensor(chunk.rows, device=device)
-                decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, self.merge)
-                for t, row_A, token_A, logprob_A, ended_A in decoder.run(temperature, top_p, max_tokens, generator):
-                    where_A = rows_C[row_A]
-                    response_RT[where_A, t] = token_A
-                    logprob_RT[where_A, t] = logprob_A
-                    length_R[where_A] = t + 1
-                    truncated_R[where_A] = ~ended_A
+                response_RT[rows_C] = drawn.token_TC.t()
+                logprob_RT[rows_C] = drawn.logprob_TC.t()
+                length_R[rows_C] = drawn.length_C
+                truncated_R[rows_C] = drawn.truncated_C
         longest = int(length_R.max())
         check_finite(logprob_RT)
         mask_RT = torch.arange(longest, device=device) < length_R.unsqueeze(-1)
@@ -126,12 +156,15 @@ class TorchSampler:
 class _Decoder:
     """One chunk on its way: which live rollout reads which row of the cache."""
 
-    def __init__(self, policy: Policy, prompts: list[list[int]], counts: list[int], merge: bool) -> None:
+    def __init__(
+        self, policy: Policy, prompts: list[list[int]], counts: list[int], max_tokens: int, merge: bool
+    ) -> None:
         self.policy = policy
+        self.max_tokens = max_tokens
         self.merge = merge
         self.device = policy.device
-        self.cache = policy.new_cache()
         longest = max(len(prompt) for prompt in prompts)
+        self.cache = policy.new_cache(longest + max_tokens)
         padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
         self.input_ids_KL = torch.tensor(padded, device=self.device)
         self.mask_KL: Tensor | None = None
@@ -150,26 +183,27 @@ class _Decoder:
         """Whether rollout i reads row i, for every i."""
         self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
 
-    def run(
-        self, temperature: float, top_p: float, max_tokens: int, generator: torch.Generator
-    ) -> Iterator[tuple[int, Tensor, Tensor, Tensor, Tensor]]:
-        """Per token: its position, and for the live rollouts their row, token, log-probability and whether it ends."""
+    def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
+        """Token after token, until every rollout has ended or has as many as are allowed."""
+        max_tokens = self.max_tokens
         row_A = torch.arange(len(self.state_A), device=self.device)
+        logprobs = torch.empty(0, dtype=_draw_dtype(self.policy), device=self.device)
+        drawn = _Drawn(len(row_A), max_tokens, self.policy.codec.pad_id, logprobs)
         for t in range(max_tokens):
             logits_KV = self.policy.next_logits(self.input_ids_KL, self.cache, self.mask_KL, self.position_ids_KL)
             logprob_KV = log_distribution(logits_KV, temperature, top_p)
-            own = logprob_KV if self._identity else logprob_KV[self.state_A]
-            token_A = draw(own, generator)
+            own_AV = logprob_KV if self._identity else logprob_KV[self.state_A]
+            token_A = draw(own_AV, generator)
+            drawn.add(t, row_A, token_A, own_AV.gather(-1, token_A.unsqueeze(-1)).squeeze(-1))
             ended_A = self._ended(token_A)
-            yield t, row_A, token_A, own.gather(-1, token_A.unsqueeze(-1)).squeeze(-1), ended_A
-            if t + 1 == max_tokens:
-                return
             if bool(ended_A.any()):
+                drawn.end(t, row_A[ended_A])
                 live_A = ~ended_A
                 row_A, token_A, self.state_A = row_A[live_A], token_A[live_A], self.state_A[live_A]
-            if len(row_A) == 0:
-                return
+            if len(row_A) == 0 or t + 1 == max_tokens:
+                break
             self._advance(token_A)
+        return drawn
 
     def _ended(self, token_A: Tensor) -> Tensor:
         if len(self.ends) == 1:

@@ -110,8 +110,8 @@ def draw(logprob_RV: Tensor, generator: torch.Generator) -> Tensor:
         mass_RV = logprob_RV.exp().cumsum(-1)
         total_R1 = mass_RV[:, -1:]
         uniform_R1 = torch.empty_like(total_R1, dtype=torch.float64).uniform_(generator=generator)
-        # Rounded down, so that it stays below the total: a token of probability 0 at the end is never taken.
-        below_R1 = torch.minimum((uniform_R1 * total_R1).to(mass_RV.dtype), total_R1.nextafter(total_R1.new_zeros(())))
+        # Below the total, so that a token of probability 0 at the end is never taken.
+        below_R1 = (uniform_R1 * total_R1.nextafter(total_R1.new_zeros(()))).to(mass_RV.dtype)
         return (mass_RV <= below_R1).sum(-1)
     clock_RV = torch.empty_like(logprob_RV).exponential_(generator=generator)
     # A clock that rounds to 0 would let a token of probability 0 win.

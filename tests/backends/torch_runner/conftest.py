@@ -53,6 +53,9 @@ def configurations() -> dict[str, transformers.PretrainedConfig]:
     return {
         "qwen2": transformers.Qwen2Config(**common, num_key_value_heads=2, tie_word_embeddings=True),
         "llama": transformers.LlamaConfig(**common, num_key_value_heads=4, tie_word_embeddings=False),
+        "few-tokens": transformers.LlamaConfig(
+            **common, num_key_value_heads=2, head_dim=WIDTH, attention_bias=True, tie_word_embeddings=True
+        ),
         "mistral": transformers.MistralConfig(**common, num_key_value_heads=2, sliding_window=4),
         "gemma2": transformers.Gemma2Config(
             **common, num_key_value_heads=2, head_dim=8, sliding_window=4, final_logit_softcapping=2.0

@@ -102,7 +102,7 @@ def test_merging_and_micro_batches_leave_the_gradient_unchanged(
         assert other_stats == pytest.approx(stats, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2"])
+@pytest.mark.parametrize("family", ["llama", "few-tokens", "mistral", "gemma2"])
 def test_merging_leaves_the_gradient_unchanged_for_other_families(
     policy: Callable[..., Policy], model_folder: Callable[[str], Any], family: str
 ) -> None:

@@ -71,7 +71,9 @@ def test_every_token_is_predicted_from_its_own_prefix(data: st.DataObject) -> No
     assert histories(layout) == expected
 
 
-@pytest.mark.parametrize(("family", "tolerance"), [("gpt2", 1e-12), ("llama", 1e-5), ("qwen2", 1e-5)])
+@pytest.mark.parametrize(
+    ("family", "tolerance"), [("gpt2", 1e-12), ("llama", 1e-5), ("qwen2", 1e-5), ("few-tokens", 1e-5)]
+)
 def test_log_probabilities_are_those_of_separate_sequences(
     policy: Callable[..., Policy], family: str, tolerance: float
 ) -> None:

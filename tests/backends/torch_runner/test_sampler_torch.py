@@ -15,7 +15,7 @@ from isocompute_torch.model import Policy
 from isocompute_torch.sampler_torch import TorchSampler
 from isocompute_torch.sampling import Samples, log_distribution
 
-FAMILIES = ["qwen2", "llama", "mistral", "gemma2", "gpt2"]
+FAMILIES = ["qwen2", "llama", "few-tokens", "mistral", "gemma2", "gpt2"]
 PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
 EOS = 1
 
