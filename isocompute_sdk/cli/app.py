@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from isocompute_sdk import __version__
 from isocompute_sdk.cli import (
     allocate,
     audit,
@@ -23,6 +26,7 @@ from isocompute_sdk.cli import (
     sweep,
     watch,
 )
+from isocompute_sdk.cli.output import say
 
 app = typer.Typer(
     name="isocompute",
@@ -33,6 +37,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"isocompute {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(  # pyright: ignore[reportUnusedFunction]
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 for _name, _function in (
     ("quickstart", quickstart.quickstart),
     ("plan", plan.plan),

@@ -11,6 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from isocompute_sdk import __version__
 from isocompute_sdk.laws import digitised
 
 PAPER = ("--method", "paper", "--points", "all")
@@ -64,6 +65,10 @@ def test_every_command_teaches_with_an_example(isocompute: Command, command: str
     text = succeeded(isocompute(command, "--help"))
     assert "Example" in text
     assert f"isocompute {command}" in text
+
+
+def test_the_version_can_be_asked_for(isocompute: Command) -> None:
+    assert succeeded(isocompute("--version")) == f"isocompute {__version__}\n"
 
 
 def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Command, tmp_path: Path) -> None:
