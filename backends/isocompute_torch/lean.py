@@ -161,9 +161,7 @@ class LeanModel:
             hidden_ND = F.embedding(input_ids_SL.flatten(), table_VD)
         for layer in layers[:-1]:
             hidden_ND = whole_layer(hidden_ND, layer, reading)
-        if wanted_J is not None and len(wanted_J):
-            reading = _asked(reading, wanted_J, length)
-        return whole_layer(hidden_ND, layers[-1], reading)
+        return whole_layer(hidden_ND, layers[-1], reading if wanted_J is None else reading.asking(wanted_J))
 
     def _first_layer(self, layer: LayerWeights, positions: int) -> FirstLayer:
         projected_VX = self._projected(self._model.embed_tokens.weight, layer)
@@ -269,18 +267,6 @@ class LeanModel:
         if mask is not None:
             score = score + mask
         return torch.matmul(attention_weights(score), value).view(rows, -1)
-
-
-def _asked(reading: Reading, wanted_J: Tensor, length: int) -> Reading:
-    """The same for a layer of which only these flat positions, of S times L, are asked for."""
-    position_J = wanted_J % length
-    first = int(position_J.min())
-    asked = length - first
-    wanted_J = wanted_J.div(length, rounding_mode="floor") * asked + position_J - first
-    every = len(wanted_J) == reading.sequences * asked and torch.equal(
-        wanted_J, torch.arange(len(wanted_J), device=wanted_J.device)
-    )
-    return reading._replace(asked_from=first, wanted_J=None if every else wanted_J)
 
 
 class _Head(Protocol):

@@ -48,6 +48,18 @@ class Reading(NamedTuple):
     wanted_J: Tensor | None = None
     """Distinct flat positions, of S times A, that the output is asked for; None for all."""
 
+    def asking(self, wanted_J: Tensor) -> Reading:
+        """The same for a layer of which only these flat positions, of S times L, are asked for."""
+        if not len(wanted_J):
+            return self._replace(wanted_J=wanted_J)
+        length = self.turns.shape[-2]
+        position_J = wanted_J % length
+        first = int(position_J.min())
+        asked = length - first
+        wanted_J = wanted_J.div(length, rounding_mode="floor") * asked + position_J - first
+        in_order = torch.arange(self.sequences * asked, device=wanted_J.device)
+        return self._replace(asked_from=first, wanted_J=None if torch.equal(wanted_J, in_order) else wanted_J)
+
 
 def whole_layer(hidden_ND: Tensor, weights: LayerWeights, reading: Reading) -> Tensor:
     """Hidden states after the layer, shape (S * A, width), or (J, width) of the wanted positions.
