@@ -80,7 +80,7 @@ def fit(
         runs: evaluations of at least two group sizes (one is enough for a surface, which then says so).
         metric: metric to fit, or several for a `FitsSet` (the first decides where a planner takes it).
         eval_set: evaluation set; None where the metric has only one.
-        method: `surface`: every run fitted together in (C, n, B_p), with calibrated intervals and a passport;
+        method: `surface`: every run fitted together in (C, n, B_p), with intervals and a passport;
             `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
         rng: generator or seed of the bootstrap; None for a fixed one. `refit` repeats a seed; for a generator,
             which has moved on since, it takes the fixed one.

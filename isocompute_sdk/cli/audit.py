@@ -20,9 +20,7 @@ WIDE = 110
 
 
 def audit(
-    logs: Annotated[
-        list[Path], typer.Argument(help="CSV, Parquet, JSONL or W&B CSV: files, folders or globs.", readable=False)
-    ],
+    logs: Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.", readable=False)],
     metric: Annotated[
         str | None, typer.Option(help="Metric to look at; avg@4, or what most runs have. Also names a reward column.")
     ] = None,

@@ -21,6 +21,7 @@ def backends(
 
     Examples:
         isocompute backends
+
         isocompute backends openrlhf
     """
     from isocompute_sdk import registry

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ONLY_PAPER = ("points", "bin_width", "curve")
 """Options that mean nothing to a surface."""
 
-Runs = Annotated[list[Path], typer.Argument(help="CSV, Parquet, JSONL or W&B CSV: files, folders or globs.")]
+Runs = Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.")]
 
 
 def fit(

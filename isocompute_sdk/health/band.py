@@ -13,7 +13,7 @@ from isocompute_sdk.health.traces import RunTraces
 
 LEVEL = 0.98
 """Coverage of the band at one evaluation. How a run differs from the average lasts for all of it, so that persistence
-cannot help: an 80 % band would be left by one healthy run in five. Chosen on simulated sweeps, see docs/health.md."""
+cannot help: an 80 % band would be left by one healthy run in six. Chosen on simulated sweeps, see docs/health.md."""
 EVALUATIONS = 3
 """Evaluations in one mean, and means in a row that have to lie outside."""
 

@@ -87,6 +87,8 @@ def _parts(frame: pl.DataFrame) -> dict[str, dict[tuple[str, str], Trace]]:
     """Traces by run, then by (metric, evaluation set): one sort over all rows, since a log may have millions."""
     import polars as pl
 
+    if frame.is_empty():
+        return {}
     # The rows of a run stand together; a short code sorts in linear time.
     keys = [frame["run_id"].rle_id(), *(frame[name].cast(pl.Categorical) for name in ("metric", "eval_set"))]
     code_T = np.zeros(frame.height, dtype=np.int64)
@@ -98,7 +100,7 @@ def _parts(frame: pl.DataFrame) -> dict[str, dict[tuple[str, str], Trace]]:
     order_T = np.argsort(code_T, kind="stable")
     columns = [frame[name].to_numpy().astype(np.float64)[order_T] for name in ("step", "rollouts", "value")]
     sorted_T = code_T[order_T]
-    first = np.flatnonzero(np.concatenate([[True], sorted_T[1:] != sorted_T[:-1]]))[: frame.height]
+    first = np.flatnonzero(np.concatenate([[True], sorted_T[1:] != sorted_T[:-1]]))
     found: dict[str, dict[tuple[str, str], Trace]] = {}
     for begin, end in zip(first, [*first[1:], frame.height], strict=True):
         row = int(order_T[begin])

@@ -17,6 +17,9 @@ LONGEST_EPOCHS = 83
 """Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
 LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
+LOST_BEYOND = {"surface": (0.047, 0.073), "paper": (0.132, 0.204)}
+"""Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
+(docs/allocation.md)."""
 
 
 def extrapolation(ratio: float, method: str) -> list[Note]:
@@ -24,12 +27,13 @@ def extrapolation(ratio: float, method: str) -> list[Note]:
     if ratio <= 1.0:
         return []
     code = "extrapolation" if ratio <= 3 else f"extrapolation-beyond-{10 if ratio > 10 else 3}x"
-    at_3x, at_10x = (0.06, 0.09) if method == "surface" else (0.14, 0.21)
+    at_3x, at_10x = LOST_BEYOND["surface" if method == "surface" else "paper"]
     measured = {
-        "extrapolation": f"Simulated sweeps lost {at_3x:.2f} of the reward range on average at 3x by this method.",
-        "extrapolation-beyond-3x": f"Simulated sweeps lost {at_3x:.2f} of the reward range on average at 3x and "
-        f"{at_10x:.2f} at 10x by this method.",
-        "extrapolation-beyond-10x": f"Simulated sweeps lost {at_10x:.2f} of the reward range on average at 10x.",
+        "extrapolation": f"Simulated sweeps lost {at_3x:.0%} of the reachable gain on average at 3x by this method.",
+        "extrapolation-beyond-3x": f"Simulated sweeps lost {at_3x:.0%} of the reachable gain on average at 3x and "
+        f"{at_10x:.0%} at 10x by this method.",
+        "extrapolation-beyond-10x": f"Simulated sweeps lost {at_10x:.0%} of the reachable gain on average at 10x by "
+        "this method.",
     }[code]
     severity = "info" if ratio <= 3 else "warning"
     return [

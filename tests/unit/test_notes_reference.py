@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from isocompute_sdk.planner.caveats import LOST_BEYOND
+
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 MAKERS = ("Note", "Finding", "found_at")
 DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x"}
@@ -34,6 +36,15 @@ def test_every_code_is_documented_and_every_documented_code_exists(repository: P
     }
     assert given - listed == set(), "codes without documentation"
     assert listed - given == set(), "documented codes that nothing gives"
+
+
+def test_the_losses_that_plans_quote_are_those_of_the_benchmark(repository: Path) -> None:
+    rows = (repository / "docs" / "allocation.md").read_text(encoding="utf-8").splitlines()
+    (measured,) = (row.split("|")[2:5] for row in rows if row.startswith("| all |") and "±" in row)
+    surface, paper, best_run = (tuple(float(mean) for mean in re.findall(r"([0-9.]+) ±", cell)) for cell in measured)
+    assert {"surface": surface[1:], "paper": paper[1:]} == LOST_BEYOND
+    told = " | ".join(" / ".join(f"{mean:.3f}"[1:] for mean in means) for means in (surface, paper, best_run))
+    assert f"| {told} |" in (repository / "README.md").read_text(encoding="utf-8")
 
 
 def test_codes_are_kebab_case(repository: Path) -> None:

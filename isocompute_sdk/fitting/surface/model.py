@@ -4,8 +4,8 @@
 
 R0 is the base model's reward and `top` the metric's upper bound, so that no prediction leaves the metric's range.
 The share a of the headroom that training wins and the log compute m of half of it are piecewise linear in
-x = log2 n, with knots one octave apart; h is log-linear in x. B_p and D move a and m linearly in their logarithms.
-S is one of `shapes.UNIT_SHAPES`.
+x = log2 n, with knots one octave apart; ln h is linear in x. B_p moves a and m, and D moves a, linearly in their
+logarithms. S is one of `shapes.UNIT_SHAPES`.
 
 Parameters, in order: R0, a at K knots, m at K knots, ln h and its slope in x, then per octave of B_p the change of a
 and of m, and per octave of D the change of a, and of a per octave of n.

@@ -84,7 +84,7 @@ def test_its_study_is_listed_trained_fitted_and_planned(site: Path) -> None:
     assert json.loads(listed.stdout)["backends"]["coin"]["algorithms"] == ["grpo"]
     trained = isocompute(site, "run", "coins.yaml", "--json")
     assert trained.returncode == 0, trained.stderr
-    planned = isocompute(site, "allocate", "runs/coins", "--budget", "200k", "--pool", "learning_rate", "--json")
+    planned = isocompute(site, "allocate", "runs/coins", "--budget", "200k", "--json")
     assert planned.returncode == 0, planned.stderr
     plan = json.loads(planned.stdout)
     assert 0 < plan["rollouts"] <= 200_000

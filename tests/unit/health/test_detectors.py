@@ -201,6 +201,15 @@ def test_names_of_other_frameworks_are_understood() -> None:
         assert warnings(runs(table({name: collapsed}))) == ["entropy-collapse"]
 
 
+def test_runs_without_a_known_metric_give_no_note() -> None:
+    unknown = RunSet.from_columns(
+        {"n": [8, 8], "bp": [16, 16], "step": [0, 10], "metric": ["accuracy", "accuracy"], "value": [0.1, 0.2]}
+    )
+    found = iso.check_health(unknown)
+    assert found.runs == 1
+    assert found.notes == ()
+
+
 def test_many_runs_give_one_note_per_code_and_each_run_its_own() -> None:
     sick = [table(vitals(i, "kl-drift", 50), run_id=f"sick{i}", learning_rate=1e-5) for i in range(9)]
     healthy = [table(vitals(i), run_id=f"fine{i}", learning_rate=1e-6) for i in range(3)]
