@@ -12,7 +12,8 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fit_input import check_bounds, paper_run, series_of, stood_in, surface_run
-from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.paper import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names

@@ -78,6 +78,19 @@ def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable) -> Array:
     return drawn
 
 
+def law_interval(draws_D4: Array, x_T: Array, level: float) -> tuple[Array, Array]:
+    """Ends of the interval of a law's real-valued size, each of shape (T,).
+
+    Args:
+        draws_D4: L, k, midpoint, b of each replicate.
+        x_T: the law's own x (`AllocationLaw.to_x`).
+        level: coverage asked for.
+    """
+    octaves_DT = sigmoid(x_T[None, :], *(draws_D4[:, i, None] for i in range(4)))
+    low, high = np.quantile(octaves_DT, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return 2.0**low, 2.0**high
+
+
 def _rises(octaves_DT: Array) -> np.ndarray:
     half = octaves_DT.shape[1] // 2
     return octaves_DT[:, half:].mean(axis=1) >= octaves_DT[:, :half].mean(axis=1)
