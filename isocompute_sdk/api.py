@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
@@ -251,8 +251,14 @@ def run_spec(
     **options: Any,
 ) -> RunSpec:
     """The run that a plan stands for; arguments as in `launch_script`."""
+    from isocompute_sdk.planner import Plan
     from isocompute_sdk.specs import Data, Evaluation, RunSpec
 
+    if not isinstance(cast("Any", plan), Plan):
+        raise PlanError(
+            f"plan: received {' '.join(repr(plan).split()):.60} ({type(plan).__name__}); accepted: a Plan",
+            "Planner(fits).allocate(budget) makes one; Plan.load(path) reads one.",
+        )
     chosen = model if model is not None else plan.model
     if chosen is None:
         raise PlanError("the plan names no model", "Pass model= (--model), a hub name or a local folder.")
@@ -287,7 +293,8 @@ def _text(path: str | PathLike[str]) -> str:
 
 def _metrics(metric: object) -> tuple[str, ...]:
     names = tuple(cast("Iterable[object]", metric)) if isinstance(metric, Iterable) else (metric,)
-    if not names or not all(isinstance(name, str) for name in names):
+    # A set has no first, and another order in every process.
+    if isinstance(metric, Set) or not names or not all(isinstance(name, str) for name in names):
         received = "an empty list" if names == () else repr(metric)[:60]
         raise FitError(
             f"metric is {received}; accepted: a metric name or a list of them", "See runs.metrics for their names."

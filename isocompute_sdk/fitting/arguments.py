@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ def check_kind(kind: object) -> None:
     Raises:
         FitError: neither `mean` nor `run`.
     """
-    if kind not in ("mean", "run"):
+    if not isinstance(kind, str) or kind not in ("mean", "run"):
         raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'", "Use one of the two.")
 
 
@@ -27,7 +27,8 @@ def check_level(level: object) -> float:
     Raises:
         FitError: not a number between 0 and 1.
     """
-    if not _is_number(level) or not 0 < level < 1:
+    # The upper quantile must lie below 1 after rounding too.
+    if not _is_number(level) or not (level > 0 and (1 + level) / 2 < 1):
         raise FitError(f"level = {level!r}; accepted: between 0 and 1, such as 0.8", "Give the coverage as a share.")
     return float(level)
 
@@ -52,10 +53,10 @@ def positive(value: npt.ArrayLike) -> Array:
         FitError: no numbers, or one that is not positive and finite.
     """
     try:
-        if np.iscomplexobj(value):
-            raise TypeError("complex numbers")
+        if np.asarray(value).dtype.kind in "cmM":
+            raise TypeError("complex numbers, times")
         at = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise FitError(
             f"compute and group sizes must be numbers; received {value!r:.60}",
             "Give plain numbers such as 3e6; text such as '3M' is for budgets.",
@@ -64,6 +65,48 @@ def positive(value: npt.ArrayLike) -> Array:
         bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
         raise FitError(f"compute and group sizes must be positive and finite; received {bad}", "Give C, n above 0.")
     return at
+
+
+def one_positive(value: object, what: str) -> float:
+    """A single positive number.
+
+    Raises:
+        FitError: several numbers, none, or one that is not positive and finite.
+    """
+    at = positive(cast("npt.ArrayLike", value))
+    if at.size != 1:
+        raise FitError(f"{what}: received {value!r:.60} ({at.size} numbers); accepted: one", "Ask one by one.")
+    return float(at.ravel()[0])
+
+
+def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) -> npt.NDArray[np.int64]:
+    """Candidates n, shape (N,).
+
+    Raises:
+        FitError: none, not whole, not increasing, or outside `smallest` to `largest`.
+    """
+    sizes = np.atleast_1d(positive(group_sizes)).ravel()
+    if not sizes.size or np.any(sizes != np.round(sizes)) or np.any(np.diff(sizes) <= 0):
+        raise FitError(
+            f"group_sizes = {group_sizes!r:.60}; accepted: at least one whole number, increasing",
+            "Give every candidate once, such as [8, 16, 32].",
+        )
+    check_reach(sizes, smallest, largest)
+    return sizes.astype(np.int64)
+
+
+def check_reach(sizes: Array, smallest: int, largest: int) -> None:
+    """Refuse n outside what a surface can be asked for.
+
+    Raises:
+        FitError: an n below `smallest` or above `largest`.
+    """
+    if sizes.size and (sizes.min() < smallest or sizes.max() > largest):
+        raise FitError(
+            f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {largest}, the levels "
+            "that were run and one octave above",
+            "Run a level there, or ask within this range.",
+        )
 
 
 def together(at: Array, sizes: Array) -> tuple[Array, Array]:

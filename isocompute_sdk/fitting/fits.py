@@ -13,7 +13,7 @@ import numpy.typing as npt
 from isocompute_sdk import files
 from isocompute_sdk.fitting import levels
 from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
-from isocompute_sdk.fitting.arguments import check_kind, check_level, check_problems, positive, together
+from isocompute_sdk.fitting.arguments import check_kind, check_level, positive, together
 from isocompute_sdk.fitting.bootstrap import law_interval
 from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
@@ -117,17 +117,22 @@ class Fits:
     def law_interval(
         self, value: npt.ArrayLike, level: float = 0.8, name: str = "group_size"
     ) -> tuple[Array, Array] | None:
-        """Interval of the law's real-valued size at raw compute or M; None without draws.
+        """Interval of the law's size at raw compute or M, in its shape; for a surface of the best n; None without draws.
 
-        For a surface, of the best n itself: from its draws, not from the law that is shown.
+        Raises:
+            FitError: unknown name, a level that is none, a value that the law does not take.
         """
         level = check_level(level)
+        levels.check_law_name(name)
         if self.surface is not None and name == "group_size":
-            return answers.best_size_intervals(self, self.surface, np.atleast_1d(positive(value)).ravel(), level)
-        draws = self.law_draws.get(name)
-        if draws is None:
+            at = np.atleast_1d(positive(value))
+            low, high = answers.best_size_intervals(self, self.surface, at.ravel(), level)
+        elif name in self.law_draws:
+            at = np.atleast_1d(self.law(name).to_x(value))
+            low, high = law_interval(self.law_draws[name], self.law(name), at.ravel(), level)
+        else:
             return None
-        return law_interval(draws, np.atleast_1d(self.law(name).to_x(value)), level)
+        return low.reshape(at.shape), high.reshape(at.shape)
 
     def select(self, problems_per_batch: int | None = None) -> list[RewardCurve]:
         """Curves, those at one B_p only where it is given.
@@ -177,7 +182,6 @@ class Fits:
         """
         check_kind(kind)
         level = check_level(level)
-        check_problems(problems_per_batch)
         at, sizes = together(positive(rollouts), positive(group_size))
         if self.surface is not None:
             return answers.predicted(self, self.surface, at, sizes, problems_per_batch, level, kind)
@@ -212,8 +216,7 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
-        at = float(positive(compute))
-        return answers.odds(self, at, group_sizes, problems_per_batch, compute_of_each)
+        return answers.odds(self, compute, group_sizes, problems_per_batch, compute_of_each)
 
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """Real-valued n with the largest expected reward on the grid, shape (T,) (`method="surface"` only).
@@ -223,10 +226,10 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
-        sizes_N, reward_TN = self.reward_by_size(np.atleast_1d(positive(compute)).ravel(), problems_per_batch)
+        sizes_N, reward_TN = self.reward_by_size(compute, problems_per_batch)
         return sizes_N[np.argmax(reward_TN, axis=1)]
 
-    def reward_by_size(self, compute_T: Array, problems_per_batch: int | None = None) -> tuple[Array, Array]:
+    def reward_by_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> tuple[Array, Array]:
         """Real-valued n on the grid, and the expected reward of each at every compute (`method="surface"` only).
 
         Returns:
@@ -235,7 +238,7 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
-        return answers.reward_by_size(self, compute_T, problems_per_batch)
+        return answers.reward_by_size(self, compute, problems_per_batch)
 
     def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
         """The level of B_p that was run and lies nearest in octaves; the smallest for None."""
@@ -268,7 +271,9 @@ class Fits:
         Raises:
             IsoComputeError: missing file, other content, another schema version.
         """
-        return files.load_json(path, cls.from_dict, kind="fits", schema_version=SCHEMA_VERSION)
+        from isocompute_sdk.fitting.saved import fits_from
+
+        return files.load_json(path, fits_from, kind="fits", schema_version=SCHEMA_VERSION)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""
@@ -284,7 +289,11 @@ class Fits:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`.
+
+        Raises:
+            IsoComputeError: not what `to_dict` returns.
+        """
         from isocompute_sdk.fitting.saved import fits_from
 
-        return fits_from(raw)
+        return files.build_saved(raw, fits_from, kind="fits", schema_version=SCHEMA_VERSION)

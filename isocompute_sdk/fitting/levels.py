@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log2
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.arguments import check_problems
 from isocompute_sdk.fitting.curves import RewardCurve
 
 if TYPE_CHECKING:
@@ -19,13 +19,22 @@ LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 
 def law_named(fits: Fits, name: str) -> AllocationLaw:
     """See `Fits.law`."""
+    check_law_name(name)
     if name in fits.laws:
         return fits.laws[name]
-    if name not in LAWS:
-        raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")
     reason = fits.unsupported.get(name, "it is not part of these fits")
     have = ", ".join(fits.laws) or "none"
     raise FitError(f"there is no law {name!r} here: {reason}", f"Laws at hand: {have}.")
+
+
+def check_law_name(name: object) -> None:
+    """Refuse a law that there is not.
+
+    Raises:
+        FitError: another name.
+    """
+    if not isinstance(name, str) or name not in LAWS:
+        raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")
 
 
 def curves_at(fits: Fits, problems_per_batch: int | None) -> list[RewardCurve]:
@@ -47,13 +56,15 @@ def curves_at(fits: Fits, problems_per_batch: int | None) -> list[RewardCurve]:
 
 def nearest(levels: Sequence[int], wanted: int | None) -> int | None:
     """The level of B_p that lies nearest in octaves; the smallest for None, None where there is no level."""
+    check_problems(wanted)
     if not levels:
         return None
-    return levels[0] if wanted is None else min(levels, key=lambda level: abs(np.log2(level / wanted)))
+    return levels[0] if wanted is None else min(levels, key=lambda level: abs(log2(level) - log2(wanted)))
 
 
 def within_reach(levels: Sequence[int], wanted: int | None) -> float | None:
     """B_p at most an octave outside those that were run: further out the nearest answers."""
+    check_problems(wanted)
     if wanted is None or not levels:
         return None
-    return float(np.clip(wanted, levels[0] / 2, levels[-1] * 2))
+    return float(min(max(wanted, levels[0] / 2), levels[-1] * 2))

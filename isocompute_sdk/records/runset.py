@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -96,9 +96,11 @@ class RunSet:
         Raises:
             RecordError: the content is not what `to_dict` writes, or contradicts itself.
         """
-        if not all(isinstance(raw.get(part), Mapping) for part in ("columns", "constants")):
+        # Types are promises: what people pass is anything.
+        given = dict(raw) if isinstance(cast("Any", raw), Mapping) else {type(raw).__name__: raw}
+        if not all(isinstance(given.get(part), Mapping) for part in ("columns", "constants")):
             raise RecordError(
-                f"received keys {', '.join(map(repr, raw)) or 'none'}; accepted: 'columns' and 'constants'",
+                f"received {', '.join(map(repr, given)) or 'nothing'}; accepted: 'columns' and 'constants'",
                 "Give what RunSet.to_dict returned; the file may be damaged.",
             )
         constants = dict(raw["constants"])

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arguments import check_reach, increasing_sizes, one_positive, positive
 from isocompute_sdk.fitting.levels import within_reach
 from isocompute_sdk.fitting.prediction import Kind, Prediction
 from isocompute_sdk.fitting.shapes import Array
@@ -28,21 +29,14 @@ def predicted(
 ) -> Prediction:
     """See `Fits.predict`; `at` and `sizes` of one shape."""
     smallest, largest = fits.group_size_range
-    if sizes.size and (sizes.min() < smallest or sizes.max() > 2 * largest):
-        raise FitError(
-            f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {2 * largest}, the levels "
-            "that were run and one octave above",
-            "Run a level there, or ask within this range.",
-        )
-    if not at.size:
-        return Prediction(at.copy(), at.copy(), at.copy())
+    check_reach(sizes, smallest, 2 * largest)
     point = (at.ravel(), sizes.ravel(), within_reach(fits.problems_per_batch, problems_per_batch))
     return Prediction(*(part.reshape(at.shape) for part in surface.interval(kind, level, *point)))
 
 
 def odds(
     fits: Fits,
-    compute: float,
+    compute: object,
     group_sizes: npt.ArrayLike | None,
     problems_per_batch: int | None,
     compute_of_each: npt.ArrayLike | None,
@@ -57,17 +51,25 @@ def odds(
     if group_sizes is None:
         powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
         group_sizes = sorted(powers | set(fits.group_sizes))
+    sizes = increasing_sizes(group_sizes, smallest, 2 * largest)
+    spent = None if compute_of_each is None else np.atleast_1d(positive(compute_of_each))
+    if spent is not None and spent.shape != sizes.shape:
+        raise FitError(
+            f"compute_of_each: {spent.size} amounts for {len(sizes)} group sizes; accepted: one for each",
+            "Give what each candidate spends, in the order of group_sizes.",
+        )
     bp = within_reach(fits.problems_per_batch, problems_per_batch)
-    return group_size_odds(fits.surface, compute, group_sizes, bp, largest, compute_of_each)
+    return group_size_odds(fits.surface, one_positive(compute, "compute"), sizes, bp, largest, spent)
 
 
-def reward_by_size(fits: Fits, compute_T: Array, problems_per_batch: int | None) -> tuple[Array, Array]:
+def reward_by_size(fits: Fits, compute: npt.ArrayLike, problems_per_batch: int | None) -> tuple[Array, Array]:
     """See `Fits.reward_by_size`."""
     if fits.surface is None:
         raise FitError(
             f"method {fits.method!r} has no surface; use frontier() or law()",
             "Fit your runs with method='surface'.",
         )
+    compute_T = np.atleast_1d(positive(compute)).ravel()
     low, high = np.log2(fits.group_size_range)
     sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
     mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
@@ -84,11 +86,11 @@ def best_size_intervals(fits: Fits, surface: Surface, compute_T: Array, level: f
     """Interval of the best n at each compute, up to an octave above the levels that were run."""
     smallest, largest = fits.group_size_range
     found = [best_size_interval(surface, float(c), (smallest, 2 * largest), None, level) for c in compute_T]
-    return np.array([low for low, _ in found]), np.array([high for _, high in found])
+    return np.array([low for low, _ in found], dtype=float), np.array([high for _, high in found], dtype=float)
 
 
 def for_problem_set(fits: Fits, surface: Surface, n_problems: int) -> Fits:
     """See `Fits.for_problem_set`; of a surface whose runs vary D."""
-    other = replace(surface, n_problems=float(n_problems))
+    other = replace(surface, n_problems=one_positive(n_problems, "n_problems"))
     curves = {key: curve_of(other, key, c.compute_T, c.reward_T) for key, c in fits.curves.items()}
     return replace(fits, surface=other, curves=curves, laws={}, unsupported={}, n_problems=n_problems)
