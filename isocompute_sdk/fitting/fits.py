@@ -117,7 +117,7 @@ class Fits:
     def law_interval(
         self, value: npt.ArrayLike, level: float = 0.8, name: str = "group_size"
     ) -> tuple[Array, Array] | None:
-        """Interval of the law's size at raw compute or M, in its shape; for a surface of the best n; None without draws.
+        """Interval of the law's size at raw compute or M, in that shape (a surface: of the best n); None without draws.
 
         Raises:
             FitError: unknown name, a level that is none, a value that the law does not take.

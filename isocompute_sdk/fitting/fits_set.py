@@ -9,6 +9,10 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
 
 
+class UnknownMetricError(FitError, KeyError):
+    """A metric that is not in a set of fits; a `KeyError` as mappings have it."""
+
+
 class FitsSet(Mapping[str, Fits]):
     """Fits of several metrics on the same runs; the first one decides where a planner takes the set."""
 
@@ -27,10 +31,17 @@ class FitsSet(Mapping[str, Fits]):
         self._fits = dict(fits)
 
     def __getitem__(self, metric: str) -> Fits:
+        if metric not in self._fits:
+            raise UnknownMetricError(
+                f"metric {metric!r} was not fitted; accepted: {', '.join(self._fits)}", "Use one, or fit it as well."
+            )
         return self._fits[metric]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fits)
+
+    def __repr__(self) -> str:
+        return f"FitsSet({', '.join(self._fits)})"
 
     def __len__(self) -> int:
         return len(self._fits)

@@ -62,8 +62,8 @@ class RunSet:
         """Read a table held in memory, in long form (columns metric, value) or wide (a column per metric).
 
         Args:
-            columns: name -> list or array, all of one length; or a polars or pandas frame. Group size
-                (`group_size` or `n`) and compute are needed: `rollouts` (or `C`, `compute`), or `step` with
+            columns: name -> list or array, all of one length; or a polars or pandas frame (an index of a known
+                name is a column too). Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`, `compute`), or `step` with
                 `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as is NaN in a pandas
                 frame; in a wide metric column it means not measured there.
             metric: name of what a column `reward` or `value` holds, where no column `metric` tells.

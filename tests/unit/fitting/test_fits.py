@@ -298,6 +298,11 @@ def test_a_fits_set_is_a_mapping_whose_first_metric_decides(fits: Fits, many: Fi
     assert list(both) == ["avg@4", "best@4"]
     assert len(both) == 2
     assert both.first is fits is both["avg@4"]
+    assert repr(both) == "FitsSet(avg@4, best@4)"
+    assert "worst@4" not in both
+    with pytest.raises(FitError, match=r"metric 'worst@4' was not fitted; accepted: avg@4, best@4") as caught:
+        both["worst@4"]
+    assert caught.value.hint
     with pytest.raises(FitError, match="at least one metric"):
         FitsSet({})
 
