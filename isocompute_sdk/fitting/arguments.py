@@ -46,7 +46,7 @@ def check_problems(problems_per_batch: object) -> None:
         )
 
 
-def positive(value: npt.ArrayLike) -> Array:
+def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Array:
     """Compute or group sizes as floats, in the shape given.
 
     Raises:
@@ -58,12 +58,12 @@ def positive(value: npt.ArrayLike) -> Array:
         at = np.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
         raise FitError(
-            f"compute and group sizes must be numbers; received {value!r:.60}",
+            f"{what} must be numbers; received {value!r:.60}",
             "Give plain numbers such as 3e6; text such as '3M' is for budgets.",
         ) from None
     if not np.all(np.isfinite(at) & (at > 0)):
         bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
-        raise FitError(f"compute and group sizes must be positive and finite; received {bad}", "Give C, n above 0.")
+        raise FitError(f"{what} must be positive and finite; received {bad}", "Give numbers above 0.")
     return at
 
 
@@ -73,7 +73,7 @@ def one_positive(value: object, what: str) -> float:
     Raises:
         FitError: several numbers, none, or one that is not positive and finite.
     """
-    at = positive(cast("npt.ArrayLike", value))
+    at = positive(cast("npt.ArrayLike", value), what)
     if at.size != 1:
         raise FitError(f"{what}: received {value!r:.60} ({at.size} numbers); accepted: one", "Ask one by one.")
     return float(at.ravel()[0])

@@ -63,9 +63,9 @@ class RunSet:
 
         Args:
             columns: name -> list or array, all of one length; or a polars or pandas frame (an index of a known
-                name is a column too). Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`, `compute`), or `step` with
-                `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as is NaN in a pandas
-                frame; in a wide metric column it means not measured there.
+                name is a column too). Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`,
+                `compute`), or `step` with `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as
+                is NaN in a pandas frame; in a wide metric column it means not measured there.
             metric: name of what a column `reward` or `value` holds, where no column `metric` tells.
             eval_set: name of the evaluation set for all rows; `validation` where nothing says otherwise.
             on_duplicate: `"error"` refuses a repeated (run, step, metric, evaluation set); `"last"` keeps
