@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
 """The methods of `fit`, with what each can be told."""
+LARGEST_VALUE = 1e100
+"""Values of a metric beyond it would overflow when they are squared and added up."""
 DEFAULT_SEED = 0
 """Seed of the bootstrap where no generator is given: the same input gives the same bits."""
 
@@ -306,17 +308,18 @@ def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
     """Lowest and highest value of a metric as floats.
 
     Raises:
-        FitError: not two finite numbers that increase.
+        FitError: not two finite numbers that increase, or so far apart that their squares overflow.
     """
     try:
         if isinstance(bounds, str):
             raise TypeError
         low, high = (float(b) for b in bounds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         low, high = np.nan, np.nan
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+    if not (max(abs(low), abs(high)) < LARGEST_VALUE and low < high):
         raise FitError(
-            f"bounds = {bounds!r}; accepted: (lowest, highest) value of the metric, finite and increasing",
+            f"bounds = {' '.join(repr(bounds).split()):.80}; accepted: (lowest, highest) value of the metric, finite and increasing, "
+            f"each below {LARGEST_VALUE:g}",
             "Give the range of the metric.",
         )
     return low, high

@@ -180,7 +180,7 @@ def _check_document(raw: Any, where: str, hint: str, kind: str, schema_version: 
             f"{where} has schema_version {version!r}; this release reads {schema_version}",
             "Write it again with this release, or read it with the release that wrote it.",
         )
-    return raw
+    return dict(raw)
 
 
 def _build(raw: dict[str, Any], build: Callable[[dict[str, Any]], T], where: str, kind: str) -> T:

@@ -47,6 +47,8 @@ CALLS: dict[str, tuple[Call, str]] = {
     "audit with fewer than no draws": (lambda r, p: iso.audit(r, draws=-1), "draws = -1; accepted"),
     "audit within words": (lambda r, p: iso.audit(r, bounds="01"), "bounds = '01'; accepted"),  # pyright: ignore
     "filter by text": (lambda r, p: r.filter("n=4"), "filter: received 'n=4'; accepted: polars expressions"),
+    "bounds without end": (lambda r, p: iso.fit(r, bounds=(-1e300, 1e300)), "bounds = .*accepted: .lowest, highest"),
+    "bounds beyond floats": (lambda r, p: iso.fit(r, bounds=(0, 10**400)), "bounds = .*accepted: .lowest, highest"),
     "metrics in a set": (lambda r, p: iso.fit(r, {"avg@4"}), "metric is {'avg@4'}; accepted: .* a list of them"),  # pyright: ignore
     "a script without a plan": (lambda r, p: iso.launch_script(None), "plan: received None .*accepted: a Plan"),  # pyright: ignore
     "runs from nothing": (lambda r, p: iso.RunSet.from_dict(None), "received 'NoneType'; accepted: 'columns'"),  # pyright: ignore
