@@ -318,8 +318,8 @@ def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
         low, high = np.nan, np.nan
     if not (max(abs(low), abs(high)) < LARGEST_VALUE and low < high):
         raise FitError(
-            f"bounds = {' '.join(repr(bounds).split()):.80}; accepted: (lowest, highest) value of the metric, finite and increasing, "
-            f"each below {LARGEST_VALUE:g}",
+            f"bounds = {' '.join(repr(bounds).split()):.80}; accepted: (lowest, highest) value of the metric, "
+            f"finite and increasing, each below {LARGEST_VALUE:g}",
             "Give the range of the metric.",
         )
     return low, high
