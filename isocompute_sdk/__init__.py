@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         SpecError,
     )
     from isocompute_sdk.fitting.allocation import AllocationLaw
-    from isocompute_sdk.fitting.fits import Fits, FitsSet
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.fits_set import FitsSet
     from isocompute_sdk.fitting.status import FitStatus
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
@@ -64,7 +65,8 @@ _HOMES = {
         "SpecError",
     ),
     "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
-    "isocompute_sdk.fitting.fits": ("Fits", "FitsSet"),
+    "isocompute_sdk.fitting.fits": ("Fits",),
+    "isocompute_sdk.fitting.fits_set": ("FitsSet",),
     "isocompute_sdk.fitting.status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import fields, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
@@ -12,7 +12,8 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fit_input import check_bounds, paper_run, series_of, stood_in, surface_run
-from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.paper import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
 """The methods of `fit`, with what each can be told."""
+LARGEST_VALUE = 1e100
+"""Values of a metric beyond it would overflow when they are squared and added up."""
 DEFAULT_SEED = 0
 """Seed of the bootstrap where no generator is given: the same input gives the same bits."""
 
@@ -250,8 +253,14 @@ def run_spec(
     **options: Any,
 ) -> RunSpec:
     """The run that a plan stands for; arguments as in `launch_script`."""
+    from isocompute_sdk.planner import Plan
     from isocompute_sdk.specs import Data, Evaluation, RunSpec
 
+    if not isinstance(cast("Any", plan), Plan):
+        raise PlanError(
+            f"plan: received {' '.join(repr(plan).split()):.60} ({type(plan).__name__}); accepted: a Plan",
+            "Planner(fits).allocate(budget) makes one; Plan.load(path) reads one.",
+        )
     chosen = model if model is not None else plan.model
     if chosen is None:
         raise PlanError("the plan names no model", "Pass model= (--model), a hub name or a local folder.")
@@ -286,7 +295,8 @@ def _text(path: str | PathLike[str]) -> str:
 
 def _metrics(metric: object) -> tuple[str, ...]:
     names = tuple(cast("Iterable[object]", metric)) if isinstance(metric, Iterable) else (metric,)
-    if not names or not all(isinstance(name, str) for name in names):
+    # A set has no first, and another order in every process.
+    if isinstance(metric, Set) or not names or not all(isinstance(name, str) for name in names):
         received = "an empty list" if names == () else repr(metric)[:60]
         raise FitError(
             f"metric is {received}; accepted: a metric name or a list of them", "See runs.metrics for their names."
@@ -298,17 +308,18 @@ def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
     """Lowest and highest value of a metric as floats.
 
     Raises:
-        FitError: not two finite numbers that increase.
+        FitError: not two finite numbers that increase, or so far apart that their squares overflow.
     """
     try:
         if isinstance(bounds, str):
             raise TypeError
         low, high = (float(b) for b in bounds)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         low, high = np.nan, np.nan
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+    if not (max(abs(low), abs(high)) < LARGEST_VALUE and low < high):
         raise FitError(
-            f"bounds = {bounds!r}; accepted: (lowest, highest) value of the metric, finite and increasing",
+            f"bounds = {' '.join(repr(bounds).split()):.80}; accepted: (lowest, highest) value of the metric, "
+            f"finite and increasing, each below {LARGEST_VALUE:g}",
             "Give the range of the metric.",
         )
     return low, high

@@ -148,16 +148,7 @@ def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, 
             f"{path} is not valid JSON (line {error.lineno}: {error.msg})",
             f"Give the path of a saved {kind}; one that was cut off while copying has to be saved again.",
         ) from error
-    found = raw.get("kind") if isinstance(raw, dict) else type(raw).__name__
-    if found != kind:
-        raise IsoComputeError(f"{path} holds {found!r}, not a saved {kind}", f"Give a file that a {kind} was saved to.")
-    version = raw.get("schema_version")
-    if version != schema_version:
-        raise IsoComputeError(
-            f"{path} has schema_version {version!r}; this release reads {schema_version}",
-            "Write it again with this release, or read it with the release that wrote it.",
-        )
-    return raw
+    return _check_document(raw, str(path), f"Give a file that a {kind} was saved to.", kind, schema_version)
 
 
 def load_json(path: str | Path, build: Callable[[dict[str, Any]], T], *, kind: str, schema_version: int) -> T:
@@ -166,13 +157,39 @@ def load_json(path: str | Path, build: Callable[[dict[str, Any]], T], *, kind: s
     Raises:
         IsoComputeError: as `read_json`, or a document with parts that are missing or damaged.
     """
-    raw = read_json(path, kind=kind, schema_version=schema_version)
+    return _build(read_json(path, kind=kind, schema_version=schema_version), build, str(path), kind)
+
+
+def build_saved(raw: object, build: Callable[[dict[str, Any]], T], *, kind: str, schema_version: int) -> T:
+    """Build what a document in memory holds, as `load_json` does from a file.
+
+    Raises:
+        IsoComputeError: not a document of that kind and version, or one with parts that are missing or damaged.
+    """
+    hint = f"Give what to_dict() of a {kind} returned."
+    return _build(_check_document(raw, "the mapping", hint, kind, schema_version), build, "the mapping", kind)
+
+
+def _check_document(raw: Any, where: str, hint: str, kind: str, schema_version: int) -> dict[str, Any]:
+    found = raw.get("kind") if isinstance(raw, Mapping) else type(raw).__name__
+    if found != kind:
+        raise IsoComputeError(f"{where} holds {found!r}, not a saved {kind}", hint)
+    version = raw.get("schema_version")
+    if version != schema_version:
+        raise IsoComputeError(
+            f"{where} has schema_version {version!r}; this release reads {schema_version}",
+            "Write it again with this release, or read it with the release that wrote it.",
+        )
+    return dict(raw)
+
+
+def _build(raw: dict[str, Any], build: Callable[[dict[str, Any]], T], where: str, kind: str) -> T:
     try:
         return build(raw)
     except IsoComputeError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise IsoComputeError(
-            f"{path} is a saved {kind} with parts missing or damaged: {type(error).__name__} {error}",
+            f"{where} is a saved {kind} with parts missing or damaged: {type(error).__name__} {error}",
             f"Save the {kind} again.",
         ) from error

@@ -14,7 +14,8 @@ from isocompute_sdk.cli.output import emit_json, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits, FitsSet
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.fits_set import FitsSet
 
 ONLY_PAPER = ("points", "bin_width", "curve")
 """Options that mean nothing to a surface."""

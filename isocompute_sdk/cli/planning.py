@@ -17,7 +17,8 @@ from isocompute_sdk.cli.output import emit_json, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits, FitsSet
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.fits_set import FitsSet
     from isocompute_sdk.planner import Against, BudgetFor, Marginal, Plan, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isocompute_sdk.fitting.allocation import LawVariable, sigmoid, steepest, to_x
+from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable, sigmoid, steepest, to_x
 from isocompute_sdk.fitting.curves import Points, RewardCurve, evaluate, profile
 from isocompute_sdk.fitting.frontier import taking_part
 from isocompute_sdk.fitting.shapes import SHAPES, Array
@@ -76,6 +76,22 @@ def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable) -> Array:
             [best.rise, k_G[best.grid_index], middle_G[best.grid_index], best.plateau - best.rise]
         )
     return drawn
+
+
+def law_interval(draws_D4: Array, law: AllocationLaw, x_T: Array, level: float) -> tuple[Array, Array]:
+    """Ends of the interval of a law's real-valued size, each of shape (T,); it always holds the law's own value.
+
+    Args:
+        draws_D4: L, k, midpoint, b of each replicate.
+        law: the law that they belong to.
+        x_T: the law's own x (`AllocationLaw.to_x`).
+        level: coverage asked for.
+    """
+    octaves_DT = sigmoid(x_T[None, :], *(draws_D4[:, i, None] for i in range(4)))
+    low, high = np.quantile(octaves_DT, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    # Few draws, or draws to one side of the law: quantiles may then leave it out.
+    own = sigmoid(x_T, law.L, law.k, law.midpoint, law.b)
+    return 2.0 ** np.minimum(low, own), 2.0 ** np.maximum(high, own)
 
 
 def _rises(octaves_DT: Array) -> np.ndarray:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk import files
-from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable, sigmoid
+from isocompute_sdk.fitting import levels
+from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
+from isocompute_sdk.fitting.arguments import check_kind, check_level, positive, together
+from isocompute_sdk.fitting.bootstrap import law_interval
 from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
-from isocompute_sdk.fitting.prediction import Prediction, between_levels
+from isocompute_sdk.fitting.prediction import Kind, Prediction, between_levels
 from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface import answers
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
 SCHEMA_VERSION = 2
-SIZES_PER_OCTAVE = 4
-"""Density of the real-valued n among which a surface's best one is looked for."""
 
 Configuration = tuple[int, int | None]
 """(group size, problems per batch or None where the runs do not say)."""
@@ -111,32 +112,27 @@ class Fits:
         Raises:
             FitError: unknown name, or a law that these runs do not support, with the reason.
         """
-        if name in self.laws:
-            return self.laws[name]
-        known = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
-        if name not in known:
-            raise FitError(f"unknown law {name!r}; accepted: {', '.join(known)}", "Use one of these names.")
-        reason = self.unsupported.get(name, "it is not part of these fits")
-        have = ", ".join(self.laws) or "none"
-        raise FitError(f"there is no law {name!r} here: {reason}", f"Laws at hand: {have}.")
+        return levels.law_named(self, name)
 
     def law_interval(
         self, value: npt.ArrayLike, level: float = 0.8, name: str = "group_size"
     ) -> tuple[Array, Array] | None:
-        """Interval of the law's real-valued size at raw compute or M; None without draws.
+        """Interval of the law's size at raw compute or M, in that shape (a surface: of the best n); None without draws.
 
-        For a surface, of the best n itself: from its draws, not from the law that is shown.
+        Raises:
+            FitError: unknown name, a level that is none, a value that the law does not take.
         """
         level = check_level(level)
+        levels.check_law_name(name)
         if self.surface is not None and name == "group_size":
-            return self._best_size_intervals(self.surface, np.atleast_1d(_positive(value)).ravel(), level)
-        draws = self.law_draws.get(name)
-        if draws is None:
+            at = np.atleast_1d(positive(value))
+            low, high = answers.best_size_intervals(self, self.surface, at.ravel(), level)
+        elif name in self.law_draws:
+            at = np.atleast_1d(self.law(name).to_x(value))
+            low, high = law_interval(self.law_draws[name], self.law(name), at.ravel(), level)
+        else:
             return None
-        x = np.atleast_1d(self.law(name).to_x(value))
-        octaves = sigmoid(x[None, :], *(draws[:, i, None] for i in range(4)))
-        low, high = np.quantile(octaves, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        return 2.0**low, 2.0**high
+        return low.reshape(at.shape), high.reshape(at.shape)
 
     def select(self, problems_per_batch: int | None = None) -> list[RewardCurve]:
         """Curves, those at one B_p only where it is given.
@@ -144,19 +140,7 @@ class Fits:
         Raises:
             FitError: no curve at all, or none at that B_p.
         """
-        if not self.curves:
-            raise FitError(
-                f"these fits ({self.source or self.method}) hold no reward curve, only a law",
-                "Fit your own runs to predict rewards.",
-            )
-        chosen = [c for (_, bp), c in self.curves.items() if problems_per_batch in (None, bp)]
-        if not chosen:
-            raise FitError(
-                f"no curve at problems_per_batch = {problems_per_batch}; "
-                f"fitted: {list(self.problems_per_batch) or 'unknown'}",
-                "Ask at a fitted one, or leave problems_per_batch out.",
-            )
-        return sorted(chosen, key=lambda c: (c.group_size, c.problems_per_batch or 0))
+        return levels.curves_at(self, problems_per_batch)
 
     def frontier(self, rollouts: npt.ArrayLike, problems_per_batch: int | None = None) -> Frontier:
         """Best reward, group size and problems per batch at each compute (upper envelope of the curves).
@@ -168,7 +152,7 @@ class Fits:
         Raises:
             FitError: compute that is not positive, or no curves.
         """
-        at = np.atleast_1d(_positive(rollouts))
+        at = np.atleast_1d(positive(rollouts))
         return frontier(self.select(problems_per_batch), at)
 
     def handovers(self, problems_per_batch: int | None = None) -> tuple[Handover, ...]:
@@ -181,7 +165,7 @@ class Fits:
         group_size: npt.ArrayLike,
         problems_per_batch: int | None = None,
         level: float = 0.8,
-        kind: Literal["mean", "run"] = "mean",
+        kind: Kind = "mean",
     ) -> Prediction:
         """Reward at (C, n): the fitted curves, interpolated in log n between the levels that were run.
 
@@ -196,17 +180,14 @@ class Fits:
         Raises:
             FitError: no curves, compute not positive, or a group size outside the levels that were run.
         """
-        if kind not in ("mean", "run"):
-            raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'", "Use one of the two.")
+        check_kind(kind)
         level = check_level(level)
-        _check_problems(problems_per_batch)
-        at, sizes = _together(_positive(rollouts), _positive(group_size))
+        at, sizes = together(positive(rollouts), positive(group_size))
         if self.surface is not None:
-            return self._from_surface(self.surface, at, sizes, problems_per_batch, level, kind)
+            return answers.predicted(self, self.surface, at, sizes, problems_per_batch, level, kind)
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
         drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
-        found = between_levels(curves, drawn, at.ravel(), sizes.ravel(), level=level, kind=kind, bounds=self.bounds)
-        return Prediction(*(part.reshape(at.shape) for part in found))
+        return between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds)
 
     def for_problem_set(self, n_problems: int) -> Fits:
         """The same fits asked about another number of distinct training problems D.
@@ -215,11 +196,7 @@ class Fits:
         """
         if self.surface is None or self.surface.layout.set_reference is None:
             return self
-        from isocompute_sdk.fitting.surface.curves import curve_of
-
-        surface = replace(self.surface, n_problems=float(n_problems))
-        curves = {key: curve_of(surface, key, c.compute_T, c.reward_T) for key, c in self.curves.items()}
-        return replace(self, surface=surface, curves=curves, laws={}, unsupported={}, n_problems=n_problems)
+        return answers.for_problem_set(self, self.surface, n_problems)
 
     def group_size_odds(
         self,
@@ -239,18 +216,7 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
-        from isocompute_sdk.fitting.surface.odds import group_size_odds
-
-        if self.surface is None:
-            raise FitError(
-                f"method {self.method!r} gives no odds for group sizes; accepted: fits of method 'surface'",
-                "Fit with method='surface', or look at law_interval().",
-            )
-        sizes = self._candidate_sizes() if group_sizes is None else group_sizes
-        bp = self._within_reach(problems_per_batch)
-        return group_size_odds(
-            self.surface, float(_positive(compute)), sizes, bp, self.group_size_range[1], compute_of_each
-        )
+        return answers.odds(self, compute, group_sizes, problems_per_batch, compute_of_each)
 
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """Real-valued n with the largest expected reward on the grid, shape (T,) (`method="surface"` only).
@@ -260,10 +226,10 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
-        sizes_N, reward_TN = self.reward_by_size(np.atleast_1d(_positive(compute)).ravel(), problems_per_batch)
+        sizes_N, reward_TN = self.reward_by_size(compute, problems_per_batch)
         return sizes_N[np.argmax(reward_TN, axis=1)]
 
-    def reward_by_size(self, compute_T: Array, problems_per_batch: int | None = None) -> tuple[Array, Array]:
+    def reward_by_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> tuple[Array, Array]:
         """Real-valued n on the grid, and the expected reward of each at every compute (`method="surface"` only).
 
         Returns:
@@ -272,68 +238,11 @@ class Fits:
         Raises:
             FitError: fits of another method.
         """
-        if self.surface is None:
-            raise FitError(
-                f"method {self.method!r} has no surface; use frontier() or law()",
-                "Fit your runs with method='surface'.",
-            )
-        low, high = np.log2(self.group_size_range)
-        sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
-        mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
-        bp = self._within_reach(problems_per_batch)
-        reward_TN = self.surface.predict(mesh_T.ravel(), mesh_N.ravel(), bp).reshape(mesh_T.shape)
-        # Where a level had no evaluation yet, its reward there is the prior's guess.
-        first_C, size_C = np.array([[curve.first_compute, curve.group_size] for curve in self.curves.values()]).T
-        begun_TC = first_C <= np.maximum(compute_T, first_C.min())[:, None]
-        reach_T = np.where(begun_TC, size_C, 0).max(axis=1)
-        return sizes_N, np.where(mesh_N <= reach_T[:, None] * (1 + 1e-9), reward_TN, -np.inf)
-
-    def _best_size_intervals(self, surface: Surface, at: Array, level: float) -> tuple[Array, Array]:
-        from isocompute_sdk.fitting.surface.odds import best_size_interval
-
-        smallest, largest = self.group_size_range
-        found = [best_size_interval(surface, float(c), (smallest, 2 * largest), None, level) for c in at]
-        return np.array([low for low, _ in found]), np.array([high for _, high in found])
-
-    def _candidate_sizes(self) -> list[int]:
-        smallest, largest = self.group_size_range
-        powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
-        return sorted(powers | set(self.group_sizes))
-
-    def _within_reach(self, problems_per_batch: int | None) -> float | None:
-        """B_p at most an octave outside those that were run: further out the nearest answers."""
-        levels = self.problems_per_batch
-        if problems_per_batch is None or not levels:
-            return None
-        return float(np.clip(problems_per_batch, levels[0] / 2, levels[-1] * 2))
-
-    def _from_surface(
-        self,
-        surface: Surface,
-        at: Array,
-        sizes: Array,
-        problems_per_batch: int | None,
-        level: float,
-        kind: Literal["mean", "run"],
-    ) -> Prediction:
-        smallest, largest = self.group_size_range
-        if sizes.size and (sizes.min() < smallest or sizes.max() > 2 * largest):
-            raise FitError(
-                f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {2 * largest}, the levels "
-                "that were run and one octave above",
-                "Run a level there, or ask within this range.",
-            )
-        if not at.size:
-            return Prediction(at.copy(), at.copy(), at.copy())
-        point = (at.ravel(), sizes.ravel(), self._within_reach(problems_per_batch))
-        return Prediction(*(part.reshape(at.shape) for part in surface.interval(kind, level, *point)))
+        return answers.reward_by_size(self, compute, problems_per_batch)
 
     def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
         """The level of B_p that was run and lies nearest in octaves; the smallest for None."""
-        levels = self.problems_per_batch
-        if not levels:
-            return None
-        return levels[0] if wanted is None else min(levels, key=lambda level: abs(np.log2(level / wanted)))
+        return levels.nearest(self.problems_per_batch, wanted)
 
     def summary(self) -> str:
         """The fit as text: laws, hand-overs, curves and notes."""
@@ -362,7 +271,9 @@ class Fits:
         Raises:
             IsoComputeError: missing file, other content, another schema version.
         """
-        return files.load_json(path, cls.from_dict, kind="fits", schema_version=SCHEMA_VERSION)
+        from isocompute_sdk.fitting.saved import fits_from
+
+        return files.load_json(path, fits_from, kind="fits", schema_version=SCHEMA_VERSION)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""
@@ -378,89 +289,11 @@ class Fits:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`.
+
+        Raises:
+            IsoComputeError: not what `to_dict` returns.
+        """
         from isocompute_sdk.fitting.saved import fits_from
 
-        return fits_from(raw)
-
-
-class FitsSet(Mapping[str, Fits]):
-    """Fits of several metrics on the same runs; the first one decides where a planner takes the set."""
-
-    def __init__(self, fits: Mapping[str, Fits]) -> None:
-        # Types are promises: what people pass is anything.
-        given = cast("Any", fits)
-        if given and not (isinstance(given, Mapping) and all(isinstance(one, Fits) for one in given.values())):
-            raise FitError(
-                f"FitsSet: received {' '.join(repr(given).split()):.60}; accepted: a mapping from metric to Fits",
-                "fit(runs, metric=[...]) makes one.",
-            )
-        if not fits:
-            raise FitError(
-                "a FitsSet needs at least one metric; received none", "Give fits by the name of their metric."
-            )
-        self._fits = dict(fits)
-
-    def __getitem__(self, metric: str) -> Fits:
-        return self._fits[metric]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fits)
-
-    def __len__(self) -> int:
-        return len(self._fits)
-
-    @property
-    def first(self) -> Fits:
-        """Fits of the metric that decides."""
-        return next(iter(self._fits.values()))
-
-
-def check_level(level: object) -> float:
-    """A coverage as a float.
-
-    Raises:
-        FitError: not a number between 0 and 1.
-    """
-    if not _is_number(level) or not 0 < level < 1:
-        raise FitError(f"level = {level!r}; accepted: between 0 and 1, such as 0.8", "Give the coverage as a share.")
-    return float(level)
-
-
-def _check_problems(problems_per_batch: object) -> None:
-    if problems_per_batch is not None and not (_is_number(problems_per_batch) and 0 < problems_per_batch < np.inf):
-        raise FitError(
-            f"problems_per_batch = {problems_per_batch!r}; accepted: a number above 0, or None",
-            "Give B_p, the problems in one batch.",
-        )
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
-def _together(at: Array, sizes: Array) -> tuple[Array, Array]:
-    try:
-        together = np.broadcast_arrays(at, sizes)
-    except ValueError:
-        raise FitError(
-            f"{at.shape} budgets and {sizes.shape} group sizes; accepted: one of each, or shapes that broadcast",
-            "For every budget at every n, ask n by n.",
-        ) from None
-    return together[0], together[1]
-
-
-def _positive(value: npt.ArrayLike) -> Array:
-    try:
-        if np.iscomplexobj(value):
-            raise TypeError("complex numbers")
-        at = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise FitError(
-            f"compute and group sizes must be numbers; received {value!r:.60}",
-            "Give plain numbers such as 3e6; text such as '3M' is for budgets.",
-        ) from None
-    if not np.all(np.isfinite(at) & (at > 0)):
-        bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
-        raise FitError(f"compute and group sizes must be positive and finite; received {bad}", "Give C, n above 0.")
-    return at
+        return files.build_saved(raw, fits_from, kind="fits", schema_version=SCHEMA_VERSION)

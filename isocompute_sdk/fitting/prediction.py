@@ -28,8 +28,8 @@ class Prediction(NamedTuple):
 def between_levels(
     curves: Sequence[RewardCurve],
     draws: Sequence[Array | None],
-    at: Array,
-    sizes: Array,
+    compute: Array,
+    group_size: Array,
     *,
     level: float,
     kind: Kind,
@@ -40,8 +40,8 @@ def between_levels(
     Args:
         curves: by increasing n.
         draws: replicates of each curve's parameters; None where there are none, which leaves out the interval.
-        at: compute, shape (T,).
-        sizes: n, shape (T,).
+        compute: C, any shape.
+        group_size: n, in the same shape.
         level: coverage of the interval.
         kind: `mean`, or `run`, which adds the noise of one measurement.
         bounds: range of the metric.
@@ -49,6 +49,7 @@ def between_levels(
     Raises:
         FitError: an n outside the levels that were run.
     """
+    at, sizes = compute.ravel(), group_size.ravel()
     if sizes.size and (sizes.min() < curves[0].group_size or sizes.max() > curves[-1].group_size):
         raise FitError(
             f"group_size {sizes.min():g} to {sizes.max():g} lies outside the levels that were run, "
@@ -69,7 +70,8 @@ def between_levels(
     mean = np.clip(blend(np.stack([c.predict(at) for c in curves])), *bounds)
     known = [(curve, drawn) for curve, drawn in zip(curves, draws, strict=True) if drawn is not None]
     if len(known) < len(curves):
-        return Prediction(mean, np.full(at.shape, np.nan), np.full(at.shape, np.nan))
+        unknown = np.full(compute.shape, np.nan)
+        return Prediction(mean.reshape(compute.shape), unknown, unknown.copy())
     drawn_DCT = np.stack([reward_draws(curve, drawn, at) for curve, drawn in known], axis=1)
     low, high = np.quantile(blend(drawn_DCT), [(1 - level) / 2, (1 + level) / 2], axis=0)
     below, above = np.maximum(mean - low, 0.0), np.maximum(high - mean, 0.0)
@@ -77,4 +79,5 @@ def between_levels(
         rms = np.array([c.rms for c in curves])
         noise = NormalDist().inv_cdf((1 + level) / 2) * ((1 - share) * rms[lower] + share * rms[upper])
         below, above = np.hypot(below, noise), np.hypot(above, noise)
-    return Prediction(mean, np.clip(mean - below, *bounds), np.clip(mean + above, *bounds))
+    found = mean, np.clip(mean - below, *bounds), np.clip(mean + above, *bounds)
+    return Prediction(*(part.reshape(compute.shape) for part in found))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
-from isocompute_sdk.fitting import fits as fitted
+from isocompute_sdk.fitting import arguments
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.levels import within_reach
 from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, Place, draws_at, estimate
 from isocompute_sdk.planner.plan import Plan
@@ -88,9 +89,7 @@ def fits_of(plan: Plan) -> Fits:
 
 def place_of(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Place:
     """Where a surface is asked for a configuration: B_p at most an octave outside those that were run."""
-    levels = fits.problems_per_batch
-    problems = float(np.clip(problems_per_batch, levels[0] / 2, levels[-1] * 2)) if levels else None
-    return Place(compute, float(group_size), problems)
+    return Place(compute, float(group_size), within_reach(fits.problems_per_batch, problems_per_batch))
 
 
 def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Array:
@@ -127,6 +126,6 @@ def plain(value: Estimate | None) -> dict[str, float | None] | None:
 def check_level(level: float) -> None:
     """Refuse a coverage that is none."""
     try:
-        fitted.check_level(level)
+        arguments.check_level(level)
     except FitError as error:
         raise PlanError(error.message, error.hint) from None

@@ -10,6 +10,7 @@ from typing import Any
 
 from isocompute_sdk import files
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.saved import fits_from
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planner.optima import Optimum
@@ -178,7 +179,7 @@ class Plan:
         Raises:
             IsoComputeError: missing file, other content, another schema version.
         """
-        return files.load_json(path, cls.from_dict, kind="plan", schema_version=SCHEMA_VERSION)
+        return files.load_json(path, _plan_from, kind="plan", schema_version=SCHEMA_VERSION)
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
         """JSON form; `with_fits=False` leaves out what plots of the plan need."""
@@ -227,40 +228,48 @@ class Plan:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Plan:
-        """Inverse of `to_dict`."""
-        _check_saved(raw)
-        return cls(
-            group_size=raw["group_size"],
-            problems_per_batch=raw["problems_per_batch"],
-            update_steps=raw["update_steps"],
-            budget=Budget.model_validate(raw["budget"]),
-            cost=raw["cost"],
-            costs=raw["costs"],
-            recipe=Recipe.model_validate(raw["recipe"]),
-            hardware=Hardware.model_validate(raw["hardware"]),
-            throughput=None if raw["throughput"] is None else Throughput.model_validate(raw["throughput"]),
-            metric=raw["metric"],
-            model=raw["model"],
-            n_problems=raw["n_problems"],
-            predicted_reward=raw["predicted_reward"],
-            reward_interval=_pair(raw["reward_interval"]),
-            group_size_interval=_pair(raw["group_size_interval"]),
-            law_group_size=raw["law_group_size"],
-            extrapolation=raw["extrapolation"],
-            binding=tuple(raw["binding"]),
-            alternatives=tuple(Alternative(**a) for a in raw["alternatives"]),
-            notes=tuple(Note.from_dict(note) for note in raw["notes"]),
-            pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
-            other_metrics=raw["other_metrics"],
-            passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
-            # The rest is not in plans that were saved before time was planned.
-            evaluation=None if raw.get("evaluation") is None else Evaluation.model_validate(raw["evaluation"]),
-            evaluation_counted=raw.get("evaluation_counted", False),
-            breakdown=raw.get("breakdown", {}),
-            optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
-            fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
-            saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
-        )
+        """Inverse of `to_dict`.
+
+        Raises:
+            IsoComputeError: not what `to_dict` returns.
+        """
+        return files.build_saved(raw, _plan_from, kind="plan", schema_version=SCHEMA_VERSION)
+
+
+def _plan_from(raw: Mapping[str, Any]) -> Plan:
+    _check_saved(raw)
+    return Plan(
+        group_size=raw["group_size"],
+        problems_per_batch=raw["problems_per_batch"],
+        update_steps=raw["update_steps"],
+        budget=Budget.model_validate(raw["budget"]),
+        cost=raw["cost"],
+        costs=raw["costs"],
+        recipe=Recipe.model_validate(raw["recipe"]),
+        hardware=Hardware.model_validate(raw["hardware"]),
+        throughput=None if raw["throughput"] is None else Throughput.model_validate(raw["throughput"]),
+        metric=raw["metric"],
+        model=raw["model"],
+        n_problems=raw["n_problems"],
+        predicted_reward=raw["predicted_reward"],
+        reward_interval=_pair(raw["reward_interval"]),
+        group_size_interval=_pair(raw["group_size_interval"]),
+        law_group_size=raw["law_group_size"],
+        extrapolation=raw["extrapolation"],
+        binding=tuple(raw["binding"]),
+        alternatives=tuple(Alternative(**a) for a in raw["alternatives"]),
+        notes=tuple(Note.from_dict(note) for note in raw["notes"]),
+        pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
+        other_metrics=raw["other_metrics"],
+        passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
+        # The rest is not in plans that were saved before time was planned.
+        evaluation=None if raw.get("evaluation") is None else Evaluation.model_validate(raw["evaluation"]),
+        evaluation_counted=raw.get("evaluation_counted", False),
+        breakdown=raw.get("breakdown", {}),
+        optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
+        fits=None if raw["fits"] is None else fits_from(raw["fits"]),
+        saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
+    )
 
 
 def _check_saved(raw: Mapping[str, Any]) -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planner import against, caveats, inverse, marginal

@@ -101,7 +101,12 @@ def _as_mapping(table: object) -> dict[str, object]:
             'Give the columns by name: RunSet.from_columns({"n": [...], "C": [...], "avg@4": [...]}).',
         )
     frame = cast(Any, table)
-    return {str(name): frame[name] for name in frame.columns}
+    columns = {str(name): frame[name] for name in frame.columns}
+    # What set_index and groupby leave in the index of a pandas frame; a level of another name is only a counter.
+    index = getattr(frame, "index", None)
+    levels = [name for name in getattr(index, "names", ()) if isinstance(name, str) and schema.canonical(name.strip())]
+    extra = {name: cast(Any, index).get_level_values(name).to_series() for name in levels if name not in columns}
+    return {**extra, **columns}
 
 
 def _check_lengths(table: Mapping[str, pl.Series], written: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -62,10 +62,10 @@ class RunSet:
         """Read a table held in memory, in long form (columns metric, value) or wide (a column per metric).
 
         Args:
-            columns: name -> list or array, all of one length; or a polars or pandas frame. Group size
-                (`group_size` or `n`) and compute are needed: `rollouts` (or `C`, `compute`), or `step` with
-                `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as is NaN in a pandas
-                frame; in a wide metric column it means not measured there.
+            columns: name -> list or array, all of one length; or a polars or pandas frame (an index of a known
+                name is a column too). Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`,
+                `compute`), or `step` with `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as
+                is NaN in a pandas frame; in a wide metric column it means not measured there.
             metric: name of what a column `reward` or `value` holds, where no column `metric` tells.
             eval_set: name of the evaluation set for all rows; `validation` where nothing says otherwise.
             on_duplicate: `"error"` refuses a repeated (run, step, metric, evaluation set); `"last"` keeps
@@ -96,9 +96,11 @@ class RunSet:
         Raises:
             RecordError: the content is not what `to_dict` writes, or contradicts itself.
         """
-        if not all(isinstance(raw.get(part), Mapping) for part in ("columns", "constants")):
+        # Types are promises: what people pass is anything.
+        given = dict(raw) if isinstance(cast("Any", raw), Mapping) else {type(raw).__name__: raw}
+        if not all(isinstance(given.get(part), Mapping) for part in ("columns", "constants")):
             raise RecordError(
-                f"received keys {', '.join(map(repr, raw)) or 'none'}; accepted: 'columns' and 'constants'",
+                f"received {', '.join(map(repr, given)) or 'nothing'}; accepted: 'columns' and 'constants'",
                 "Give what RunSet.to_dict returned; the file may be damaged.",
             )
         constants = dict(raw["constants"])

@@ -47,6 +47,47 @@ CALLS: dict[str, tuple[Call, str]] = {
     "audit with fewer than no draws": (lambda r, p: iso.audit(r, draws=-1), "draws = -1; accepted"),
     "audit within words": (lambda r, p: iso.audit(r, bounds="01"), "bounds = '01'; accepted"),  # pyright: ignore
     "filter by text": (lambda r, p: r.filter("n=4"), "filter: received 'n=4'; accepted: polars expressions"),
+    "bounds without end": (lambda r, p: iso.fit(r, bounds=(-1e300, 1e300)), "bounds = .*accepted: .lowest, highest"),
+    "bounds beyond floats": (lambda r, p: iso.fit(r, bounds=(0, 10**400)), "bounds = .*accepted: .lowest, highest"),
+    "metrics in a set": (lambda r, p: iso.fit(r, {"avg@4"}), "metric is {'avg@4'}; accepted: .* a list of them"),  # pyright: ignore
+    "a script without a plan": (lambda r, p: iso.launch_script(None), "plan: received None .*accepted: a Plan"),  # pyright: ignore
+    "runs from nothing": (lambda r, p: iso.RunSet.from_dict(None), "received 'NoneType'; accepted: 'columns'"),  # pyright: ignore
+    "fits from nothing": (lambda r, p: iso.Fits.from_dict(None), "holds 'NoneType', not a saved fits"),  # pyright: ignore
+    "fits from an empty mapping": (lambda r, p: iso.Fits.from_dict({}), "holds None, not a saved fits"),
+    "fits without curves": (
+        lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "curves"}),
+        "the mapping is a saved fits with parts missing or damaged",
+    ),
+    "a plan from an empty mapping": (lambda r, p: iso.Plan.from_dict({}), "holds None, not a saved plan"),
+    "a plan of another version": (
+        lambda r, p: iso.Plan.from_dict(p.allocate("1M").to_dict() | {"schema_version": 1}),
+        "the mapping has schema_version 1; this release reads",
+    ),
+    "odds at two budgets": (lambda r, p: p.fits.group_size_odds([1e4, 1e5]), "compute: received .*accepted: one"),
+    "odds of no n": (lambda r, p: p.fits.group_size_odds(1e4, []), r"group_sizes = \[\]; accepted: at least one"),
+    "odds of half an n": (lambda r, p: p.fits.group_size_odds(1e4, [4.5]), "accepted: at least one whole number"),
+    "odds in falling order": (lambda r, p: p.fits.group_size_odds(1e4, [16, 4]), "whole number, increasing"),
+    "odds of n = 0": (lambda r, p: p.fits.group_size_odds(1e4, [0, 4]), "must be positive and finite"),
+    "odds far from the grid": (lambda r, p: p.fits.group_size_odds(1e4, [2, 4]), "2 to 4 lies outside 4 to 32"),
+    "odds at a negative B_p": (lambda r, p: p.fits.group_size_odds(1e4, None, -3), "problems_per_batch = -3; accepted"),
+    "odds of two at three budgets": (
+        lambda r, p: p.fits.group_size_odds(1e4, [4, 16], None, [1, 2, 3]),
+        "3 amounts for 2 group sizes",
+    ),
+    "odds at no budget": (
+        lambda r, p: p.fits.group_size_odds(1e4, [4, 16], None, [1, float("nan")]),
+        "must be positive and finite",
+    ),
+    "best n at a word": (lambda r, p: p.fits.best_group_size(1e4, "x"), "problems_per_batch = 'x'; accepted"),
+    "rewards at a word": (lambda r, p: p.fits.reward_by_size("a"), "must be numbers"),
+    "rewards below nothing": (lambda r, p: p.fits.reward_by_size([-1.0]), "must be positive and finite"),
+    "nearest to no B_p": (lambda r, p: p.fits.nearest_problems_per_batch(0), "problems_per_batch = 0; accepted"),
+    "a number too large": (lambda r, p: p.fits.predict(10**400, 8), "must be numbers"),
+    "a date as compute": (lambda r, p: p.fits.predict(np.datetime64("2026-01-01"), 8), "must be numbers"),
+    "several kinds": (lambda r, p: p.fits.predict(1e4, 8, kind=np.array(["mean", "run"])), "kind = array.*accepted"),
+    "all but certain": (lambda r, p: p.fits.predict(1e4, 8, level=1 - 1e-16, kind="run"), "level = 0.9999.*accepted"),
+    "laws by a list": (lambda r, p: p.fits.law(["x"]), "unknown law .'x'.; accepted"),
+    "an interval of no law": (lambda r, p: p.fits.law_interval(1e4, name="x"), "unknown law 'x'; accepted"),
     "a law by a list": (lambda r, p: iso.published(["x"]), "no published law"),  # pyright: ignore
 }
 

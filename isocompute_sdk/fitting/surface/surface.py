@@ -72,7 +72,8 @@ class Surface:
             )
         )
         design = self.layout.design(np.log2(sizes), problems, sets)
-        curves_DQ4 = (self.parameters_DP @ design.reshape(-1, design.shape[2]).T).reshape(-1, len(at), CURVE_PARAMETERS)
+        flat_DQ = self.parameters_DP @ design.reshape(-1, design.shape[2]).T
+        curves_DQ4 = flat_DQ.reshape(len(flat_DQ), len(at), CURVE_PARAMETERS)
         out = np.empty(curves_DQ4.shape[:2])
         names = np.array(self.shape_D)
         log_compute = np.log(at)
@@ -109,6 +110,8 @@ class Surface:
         reach_Q = np.clip(np.log(beyond_Q), 0.0, LARGEST_REACH)
         widened_DQ = drawn_DQ + SPREAD_ABOVE * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
         low, high = np.quantile(widened_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        # Of skewed draws the mean may lie outside their quantiles.
+        low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         if kind == "run":
             gain = np.maximum(mean_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
             spread = np.hypot(self.noise, np.hypot(self.run_share, RUN_SHIFT * self.run_midpoint) * gain)

@@ -146,11 +146,45 @@ def test_questions_without_an_answer_are_refused(fits: Fits, call: Callable[[Fit
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("level", [1e-9, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("method", ["surface", "paper"])
+def test_narrow_intervals_hold_what_they_are_about(make_runs: Make, method: Any, level: float) -> None:
+    found = fit(make_runs(), method=method, draws=8)
+    at = np.geomspace(1e3, 1e9, 40)
+    for kind in ("mean", "run"):
+        mean, low, high = found.predict(at[:, None], [8, 11, 32, 300, 512], level=level, kind=kind)
+        assert np.all((low <= mean) & (mean <= high))
+    interval = found.law_interval(at, level)
+    assert interval is not None
+    size = found.law().predict(at) if method == "paper" else found.best_group_size(at)
+    inside = at <= 4e6
+    assert np.all(interval[0] <= size * (1 + 1e-9), where=inside)
+    assert np.all(size <= interval[1] * (1 + 1e-9), where=inside)
+
+
+@pytest.mark.parametrize("method", ["surface", "paper"])
+def test_an_interval_of_a_law_has_the_shape_that_was_asked_for(make_runs: Make, method: Any) -> None:
+    found = fit(make_runs(), method=method, draws=8)
+    at = np.geomspace(1e5, 1e6, 6)
+    flat, table = found.law_interval(at), found.law_interval(at.reshape(2, 3))
+    assert flat is not None
+    assert table is not None
+    np.testing.assert_array_equal(np.stack(table), np.stack(flat).reshape(2, 2, 3))
+
+
+@pytest.mark.parametrize("method", ["surface", "paper"])
+def test_a_b_p_beyond_any_number_is_answered_by_the_nearest(make_runs: Make, method: Any) -> None:
+    found = fit(make_runs(), method=method, draws=8)
+    assert found.predict(1e6, 32, 10**400).mean == found.predict(1e6, 32, 10**9).mean
+
+
 @pytest.mark.parametrize("method", ["surface", "paper"])
 def test_no_budgets_have_no_answers(make_runs: Make, method: Any) -> None:
     fits = fit(make_runs(), method=method, draws=5)
     assert fits.frontier(rollouts=[]).group_size.shape == (0,)
     assert all(part.shape == (0,) for part in fits.predict([], []))
+    if method == "surface":
+        assert fits.best_group_size([]).shape == (0,)
 
 
 @pytest.mark.parametrize("source", [published("qwen2.5-7b-instruct/guru-math-easy:joint"), published_prior()])
@@ -264,6 +298,11 @@ def test_a_fits_set_is_a_mapping_whose_first_metric_decides(fits: Fits, many: Fi
     assert list(both) == ["avg@4", "best@4"]
     assert len(both) == 2
     assert both.first is fits is both["avg@4"]
+    assert repr(both) == "FitsSet(avg@4, best@4)"
+    assert "worst@4" not in both
+    with pytest.raises(FitError, match=r"metric 'worst@4' was not fitted; accepted: avg@4, best@4") as caught:
+        both["worst@4"]
+    assert caught.value.hint
     with pytest.raises(FitError, match="at least one metric"):
         FitsSet({})
 

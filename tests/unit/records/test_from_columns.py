@@ -138,6 +138,17 @@ def test_later_changes_to_the_arrays_do_not_reach_the_runs():
     assert runs == RunSet.from_columns(WIDE)
 
 
+@pytest.mark.parametrize("index", [["run_id"], ["n", "run_id"], ["run_id", "C"]])
+def test_the_index_of_a_pandas_frame_is_read_where_it_holds_what_is_known(index: list[str]):
+    rows = {"run_id": ["a", "b", "a"], "n": [4, 4, 4], "C": [10, 20, 30], "avg@4": [0.1, 0.2, 0.3]}
+    assert RunSet.from_columns(pd.DataFrame(rows).set_index(index)) == RunSet.from_columns(rows)
+
+
+def test_a_counter_in_the_index_of_a_pandas_frame_is_no_metric():
+    frame = pd.DataFrame({"n": [4, 4], "C": [10, 20], "avg@4": [0.1, 0.2]}, index=pd.RangeIndex(2, name="row"))
+    assert RunSet.from_columns(frame).metrics == ("avg@4",)
+
+
 def test_nan_in_a_pandas_frame_means_not_measured():
     frame = pd.DataFrame({**WIDE, "best@4": [None, 0.7, float("nan")], "model": ["a", None, pd.NA]})
     runs = RunSet.from_columns(frame, run_id="x", ignore=["n"], group_size=8, on_duplicate="last")

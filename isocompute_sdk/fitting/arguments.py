@@ -1,0 +1,129 @@
+"""Arguments of the questions that fits answer: numbers and arrays as meant, or a refusal that says what is accepted."""
+
+from __future__ import annotations
+
+from typing import TypeGuard, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.shapes import Array
+
+
+def check_kind(kind: object) -> None:
+    """Refuse a kind of prediction that there is not.
+
+    Raises:
+        FitError: neither `mean` nor `run`.
+    """
+    if not isinstance(kind, str) or kind not in ("mean", "run"):
+        raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'", "Use one of the two.")
+
+
+def check_level(level: object) -> float:
+    """A coverage as a float.
+
+    Raises:
+        FitError: not a number between 0 and 1.
+    """
+    # The upper quantile must lie below 1 after rounding too.
+    if not _is_number(level) or not (level > 0 and (1 + level) / 2 < 1):
+        raise FitError(f"level = {level!r}; accepted: between 0 and 1, such as 0.8", "Give the coverage as a share.")
+    return float(level)
+
+
+def check_problems(problems_per_batch: object) -> None:
+    """Refuse a B_p that is neither None nor a number above 0.
+
+    Raises:
+        FitError: anything else.
+    """
+    if problems_per_batch is not None and not (_is_number(problems_per_batch) and 0 < problems_per_batch < np.inf):
+        raise FitError(
+            f"problems_per_batch = {problems_per_batch!r}; accepted: a number above 0, or None",
+            "Give B_p, the problems in one batch.",
+        )
+
+
+def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Array:
+    """Compute or group sizes as floats, in the shape given.
+
+    Raises:
+        FitError: no numbers, or one that is not positive and finite.
+    """
+    try:
+        if np.asarray(value).dtype.kind in "cmM":
+            raise TypeError("complex numbers, times")
+        at = np.asarray(value, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise FitError(
+            f"{what} must be numbers; received {value!r:.60}",
+            "Give plain numbers such as 3e6; text such as '3M' is for budgets.",
+        ) from None
+    if not np.all(np.isfinite(at) & (at > 0)):
+        bad = at.ravel()[~(np.isfinite(at) & (at > 0)).ravel()][:3].tolist()
+        raise FitError(f"{what} must be positive and finite; received {bad}", "Give numbers above 0.")
+    return at
+
+
+def one_positive(value: object, what: str) -> float:
+    """A single positive number.
+
+    Raises:
+        FitError: several numbers, none, or one that is not positive and finite.
+    """
+    at = positive(cast("npt.ArrayLike", value), what)
+    if at.size != 1:
+        raise FitError(f"{what}: received {value!r:.60} ({at.size} numbers); accepted: one", "Ask one by one.")
+    return float(at.ravel()[0])
+
+
+def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) -> npt.NDArray[np.int64]:
+    """Candidates n, shape (N,).
+
+    Raises:
+        FitError: none, not whole, not increasing, or outside `smallest` to `largest`.
+    """
+    sizes = np.atleast_1d(positive(group_sizes)).ravel()
+    if not sizes.size or np.any(sizes != np.round(sizes)) or np.any(np.diff(sizes) <= 0):
+        raise FitError(
+            f"group_sizes = {group_sizes!r:.60}; accepted: at least one whole number, increasing",
+            "Give every candidate once, such as [8, 16, 32].",
+        )
+    check_reach(sizes, smallest, largest)
+    return sizes.astype(np.int64)
+
+
+def check_reach(sizes: Array, smallest: int, largest: int) -> None:
+    """Refuse n outside what a surface can be asked for.
+
+    Raises:
+        FitError: an n below `smallest` or above `largest`.
+    """
+    if sizes.size and (sizes.min() < smallest or sizes.max() > largest):
+        raise FitError(
+            f"group_size {sizes.min():g} to {sizes.max():g} lies outside {smallest} to {largest}, the levels "
+            "that were run and one octave above",
+            "Run a level there, or ask within this range.",
+        )
+
+
+def together(at: Array, sizes: Array) -> tuple[Array, Array]:
+    """Compute and group sizes in one shape.
+
+    Raises:
+        FitError: shapes that do not broadcast.
+    """
+    try:
+        both = np.broadcast_arrays(at, sizes)
+    except ValueError:
+        raise FitError(
+            f"{at.shape} budgets and {sizes.shape} group sizes; accepted: one of each, or shapes that broadcast",
+            "For every budget at every n, ask n by n.",
+        ) from None
+    return both[0], both[1]
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
