@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from isocompute_torch.lean_decode import LeanCache, read_one
 from isocompute_torch.lean_layer import LayerWeights, Reading, after_attention, whole_layer
-from isocompute_torch.lean_ops import attention_weights, gated, normalised, rotated, unit_floor
+from isocompute_torch.lean_ops import EXACT, attention_weights, gated, normalised, rotated, unit_floor
 from isocompute_torch.lean_table import FirstLayer, TokensSoFar, attention_to, first_layer, looked_up, tokens_read
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2"})
@@ -28,8 +28,6 @@ MAX_PARAMETERS = 250_000_000
 """Above it, copying weights costs more than the calls that it saves."""
 SHORT = 64
 """Up to this length attention is written out; longer sequences go through torch's own kernel."""
-WHOLE = frozenset({torch.float32, torch.float64})
-"""Number formats in which a layer over short sequences is two operations."""
 MASKED = -1e30
 """Added to the scores of tokens that are not seen; finite, so that a row which sees nothing stays a number."""
 TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.bfloat16: 0.1}
@@ -77,7 +75,7 @@ class LeanModel:
         tokens = None
         if self._has_few_tokens and longest <= SHORT:
             layer = self._layer_weights(self._layers[0]) if weights is None else weights[0]
-            tokens = TokensSoFar(self._first_layer(layer, longest), longest)
+            tokens = TokensSoFar(self._first_layer(layer, longest))
         return LeanCache(len(self._layers), min(longest, SHORT), tokens)
 
     def hidden_states(
@@ -105,14 +103,14 @@ class LeanModel:
         if mask is None and length > 1:
             mask = self._causal(length, before, input_ids_SL.device)
         layers = self.weights() if weights is None else weights
-        if cache is None and mask is not None and length <= SHORT and layers[0].mix_DX.dtype in WHOLE:
+        if cache is None and mask is not None and length <= SHORT and layers[0].mix_DX.dtype in EXACT:
             hidden_ND = self._in_whole_layers(input_ids_SL, mask, position_ids_SL, layers, wanted_J)
             return hidden_ND.view(sequences, length, -1) if wanted_J is None else hidden_ND
         turns = self._turns(position_ids_SL, before, length, input_ids_SL.device)
         hidden_ND = F.embedding(input_ids_SL.flatten(), self._model.embed_tokens.weight)
         if cache is not None and cache.tokens is not None:
             cache.tokens.read(input_ids_SL)
-        if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in WHOLE:
+        if cache is not None and length == 1 and before < SHORT and hidden_ND.dtype in EXACT:
             turns_KP, shape = turns.flatten(0, -2), {"heads": self.heads, "key_heads": self.key_heads}
             return read_one(hidden_ND, layers, cache, turns_KP, mask, **shape, floor=self._floor).unsqueeze(1)
         for index, layer in enumerate(layers):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
-from isocompute_torch.lean_ops import row_sums, seen_softmax_, through_unit, unit
+from isocompute_torch.lean_ops import seen_softmax_, through_softmax_, through_unit, unit
 
 
 class LayerWeights(NamedTuple):
@@ -272,7 +272,7 @@ def _through_attention(
     length, size = key.shape[1:]
     to_mixed = _grouped(to_mixed_NX.view(sequences, -1, heads, size).permute(2, 0, 1, 3).contiguous(), reading)
     to_score = torch.bmm(to_mixed, _upright(value))
-    to_score.sub_(row_sums(to_score * weight).unsqueeze(-1)).mul_(weight)
+    through_softmax_(to_score, weight)
     parts_HSLD = key.new_empty(_all(reading), sequences, length, size)
     to_query, to_key, to_value = parts_HSLD.split((heads, key_heads, key_heads))
     if heads == key_heads and not reading.asked_from:

@@ -20,7 +20,7 @@ FLOOR = {torch.float64: -200.0, torch.float32: -40.0, torch.bfloat16: -40.0, tor
 SMALL = 40.0
 """Scores up to it in absolute value have powers of e whose sums are far from the limits of float32."""
 EXACT = frozenset({torch.float32, torch.float64})
-"""Number formats in which products add up without another rounding."""
+"""Number formats in which products add up without another rounding; layers are written out for these."""
 
 
 def unit_floor(width: int, eps: float, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -96,6 +96,11 @@ def seen_softmax_(score: Tensor, mask: Tensor | None) -> Tensor:
     return score.div_(row_sums(score).clamp_(min=math.exp(-SMALL)).unsqueeze(-1))
 
 
+def through_softmax_(grad: Tensor, weight: Tensor) -> Tensor:
+    """The gradient before a softmax with output p, p (g - sum(g p)), in place of g."""
+    return grad.sub_(row_sums(grad * weight).unsqueeze(-1)).mul_(weight)
+
+
 def row_sums(value: Tensor) -> Tensor:
     """Sums over the last dimension; in a short one a product with ones is faster than a reduction."""
     if value.dtype not in EXACT:
@@ -142,10 +147,9 @@ class _AttentionWeights(Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, *grads: Tensor) -> Tensor:
-        """With output p: dx = p (g - sum(g p))."""
-        (grad,) = grads
+        """As in `through_softmax_`."""
         (weight,) = cast("tuple[Tensor]", cast("Any", ctx).saved_tensors)
-        return (grad - row_sums(grad * weight).unsqueeze(-1)).mul_(weight)
+        return through_softmax_(grads[0].clone(), weight)
 
 
 class _Rotated(Function):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import Function, FunctionCtx
 
 from isocompute_torch.lean_layer import LayerWeights
-from isocompute_torch.lean_ops import rotated, row_sums, seen_softmax_
+from isocompute_torch.lean_ops import rotated, seen_softmax_, through_softmax_
 
 
 class FirstLayer(NamedTuple):
@@ -133,7 +133,7 @@ class _AttentionTo(Function):
         one_hot_SVL = tokens.one_hot_SLV.transpose(1, 2).contiguous()
         grad = grads[0].reshape(len(one_hot_SVL), -1, one_hot_SVL.shape[1])
         to_weight = torch.bmm(grad, one_hot_SVL).view(weight_SLHL.shape)
-        to_score = to_weight.sub_(row_sums(to_weight * weight_SLHL).unsqueeze(-1)).mul_(weight_SLHL)
+        to_score = through_softmax_(to_weight, weight_SLHL)
         to_table = to_score.new_zeros(saved.shape).flatten()
         to_table.index_add_(0, tokens.entry_SLHL.flatten(), to_score.flatten())
         return to_table.view(saved.shape), None, None
@@ -143,16 +143,15 @@ class TokensSoFar:
     """The same for rows that are read token after token, without a gradient.
 
     Args:
-        first: the tables.
-        room: most tokens of a row; at most as many as the tables have distances.
+        first: the tables; a row has at most as many tokens as they have distances.
     """
 
-    def __init__(self, first: FirstLayer, room: int) -> None:
+    def __init__(self, first: FirstLayer) -> None:
         heads, vocabulary, positions, _ = first.score_HVPV.shape
         self.mix_DX = first.mix_DX
         self._score_EH = first.score_HVPV.view(heads, -1).t().contiguous()
         self._heads, self._vocabulary, self._per_token = heads, vocabulary, positions * vocabulary
-        self._room, self._length = room, 0
+        self._room, self._length = positions, 0
         self._id_LK: Tensor | None = None
         self._slot_KH = torch.empty(0, heads, dtype=torch.long, device=first.mix_DX.device)
 
