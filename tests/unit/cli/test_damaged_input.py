@@ -5,32 +5,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.cli import app, main
+from isocompute_sdk.cli import app
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 TABLE = "n,bp,step,avg@4\n" + "".join(f"8,32,{step},0.{step}\n" for step in range(1, 7))
 
 
 @pytest.fixture
-def isocompute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+def isocompute(in_process: Command) -> Command:
     """The command in this process: whatever is not told as an error ends the test."""
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["isocompute", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(list(map(str, arguments)), int(ended.value.code or 0), out, err)
-
-    return run
+    return in_process
 
 
 def refused(result: subprocess.CompletedProcess[str]) -> str:

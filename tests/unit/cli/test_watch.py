@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli import alert_command, main
+from isocompute_sdk.cli import alert_command
 from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.band import band_findings
 from isocompute_sdk.health.traces import gather
@@ -90,19 +90,9 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def isocompute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+def isocompute(in_process: Command) -> Command:
     """The command in this process, which is started a few dozen times here; what it starts is real."""
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["isocompute", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
-
-    return run
+    return in_process
 
 
 def until(true: Callable[[], object], seconds: float = 60.0) -> None:
