@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import isocompute_sdk as iso
-from isocompute_sdk import api, registry
-from isocompute_sdk.backend import run_folder
-from isocompute_sdk.campaign import carry_out
-from isocompute_sdk.executors import LocalExecutor
-from isocompute_sdk.probe import probe_pairs, probe_runs
+from isocompute_sdk import api
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.specs import RunSpec, Study, load_study
+from isocompute_sdk.timing.probe import probe_pairs, probe_runs
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import run_folder
 from isocompute_torch.journal import read_journal
 
 PROBLEMS = 200

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from isocompute_sdk import ingest as ingest
     from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
-    from isocompute_sdk.campaign import Campaign
-    from isocompute_sdk.difficulty import DifficultySplit, split_by_difficulty
+    from isocompute_sdk.campaigns.campaign import Campaign
     from isocompute_sdk.errors import (
         BackendError,
         FitError,
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planner import Alternative, Plan, Planner
+    from isocompute_sdk.planning import Alternative, Plan, Planner
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.specs import (
         Allocation,
         Budget,
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
     "isocompute_sdk.auditing": ("Audit", "audit"),
-    "isocompute_sdk.campaign": ("Campaign",),
-    "isocompute_sdk.difficulty": ("DifficultySplit", "split_by_difficulty"),
+    "isocompute_sdk.campaigns.campaign": ("Campaign",),
+    "isocompute_sdk.records.difficulty": ("DifficultySplit", "split_by_difficulty"),
     "isocompute_sdk.errors": (
         "BackendError",
         "FitError",
@@ -71,7 +71,7 @@ _HOMES = {
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
-    "isocompute_sdk.planner": ("Alternative", "Plan", "Planner"),
+    "isocompute_sdk.planning": ("Alternative", "Plan", "Planner"),
     "isocompute_sdk.records": ("RunSet",),
     "isocompute_sdk.specs": (
         "Allocation",

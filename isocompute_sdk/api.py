@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
-from isocompute_sdk.fit_input import check_bounds, paper_run, series_of, stood_in, surface_run
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
+from isocompute_sdk.fitting.from_runs import check_bounds, paper_run, series_of, stood_in, surface_run
 from isocompute_sdk.fitting.paper import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
@@ -30,7 +30,7 @@ from isocompute_sdk.records.learning_rates import rule_note
 from isocompute_sdk.records.runset import check_runs
 
 if TYPE_CHECKING:
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planning import Plan
     from isocompute_sdk.records import RunSeries, RunSet
     from isocompute_sdk.specs import RunSpec
 
@@ -226,7 +226,7 @@ def launch_script(
         PlanError: no model is known.
         BackendError: unknown backend, or one that cannot do what the recipe asks.
     """
-    from isocompute_sdk import registry
+    from isocompute_sdk.training import registry
 
     run = run_spec(
         plan,
@@ -253,7 +253,7 @@ def run_spec(
     **options: Any,
 ) -> RunSpec:
     """The run that a plan stands for; arguments as in `launch_script`."""
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import Data, Evaluation, RunSpec
 
     if not isinstance(cast("Any", plan), Plan):

@@ -21,7 +21,7 @@ from isocompute_sdk.ingest.console import Steps, read_console
 from isocompute_sdk.ingest.event_file import EventFile
 from isocompute_sdk.ingest.tensorboard import event_files, one_per_step, read_tensorboard
 from isocompute_sdk.notes import Note
-from isocompute_sdk.store import LOG_FILE
+from isocompute_sdk.run_folders.store import LOG_FILE
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.preflight import examine
 from isocompute_openrlhf.records import read_folder
 from isocompute_openrlhf.request import request_of
-from isocompute_sdk.backend import BackendInfo, describe_options
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.launch import ScriptBackend
-from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
-from isocompute_sdk.progress import Progress
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import ScriptBackend
+from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.payload import programs
 
 OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
 """Programs that the script writes into the run folder, beside those of the SDK."""

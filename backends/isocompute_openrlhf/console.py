@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from isocompute_sdk.ingest.console import parse_console
-from isocompute_sdk.progress import Progress, last_lines, latest
+from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 
 CONSOLE = re.compile(r"console\.(\d+)\.log")
 """Files that supervise.py writes, one per attempt."""

@@ -18,8 +18,8 @@ from typing import Literal
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, packs
-from isocompute_sdk.launch.payload.run_files import ROW_FILES
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training.payload.run_files import ROW_FILES
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from isocompute_openrlhf.options import OpenRLHFOptions
-from isocompute_sdk.launch import sharing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import sharing
 
 LARGEST_PACKED_BATCH = 16384
 """Rollouts per batch up to which packing by tokens is the default.

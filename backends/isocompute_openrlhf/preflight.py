@@ -12,11 +12,11 @@ from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, place
 from isocompute_openrlhf.recipe_notes import recipe_notes
-from isocompute_sdk.backend import invalid_option, read_options
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.launch import checks, sharing
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import checks, sharing
+from isocompute_sdk.training.backend import invalid_option, read_options
 
 
 def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Placement | None]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from isocompute_sdk.launch import checks
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training import checks
 
 LARGEST_STD_EPSILON = 2e-5
 """Above it an advantage of 0/1 rewards could change by a thousandth within the paper's grid (n <= 2,048)."""

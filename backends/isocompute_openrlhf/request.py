@@ -10,8 +10,8 @@ from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.launch.payload.run_files import ROW_FILES, STARTED
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
 
 REQUEST = "request.json"
 KIND = "openrlhf-run"

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.backend import BackendInfo, describe_options, read_options
-from isocompute_sdk.launch import ScriptBackend
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import ScriptBackend
+from isocompute_sdk.training.backend import BackendInfo, describe_options, read_options
 from isocompute_simulator.configuration import KIND, RUN_FILE, SCHEMA_VERSION
 from isocompute_simulator.options import SimulatorOptions
 

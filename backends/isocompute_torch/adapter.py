@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from isocompute_sdk.backend import BackendInfo, describe_options
-from isocompute_sdk.launch import ScriptBackend
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import ScriptBackend
+from isocompute_sdk.training.backend import BackendInfo, describe_options
 from isocompute_torch.configuration import KIND, SCHEMA_VERSION
 from isocompute_torch.options import TorchOptions
 from isocompute_torch.preflight import examine

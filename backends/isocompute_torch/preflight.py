@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from isocompute_sdk.backend import invalid_option, read_options
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.launch import checks
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training import checks
+from isocompute_sdk.training.backend import invalid_option, read_options
 from isocompute_torch.options import TorchOptions
 from isocompute_torch.vllm_install import INSTALL, vllm_is_installed
 

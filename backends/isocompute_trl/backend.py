@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from isocompute_sdk.backend import BackendInfo, describe_options
-from isocompute_sdk.launch import ScriptBackend
-from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import ScriptBackend
+from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.payload import programs
 from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine

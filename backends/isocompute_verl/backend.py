@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.backend import BackendInfo, describe_options
-from isocompute_sdk.launch import ScriptBackend
-from isocompute_sdk.launch.payload import programs
 from isocompute_sdk.notes import Note
-from isocompute_sdk.progress import Progress
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import ScriptBackend
+from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.payload import programs
 from isocompute_verl.flags import MODULE, VERSION, nodes, overrides
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine

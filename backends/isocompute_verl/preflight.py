@@ -6,11 +6,11 @@ difference is. A test changes each field and checks that one of the three happen
 
 from __future__ import annotations
 
-from isocompute_sdk.backend import read_options
-from isocompute_sdk.launch import checks, sharing
-from isocompute_sdk.launch.checks import LARGEST_CHANGE
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training import checks, sharing
+from isocompute_sdk.training.backend import read_options
+from isocompute_sdk.training.checks import LARGEST_CHANGE
 from isocompute_verl.flags import STD_EPSILON
 from isocompute_verl.options import VeRLOptions
 

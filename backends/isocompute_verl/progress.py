@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.progress import Progress, last_lines, latest, record_of
+from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
 from isocompute_verl.flags import EVAL_SET
 from isocompute_verl.history import TRAINED, log_of, starts
 from isocompute_verl.readback import REQUEST

@@ -9,7 +9,7 @@ import numpy as np
 from isocompute_sdk.auditing.result import GroupAudit, RunAudit
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.plots import FRONTIER, colours, compact
+from isocompute_sdk.plots.figures import FRONTIER, colours, compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.output import emit_json, say
 
 if TYPE_CHECKING:
-    from isocompute_sdk.backend import BackendInfo
+    from isocompute_sdk.training.backend import BackendInfo
 
 
 def backends(
@@ -24,8 +24,8 @@ def backends(
 
         isocompute backends openrlhf
     """
-    from isocompute_sdk import registry
     from isocompute_sdk.errors import BackendError
+    from isocompute_sdk.training import registry
 
     found: dict[str, BackendInfo] = {}
     broken: dict[str, str] = {}

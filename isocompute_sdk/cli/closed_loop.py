@@ -19,7 +19,7 @@ from isocompute_sdk.cli.progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.campaign import Campaign, Outcome
+    from isocompute_sdk.campaigns.campaign import Campaign, Outcome
     from isocompute_sdk.specs import Study
 
 FOLDER = Path("isocompute-quickstart")
@@ -51,8 +51,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         SpecError: a budget that is not in rollouts, or too small, or a file in place of the folder.
         BackendError: a run failed.
     """
-    from isocompute_sdk.campaign import Campaign
-    from isocompute_sdk.executors import LocalExecutor
+    from isocompute_sdk.campaigns.campaign import Campaign
+    from isocompute_sdk.campaigns.executors import LocalExecutor
 
     _require_torch()
     _check_budget(budget)
@@ -194,9 +194,9 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
 
 def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> None:
     """What was done and seen, the comparison first."""
-    from isocompute_sdk.backend import run_folder
     from isocompute_sdk.cli.loop_report import describe_outcome
-    from isocompute_sdk.spending import spending
+    from isocompute_sdk.timing.spending import spending
+    from isocompute_sdk.training.backend import run_folder
 
     say(
         f"base model: {measured['parameters']:,} parameters, right in {measured['validation']['pass_rate']:.0%} of "

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planning import Plan
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -51,7 +51,7 @@ def print_plan(plan: Plan) -> None:
     """The plan, what else was close, notes, and the pilot that would narrow it."""
     from rich.table import Table
 
-    from isocompute_sdk.planner.report import describe, describe_pilot, rows
+    from isocompute_sdk.planning.report import describe, describe_pilot, rows
 
     console = _console()
     table = Table(show_header=False, box=None, pad_edge=False)

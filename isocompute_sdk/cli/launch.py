@@ -34,7 +34,7 @@ def launch(
         isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --option gpus_per_node=8
     """
     from isocompute_sdk import api
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planning import Plan
 
     text = api.launch_script(
         Plan.load(plan),

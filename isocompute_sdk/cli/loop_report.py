@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocompute_sdk.planner.question import TIE
+from isocompute_sdk.planning.question import TIE
 
 if TYPE_CHECKING:
-    from isocompute_sdk.campaign import Outcome
+    from isocompute_sdk.campaigns.campaign import Outcome
     from isocompute_sdk.fitting.fits import Fits
 
 

@@ -12,7 +12,7 @@ from isocompute_sdk.ingest.config_text import scalar
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planning import Plan
     from isocompute_sdk.records import RunSet
 
 _OUT = "Output"
@@ -81,8 +81,8 @@ def read_runs(paths: list[Path], metric: str, constants: list[str] | None) -> Ru
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
     """Both pictures of fits or a plan, each where there is something to draw."""
-    from isocompute_sdk import plots
     from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.plots import figures as plots
 
     fits = source if isinstance(source, Fits) else source.fits
     written: list[Path] = []

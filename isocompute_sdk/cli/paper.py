@@ -17,7 +17,7 @@ def run_paper(budget: str, output: Path, json: bool) -> None:
     """Fit the paper's own measurements, plan a budget, write script and pictures into one folder."""
     from isocompute_sdk import api
     from isocompute_sdk.laws import measured_easy
-    from isocompute_sdk.planner import Planner
+    from isocompute_sdk.planning import Planner
     from isocompute_sdk.records import RunSet
 
     with WorkProgress() as progress:

@@ -19,7 +19,7 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planner import Against, BudgetFor, Marginal, Plan, Planner
+    from isocompute_sdk.planning import Against, BudgetFor, Marginal, Plan, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 
 _ASK = "Other questions than how to spend a budget"
@@ -151,7 +151,7 @@ class Planning:
 
     def planner(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Planner:
         """What plans, with hardware, recipe and throughput as typed."""
-        from isocompute_sdk.planner import Planner
+        from isocompute_sdk.planning import Planner
 
         hardware = self._hardware()
         return Planner(

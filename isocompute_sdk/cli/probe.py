@@ -83,8 +83,8 @@ def probe(
 
 
 def _runs(study: Study, backend: str, batch: list[str] | None, steps: int) -> tuple[RunSpec, ...]:
-    from isocompute_sdk import registry
-    from isocompute_sdk.probe import probe_pairs, probe_runs
+    from isocompute_sdk.timing.probe import probe_pairs, probe_runs
+    from isocompute_sdk.training import registry
 
     pairs = [_pair(text) for text in batch] if batch else probe_pairs(study)
     return probe_runs(study, registry.load(backend).describe(), pairs, steps)
@@ -101,9 +101,9 @@ def _pair(text: str) -> tuple[int, int]:
 
 def _prepare(runs: tuple[RunSpec, ...]) -> Path:
     """Write a folder for each run, and the script that starts them one after the other."""
-    from isocompute_sdk import registry
-    from isocompute_sdk.backend import run_folder
-    from isocompute_sdk.campaign import prepare
+    from isocompute_sdk.campaigns.campaign import prepare
+    from isocompute_sdk.training import registry
+    from isocompute_sdk.training.backend import run_folder
 
     jobs = prepare(runs, registry.load(runs[0].backend), Path.cwd())
     lines = ["#!/usr/bin/env bash", "# Times a few steps at each batch; start it in the folder that data paths are of."]
@@ -116,10 +116,10 @@ def _prepare(runs: tuple[RunSpec, ...]) -> Path:
 
 
 def _train(runs: tuple[RunSpec, ...]) -> None:
-    from isocompute_sdk import registry
-    from isocompute_sdk.campaign import carry_out
+    from isocompute_sdk.campaigns.campaign import carry_out
+    from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.cli.progress import WorkProgress, resumable
-    from isocompute_sdk.executors import LocalExecutor
+    from isocompute_sdk.training import registry
 
     with resumable(), WorkProgress() as progress:
         carry_out(

@@ -14,7 +14,7 @@ from isocompute_sdk.cli import INTERRUPTED
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-from isocompute_sdk.store import RunStatus
+from isocompute_sdk.run_folders.store import RunStatus
 
 SECONDS_BETWEEN_LINES = 15.0
 """How often plain output says how far a stage is."""

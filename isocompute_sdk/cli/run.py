@@ -33,12 +33,12 @@ def run(
 
         isocompute run specs/quick.yaml --only n8-bp32-seed0
     """
-    from isocompute_sdk import registry
-    from isocompute_sdk.backend import run_folder
-    from isocompute_sdk.campaign import carry_out
+    from isocompute_sdk.campaigns.campaign import carry_out
+    from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.errors import SpecError
-    from isocompute_sdk.executors import LocalExecutor
     from isocompute_sdk.specs import load_study
+    from isocompute_sdk.training import registry
+    from isocompute_sdk.training.backend import run_folder
 
     loaded = load_study(study)
     every = loaded.expand()

@@ -34,12 +34,12 @@ def scorecard(
 
         isocompute scorecard studies/ --add studies/plan.json --runs runs/plan
     """
-    from isocompute_sdk.scorecard import keep_score, read_scorecard
+    from isocompute_sdk.campaigns.scorecard import keep_score, read_scorecard
 
     if (add is None) != (not runs):
         raise SpecError("accepted: --add and --runs together", "For example --add plan.json --runs runs/plan.")
     if add is not None and runs:
-        from isocompute_sdk.planner import Plan
+        from isocompute_sdk.planning import Plan
 
         table = opt.read_runs(runs, Plan.load(add).metric, set_)
         for path in keep_score(add, table, eval_set):

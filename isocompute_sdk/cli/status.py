@@ -12,7 +12,7 @@ from isocompute_sdk.cli.output import emit_json, say
 from isocompute_sdk.errors import IsoComputeError, RecordError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.store import RunStatus
+    from isocompute_sdk.run_folders.store import RunStatus
 
 
 def status(
@@ -24,7 +24,8 @@ def status(
     Example:
         isocompute status runs/quick
     """
-    from isocompute_sdk import registry, store
+    from isocompute_sdk.run_folders import store
+    from isocompute_sdk.training import registry
 
     found: list[RunStatus] = []
     unreadable: dict[str, IsoComputeError] = {}

@@ -24,8 +24,8 @@ def sweep(
 
         isocompute sweep specs/paper_easy.yaml
     """
-    from isocompute_sdk import registry
     from isocompute_sdk.specs import load_study
+    from isocompute_sdk.training import registry
 
     loaded = load_study(study)
     runs = loaded.expand()

@@ -112,7 +112,7 @@ def watch(
 
 def _planned(path: Path) -> PlannedRun:
     from isocompute_sdk.health.alerts import PlannedRun
-    from isocompute_sdk.planner import Plan
+    from isocompute_sdk.planning import Plan
 
     plan = Plan.load(path)
     fits = plan.fits

@@ -91,8 +91,8 @@ class Throughput(Spec):
 
     @classmethod
     def measure(cls, runs: RunSet, **options: Any) -> Throughput:
-        """Fit a throughput to logged seconds per step; arguments as in `isocompute_sdk.throughput.measure`."""
-        from isocompute_sdk.throughput import measure
+        """Fit a throughput to logged seconds per step; arguments as in `isocompute_sdk.timing.measuring.measure`."""
+        from isocompute_sdk.timing.measuring import measure
 
         return measure(runs, **options)
 
@@ -218,6 +218,6 @@ class Throughput(Spec):
 
     def summary(self) -> str:
         """The model in a few lines, with intervals where it was measured."""
-        from isocompute_sdk.throughput import describe
+        from isocompute_sdk.timing.measuring import describe
 
         return describe(self)

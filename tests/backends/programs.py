@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from isocompute_sdk.launch import payload as shared
+from isocompute_sdk.training import payload as shared
 
 SHARED = Path(str(shared.__file__)).parent
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk import registry
-from isocompute_sdk.backend import Backend, BackendInfo, run_folder
 from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.notes import Note
+from isocompute_sdk.run_folders.store import write_spec
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
-from isocompute_sdk.store import write_spec
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import Backend, BackendInfo, run_folder
 from tests.backends.framework_runs import CHANGED
 
 HOSTILE = [

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk import registry
-from isocompute_sdk.backend import Backend, follow
-from isocompute_sdk.launch import payload as launch_payload
-from isocompute_sdk.progress import FURTHEST, Progress
+from isocompute_sdk.run_folders.progress import FURTHEST, Progress
+from isocompute_sdk.run_folders.store import RunStatus, find_runs, write_exit, write_spec
 from isocompute_sdk.specs import Data, Recipe, RunSpec
-from isocompute_sdk.store import RunStatus, find_runs, write_exit, write_spec
+from isocompute_sdk.training import payload as launch_payload
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import Backend, follow
 
 Line = Callable[[int, float | None, float | None], str]
 """Text of one step from its number, mean training reward and avg@4, of which either may be unknown."""

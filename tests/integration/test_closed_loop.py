@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import registry, store
-from isocompute_sdk.campaign import carry_out
-from isocompute_sdk.executors import LocalExecutor
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
+from isocompute_sdk.training import registry
 from isocompute_torch.tasks.settings import ModelShape
 from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer
 

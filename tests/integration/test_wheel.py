@@ -28,7 +28,7 @@ def test_the_wheel_holds_packages_data_and_templates_but_no_tests(wheel: Path) -
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"isocompute_sdk/py.typed", "isocompute_sdk/laws/data/published_laws.json"} <= names
     assert {f"isocompute_{backend}/templates/launch.sh.j2" for backend in ("openrlhf", "torch", "trl", "verl")} <= names
-    assert {"isocompute_sdk/launch/payload/problem_rows.py", "isocompute_trl/payload/train.py"} <= names
+    assert {"isocompute_sdk/training/payload/problem_rows.py", "isocompute_trl/payload/train.py"} <= names
     tops = {name.split("/")[0] for name in names}
     assert not tops & {"backends", "specs", "tests", "tutorials", "docs"}
 

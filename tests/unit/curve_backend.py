@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from isocompute_sdk.backend import BackendInfo, Launch, resume_launch
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.store import read_journals
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.store import read_journals
+from isocompute_sdk.training.backend import BackendInfo, Launch, resume_launch
 
 
 class CurveBackend:

@@ -51,7 +51,7 @@ def test_every_public_name_resolves_and_is_listed() -> None:
 def test_public_functions_survive_importing_every_submodule() -> None:
     for module in pkgutil.walk_packages(iso.__path__, "isocompute_sdk."):
         # Programs that scripts carry import each other as they lie in a run folder, not as modules of a package.
-        if not module.name.startswith("isocompute_sdk.launch.payload."):
+        if not module.name.startswith("isocompute_sdk.training.payload."):
             importlib.import_module(module.name)
     for name in ("fit", "published", "published_prior", "list_published", "avg_at_k", "best_at_k", "worst_at_k"):
         assert callable(getattr(iso, name)), name

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from transformers.utils import logging as transformers_logging
 
-from isocompute_sdk.difficulty import ProblemSet
+from isocompute_sdk.records.difficulty import ProblemSet
 from isocompute_torch.tasks import reward
 from isocompute_torch.tasks.families import Problem, problems
 from isocompute_torch.tasks.label import pass_rates, sampled_passes

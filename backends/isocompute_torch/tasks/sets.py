@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.difficulty import BandName, DifficultySplit, ProblemSet, split_by_difficulty
+from isocompute_sdk.records.difficulty import BandName, DifficultySplit, ProblemSet, split_by_difficulty
 from isocompute_torch.failures import RunFailed
 from isocompute_torch.tasks.settings import Kind
 

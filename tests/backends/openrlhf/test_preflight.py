@@ -11,10 +11,10 @@ from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.flags import Section, sections
 from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
-from isocompute_sdk.backend import run_folder
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
+from isocompute_sdk.training.backend import run_folder
 from tests.backends.framework_runs import CHANGED, CHANGES
 
 MakeRun = Callable[..., RunSpec]

@@ -13,8 +13,8 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_openrlhf import OpenRLHFBackend
-from isocompute_sdk import registry
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import registry
 from tests.backends.openrlhf.inputs import start, write_inputs, write_site
 from tests.backends.openrlhf.real_parser import RealParser
 

@@ -15,15 +15,15 @@ from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.backend import OWN
 from isocompute_openrlhf.flags import arguments, sections
 from isocompute_openrlhf.preflight import examine
-from isocompute_sdk.backend import run_folder
-from isocompute_sdk.launch.payload import SHARED
 from isocompute_sdk.specs import Data, Hardware, RunSpec
+from isocompute_sdk.training.backend import run_folder
+from isocompute_sdk.training.payload import SHARED
 from tests.backends.openrlhf.real_parser import RealParser
 
 MakeRun = Callable[..., RunSpec]
 Record = Callable[[str, Path], list[list[str]]]
 
-PROGRAMS = [("isocompute_sdk.launch.payload", name) for name in SHARED]
+PROGRAMS = [("isocompute_sdk.training.payload", name) for name in SHARED]
 PROGRAMS += [("isocompute_openrlhf.payload", name) for name in OWN]
 HOSTILE = [
     "plain",

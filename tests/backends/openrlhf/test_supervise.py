@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from isocompute_openrlhf.payload import supervise
 from isocompute_openrlhf.payload.supervise import Checkpoints, Progress, log_spaced, may_prune, may_stop
-from isocompute_sdk.store import RunWatch
+from isocompute_sdk.run_folders.store import RunWatch
 from tests.backends.programs import SHARED
 
 TRAINER = """

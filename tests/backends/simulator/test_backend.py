@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isocompute_sdk import registry
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
+from isocompute_sdk.training import registry
 from isocompute_simulator import SimulatorBackend
 from isocompute_simulator.configuration import METRICS_FILE
 from isocompute_simulator.train import main, tokens_sampled

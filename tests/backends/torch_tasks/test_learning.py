@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import registry
-from isocompute_sdk.campaign import carry_out
-from isocompute_sdk.executors import LocalExecutor
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
+from isocompute_sdk.training import registry
 from isocompute_torch.tasks import prepare
 
 ROLLOUTS = {64: 320_000, 16: 160_000, 4: 80_000}

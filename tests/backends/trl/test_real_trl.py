@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.backend import Launch
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
+from isocompute_sdk.run_folders.store import RunWatch
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
-from isocompute_sdk.spending import spending
-from isocompute_sdk.store import RunWatch
+from isocompute_sdk.timing.spending import spending
+from isocompute_sdk.training.backend import Launch
 from isocompute_trl import TRLBackend
 from isocompute_trl.flags import LOSS_TYPES, processes, trainer_settings
 from isocompute_trl.options import TRLOptions

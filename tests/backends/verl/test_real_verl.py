@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
-from isocompute_sdk.progress import Progress
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl.backend import request

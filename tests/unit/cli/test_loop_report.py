@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import api
-from isocompute_sdk.campaign import Outcome
+from isocompute_sdk.campaigns.campaign import Outcome
+from isocompute_sdk.campaigns.comparison import Comparison, compare
 from isocompute_sdk.cli.loop_report import describe_outcome, tolerance
-from isocompute_sdk.comparison import Comparison, compare
-from isocompute_sdk.planner import Planner
+from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Recipe
 

@@ -1,0 +1,1 @@
+"""Whole campaigns: sweep, fit, plan, train and refit; where runs execute; predictions beside outcomes."""

@@ -1,0 +1,309 @@
+"""The closed loop: sweep -> fit -> allocate -> train -> compare -> refit, for any backend and executor.
+
+Every stage leaves a file in the campaign's folder and is skipped where the file is there, so a campaign that was
+stopped or killed goes on where it was: at most the step that a run was in is lost. Delete a file to do its stage,
+and what follows from it, again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from isocompute_sdk import api, files
+from isocompute_sdk.campaigns.comparison import Comparison, compare
+from isocompute_sdk.campaigns.executors import Executor, Job, LocalExecutor, Result
+from isocompute_sdk.errors import BackendError, PlanError, RecordError
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import RunSpec, Study, Throughput, dump_spec
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import Backend, follow, run_folder
+
+SCHEMA_VERSION = 1
+
+Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
+Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
+"""Called when a stage begins, and while its runs go on."""
+SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
+    "campaign.json",
+    "study.yaml",
+    "fits.json",
+    "plan.json",
+    "comparison.json",
+    "refit.json",
+)
+"""The files that the stages leave."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything a campaign found."""
+
+    fits: Fits
+    """Fits of the sweep."""
+    plan: Plan
+    comparison: Comparison
+    refitted: Fits
+    """Fits of the sweep and the planned run together."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One study carried out as a closed loop in one folder.
+
+    The study needs a sweep and a budget. Its paths are relative to the folder of the campaign, where its runs land
+    too. A stage first carries out the stages before it, so that `run()` does everything and `fit()` stops after
+    the fit.
+    """
+
+    study: Study
+    folder: str | Path
+    executor: Executor = field(default_factory=LocalExecutor)
+    """Where runs are carried out."""
+    backend: Backend | None = None
+    """Training backend. None: the one that the study names."""
+    metric: str = "avg@4"
+    eval_set: str | None = "validation"
+    fit_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of `fit`, such as `method` or `pool`."""
+    plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of `Planner.allocate`, such as `spend`."""
+    watch: Watch | None = None
+
+    def __post_init__(self) -> None:
+        if self.study.sweep is None or self.study.budget is None:
+            missing = " and ".join(name for name in ("sweep", "budget") if getattr(self.study, name) is None)
+            raise PlanError(
+                f"study {self.study.name!r} has no {missing}; a campaign needs both",
+                "The sweep is what the fit rests on, the budget what the planned run may cost.",
+            )
+
+    @property
+    def root(self) -> Path:
+        """The folder of the campaign, in full."""
+        return Path(self.folder).absolute()
+
+    def run(self) -> Outcome:
+        """Carry out every stage that is not done yet."""
+        return Outcome(self.fit(), self.allocate(), self.compare(), self.refit())
+
+    def sweep(self) -> RunSet:
+        """Train the runs of the sweep, where that is not done, and read what they measured.
+
+        Raises:
+            BackendError: the backend refuses a run, or a run failed.
+        """
+        self._open()
+        return self._train("sweep", self.study.expand())
+
+    def fit(self) -> Fits:
+        """Fit the sweep."""
+        self._open()
+        path = self.root / FITS
+        if path.exists():
+            return Fits.load(path)
+        runs = self.sweep()
+        self._tell("fit")
+        fits = api.fit(runs, self.metric, self.eval_set, **self.fit_options)
+        fits.save(path)
+        return fits
+
+    def allocate(self) -> Plan:
+        """Plan the study's budget from the fit."""
+        self._open()
+        path = self.root / PLAN
+        if path.exists():
+            return Plan.load(path)
+        fits, study = self.fit(), self.study
+        self._tell("allocate")
+        planner = Planner(
+            fits,
+            study.hardware,
+            study.recipe,
+            self._throughput(),
+            evaluation=study.evaluation,
+            model=study.model,
+        )
+        # The constructor refuses a study without a budget.
+        budget = study.budget if study.budget is not None else 0
+        plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
+        plan.save(path)
+        return plan
+
+    def planned_run(self) -> RunSpec:
+        """The run that the plan stands for, with a seed that no run of the sweep has."""
+        study, plan = self.study, self.allocate()
+        seeds = study.sweep.seeds if study.sweep is not None else (0,)
+        run = api.run_spec(
+            plan,
+            study.backend,
+            model=study.model,
+            train_data=study.data.train,
+            eval_data=study.data.validation,
+            reward=study.data.reward,
+            prompt_key=study.data.prompt_key,
+            answer_key=study.data.answer_key,
+            evaluation=plan.evaluation or study.evaluation,
+            seed=max(seeds) + 1,
+        )
+        run_id = f"plan-{run.run_id}"
+        output_dir = f"{study.output_dir.rstrip('/')}/{study.name}/{run_id}"
+        return run.replace(run_id=run_id, data=study.data, options=study.options, output_dir=output_dir)
+
+    def train(self) -> RunSet:
+        """Train the planned run, where that is not done, and read what it measured."""
+        self._open()
+        return self._train("train", (self.planned_run(),))
+
+    def compare(self) -> Comparison:
+        """Compare the planned run with what the sweep's fit predicted for it.
+
+        Raises:
+            RecordError: the run has not measured the metric.
+        """
+        self._open()
+        path = self.root / COMPARISON
+        if path.exists():
+            return Comparison.load(path)
+        fits, runs = self.fit(), self.train()
+        self._tell("compare")
+        comparison = compare(fits, runs)
+        comparison.save(path)
+        return comparison
+
+    def refit(self) -> Fits:
+        """Fit the sweep and the planned run together."""
+        self._open()
+        path = self.root / REFIT
+        if path.exists():
+            return Fits.load(path)
+        fits, runs = self.fit(), self.train()
+        self._tell("refit")
+        refitted = fits.refit(runs)
+        refitted.save(path)
+        return refitted
+
+    def _throughput(self) -> Throughput | None:
+        """The study's, or for a budget in time the one that the sweep's own logs show."""
+        study = self.study
+        if study.throughput is not None or study.budget is None or not study.budget.timed:
+            return study.throughput
+        return Throughput.measure(self._records(study.expand()), gpus=max(study.hardware.gpu_counts))
+
+    def _open(self) -> None:
+        """Keep what was asked for in the folder, and refuse a folder that holds something else."""
+        asked = {
+            "kind": "campaign",
+            "schema_version": SCHEMA_VERSION,
+            "study": self.study.model_dump(mode="json"),
+            "metric": self.metric,
+            "eval_set": self.eval_set,
+            "fit": _plain(self.fit_options),
+            "plan": _plain(self.plan_options),
+        }
+        path = self.root / SETTINGS
+        if path.exists():
+            earlier = files.read_json(path, kind="campaign", schema_version=SCHEMA_VERSION)
+            changed = [name for name in asked if earlier.get(name) != asked[name]]
+            if changed:
+                raise RecordError(
+                    f"{self.root} holds a campaign with another {', '.join(changed)}",
+                    "Choose another folder, or remove this one to start again.",
+                )
+            return
+        stray = [name for name in (FITS, PLAN, COMPARISON, REFIT) if (self.root / name).exists()]
+        if stray:
+            raise RecordError(
+                f"{self.root} holds {', '.join(stray)} of something else than a campaign",
+                "Choose another folder, so that they are not taken for this campaign's.",
+            )
+        files.write_text(self.root / STUDY, dump_spec(self.study))
+        files.write_json(path, asked)
+
+    def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
+        carry_out(runs, self._backend(), self.executor, self.root, lambda statuses: self._tell(stage, statuses))
+        found = self._records(runs)
+        return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
+
+    def _backend(self) -> Backend:
+        return self.backend if self.backend is not None else registry.load(self.study.backend)
+
+    def _records(self, runs: Sequence[RunSpec]) -> RunSet:
+        """Everything that these runs have measured, as their backend reads it."""
+        backend = self._backend()
+        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
+        return first.concat(*others)
+
+    def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:
+        if self.watch is not None:
+            self.watch(stage, statuses)
+
+
+def prepare(runs: Sequence[RunSpec], backend: Backend, root: Path) -> tuple[Job, ...]:
+    """Write the folder of every run below `root`; all are checked before the first file is written.
+
+    Raises:
+        BackendError: the backend refuses a run.
+        RecordError: a folder holds measurements of another run.
+    """
+    for run in runs:
+        backend.script(run)
+    jobs: list[Job] = []
+    for run in runs:
+        folder = (root / run_folder(run)).absolute()
+        store.write_spec(folder, run)
+        jobs.append(Job(run.run_id, backend.prepare(run, folder), root.absolute()))
+    return tuple(jobs)
+
+
+def carry_out(
+    runs: Sequence[RunSpec],
+    backend: Backend,
+    executor: Executor,
+    root: Path,
+    watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
+) -> tuple[Result, ...]:
+    """Prepare and train runs; those that are finished already are left alone.
+
+    Args:
+        runs: what to train.
+        backend: what writes their scripts.
+        executor: what starts them.
+        root: folder that all paths of the runs are relative to.
+        watch: told how far every run is, again and again.
+
+    Raises:
+        BackendError: a run is refused, or failed; the message names every failed run and its last words.
+    """
+    jobs = prepare(runs, backend, root)
+    watches = [follow(backend, job.launch.folder) for job in jobs]
+
+    def look() -> None:
+        if watch is not None:
+            watch(tuple(one.status() for one in watches))
+
+    results = executor.run(jobs, look)
+    look()
+    failed = [result for result in results if result.exit_code != 0]
+    if failed:
+        told = "\n".join(f"  {_failure(result)}" for result in failed)
+        raise BackendError(
+            f"{len(failed)} of {len(results)} runs failed:\n{told}",
+            "Repair the cause and start again: finished runs are kept, the others go on from their checkpoints.",
+        )
+    return results
+
+
+def _failure(result: Result) -> str:
+    status = store.RunWatch(result.job.launch.folder).status()
+    return f"{result.job.name} (exit code {result.exit_code}): {status.message}"
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as JSON reads them back."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}

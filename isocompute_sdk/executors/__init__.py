@@ -1,6 +1,0 @@
-"""Starting prepared runs: what an executor is given, what it answers, and the one for this machine."""
-
-from isocompute_sdk.executors.base import Executor, Job, Result
-from isocompute_sdk.executors.local import LocalExecutor
-
-__all__ = ["Executor", "Job", "LocalExecutor", "Result"]

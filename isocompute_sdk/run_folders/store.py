@@ -1,0 +1,349 @@
+"""Run folders: what a run was asked for, how far it has got, what it measured.
+
+A run folder holds `spec.json` (the run, written before it starts), `exit.json` (how the process ended), `log.txt` and,
+unless its framework has a log of its own, `metrics.jsonl` (one record a line, appended by the training process).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.locks import is_running
+from isocompute_sdk.run_folders.progress import Progress, journal_progress, record_of
+from isocompute_sdk.specs import RunSpec
+
+SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
+_SCHEMA_VERSION = 1
+_SPEC_KIND = "run-spec"
+_RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND = "run.json", "torch-run"
+"""What the built-in runner starts from, which holds a whole run too; other tools write files of that name."""
+_REQUEST_FILE = "request.json"
+"""What launch scripts of training frameworks write first, with a whole run in it; other tools write such files too."""
+
+State = Literal["waiting", "running", "stopped", "finished", "failed"]
+"""`waiting`: nothing measured yet; `stopped`: ended early, goes on when started again."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """How far a run has got."""
+
+    folder: Path
+    run_id: str
+    group_size: int | None
+    """n; None where the folder does not say."""
+    problems_per_batch: int | None
+    """B_p; None where the folder does not say."""
+    update_steps: int | None
+    """M, the length of the run; None where the folder does not say."""
+    step: int
+    """Update steps done."""
+    rollouts: int
+    """Rollouts sampled so far."""
+    metrics: Mapping[str, float]
+    """Last evaluation on the validation problems; empty before the first."""
+    state: State
+    message: str = ""
+    """Why it failed, in the run's own words."""
+    train_reward: float | None = None
+    """Mean reward of the last update's rollouts; None where it is not known."""
+
+    @property
+    def headline(self) -> tuple[str, float] | None:
+        """The metric to show where there is room for one: avg@k with the largest k, else the first, else the reward."""
+        averages = [name for name in self.metrics if re.fullmatch(r"avg@\d+", name)]
+        name = max(averages, key=lambda name: int(name[4:]), default=next(iter(self.metrics), None))
+        if name is not None:
+            return name, self.metrics[name]
+        return None if self.train_reward is None else ("train_reward", self.train_reward)
+
+
+@dataclass(frozen=True, eq=False)
+class PassCounts:
+    """How often each problem of one evaluation set was solved, over a run."""
+
+    samples: int
+    """Samples per problem behind every count."""
+    step_T: NDArray[np.int64]
+    """Update steps done at each evaluation."""
+    rollouts_T: NDArray[np.int64]
+    """Rollouts sampled by then."""
+    passes_TP: NDArray[np.int64]
+    """Samples that were right, shape (evaluations, problems)."""
+
+
+def write_spec(folder: str | Path, run: RunSpec) -> Path:
+    """Keep the run beside its measurements.
+
+    Raises:
+        RecordError: the folder holds measurements of another run. Options of the backend may differ: those of one
+            run are the backend's to judge.
+    """
+    target = Path(folder)
+    earlier = read_spec(target)
+    if earlier is not None and earlier != run and _has_begun(target):
+        changed = another(earlier, run)
+        if changed is not None:
+            raise RecordError(
+                f"{target} holds measurements of a run with another {changed}",
+                "Give the study another name or output_dir, or remove that folder to start again.",
+            )
+    document = {"kind": _SPEC_KIND, "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
+    return files.write_json(target / SPEC_FILE, document)
+
+
+def another(earlier: RunSpec, run: RunSpec) -> str | None:
+    """What makes `run` another run than the earlier one, with the first difference; None where it is the same."""
+    old, new = earlier.model_dump(), run.model_dump()
+    changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
+    if not changed:
+        return None
+    return f"{', '.join(changed)} ({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})"
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether the folder holds measurements, or may soon, or a run that ended without any account of itself."""
+    if is_running(folder):
+        return True
+    if (folder / METRICS_FILE).exists():
+        return any(record["kind"] not in ("run", "end") for record in _records(folder / METRICS_FILE))
+    return (folder / EXIT_FILE).exists()
+
+
+def read_spec(folder: str | Path) -> RunSpec | None:
+    """The run that a folder was prepared for, or that its launch script carries out; None where it does not say.
+
+    Raises:
+        IsoComputeError: a file that should hold the run is damaged, or of another release.
+    """
+    path, kind = Path(folder) / SPEC_FILE, _SPEC_KIND
+    if not path.exists():
+        path, kind = Path(folder) / _RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND
+        if not path.exists() or _is_of_another_kind(path, kind):
+            return _requested(Path(folder))
+    document = files.read_json(path, kind=kind, schema_version=_SCHEMA_VERSION)
+    return RunSpec.model_validate({k: v for k, v in document.items() if k not in ("kind", "schema_version")})
+
+
+def _requested(folder: Path) -> RunSpec | None:
+    """The run in the request of a launch script that was started by hand; None where there is no such request."""
+    try:
+        raw = files.parse_json((folder / _REQUEST_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(raw, dict) or "framework" not in raw or not isinstance(raw.get("run"), dict):
+        return None
+    return RunSpec.model_validate(raw["run"])
+
+
+def _is_of_another_kind(path: Path, kind: str) -> bool:
+    """Whether a file holds something else than a `kind`; one that cannot be read is left to who reads it."""
+    try:
+        raw = files.parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not isinstance(raw, dict) or raw.get("kind") != kind
+
+
+def find_runs(folder: str | Path) -> tuple[Path, ...]:
+    """Run folders at or below `folder`, in natural order (n4 before n16).
+
+    Raises:
+        RecordError: there is none.
+    """
+    top = Path(folder)
+    if not top.is_dir():
+        told = f"{top} is a file; accepted: a folder" if top.exists() else f"no such folder: {top}"
+        raise RecordError(told, "Give the folder of a run, a study or a campaign.")
+    found: list[Path] = []
+    for here, below, names in os.walk(top):
+        own = not {SPEC_FILE, METRICS_FILE}.isdisjoint(names)
+        if own or (_REQUEST_FILE in names and _requested(Path(here)) is not None):
+            found.append(Path(here))
+            below.clear()
+    if not found:
+        raise RecordError(
+            f"{top} holds no runs; accepted: folders with {SPEC_FILE}, {METRICS_FILE} or {_REQUEST_FILE} of a launch "
+            "script, at any depth",
+            "`isocompute run STUDY` makes some.",
+        )
+    return tuple(sorted(found, key=_natural))
+
+
+def read_journals(folder: str | Path) -> RunSet:
+    """Everything measured so far by the runs at or below a folder; a half-written last line is left out.
+
+    Raises:
+        RecordError: there is no metrics.jsonl yet, or one cannot be read.
+    """
+    journals = [run / METRICS_FILE for run in find_runs(folder)]
+    begun = [path for path in journals if path.exists()]
+    if not begun:
+        raise RecordError(f"no {METRICS_FILE} at or below {folder}", "The run has not measured anything yet.")
+    return RunSet.read(begun, format="isocompute", on_truncated="drop")
+
+
+def read_records(folder: str | Path) -> list[dict[str, Any]]:
+    """Every whole record of a run's metrics.jsonl; a last line that is still being written is left out.
+
+    Raises:
+        RecordError: there is no such file, or a line before the last is not a JSON object.
+    """
+    path = Path(folder) / METRICS_FILE
+    if not path.exists():
+        raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
+    return _records(path)
+
+
+def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
+    """Pass counts per problem of a run, one row per evaluation.
+
+    Raises:
+        RecordError: the run has none on that set, or their number of problems or samples changes.
+    """
+    records = [r for r in read_records(folder) if r["kind"] == "evaluation" and r.get("pass_counts") is not None]
+    chosen = [r for r in records if r["eval_set"] == eval_set]
+    if not chosen:
+        sets = ", ".join(sorted({r["eval_set"] for r in records})) or "none"
+        raise RecordError(
+            f"{folder} has no pass counts on {eval_set!r}; it has them on: {sets}", "Ask for one of these sets."
+        )
+    shapes = {(r["samples"], len(r["pass_counts"])) for r in chosen}
+    if len(shapes) > 1:
+        raise RecordError(
+            f"{folder}: evaluations on {eval_set!r} of different shape (samples, problems): {sorted(shapes)}",
+            "Evaluations of one run use the same problems and samples; the file may be two runs put together.",
+        )
+    return PassCounts(
+        samples=int(chosen[0]["samples"]),
+        step_T=np.array([r["step"] for r in chosen], dtype=np.int64),
+        rollouts_T=np.array([r["rollouts"] for r in chosen], dtype=np.int64),
+        passes_TP=np.array([r["pass_counts"] for r in chosen], dtype=np.int64),
+    )
+
+
+def write_exit(folder: str | Path, exit_code: int) -> None:
+    """Note how the process of a run ended."""
+    document = {"kind": "run-exit", "schema_version": _SCHEMA_VERSION, "exit_code": exit_code}
+    files.write_json(Path(folder) / EXIT_FILE, document)
+
+
+def clear_exit(folder: str | Path) -> None:
+    """Forget how an earlier process ended: another is about to start."""
+    (Path(folder) / EXIT_FILE).unlink(missing_ok=True)
+
+
+def is_finished(folder: str | Path) -> bool:
+    """Whether the run has done all it was asked for, so that it need not be started again."""
+    return _ended(Path(folder), _journal(Path(folder)))[0] == "finished"
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [_parsed(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = files.parse_json(line)
+    except ValueError as error:
+        raise RecordError(f"{path}:{number}: not JSON ({error})", "Remove the line.") from error
+    if not isinstance(record, dict) or "kind" not in record:
+        raise RecordError(
+            f"{path}:{number}: received {line[:60]!r}; accepted: records with a kind",
+            "The file is not a metrics.jsonl of a run.",
+        )
+    return record
+
+
+def _journal(folder: Path) -> Progress | None:
+    return journal_progress(folder / METRICS_FILE)
+
+
+@dataclass
+class RunWatch:
+    """Follows one run; every call of `status` reads no more than the end of what the run writes."""
+
+    folder: str | Path
+    look: Callable[[Path], Progress | None] = _journal
+    """What tells how far the run is; its metrics.jsonl where that knows nothing."""
+    remark: str = ""
+    """What to say about a run of which nothing is known."""
+    _spec: RunSpec | None = field(init=False, repr=False, default=None)
+
+    def status(self) -> RunStatus:
+        """How far the run has got."""
+        folder = Path(self.folder)
+        progress = self.look(folder) or _journal(folder)
+        state, message = ("running", "") if is_running(folder) else _ended(folder, progress)
+        self._spec = self._spec or read_spec(folder)
+        spec = self._spec
+        run: Mapping[str, Any] = {} if spec is not None else _opening(folder)
+        n = spec.group_size if spec is not None else run.get("group_size")
+        problems = spec.problems_per_batch if spec is not None else run.get("problems_per_batch")
+        step = progress.step if progress is not None else 0
+        rollouts = progress.rollouts if progress is not None else 0
+        return RunStatus(
+            folder=folder,
+            run_id=spec.run_id if spec is not None else str(run.get("run_id", folder.name)),
+            group_size=n,
+            problems_per_batch=problems,
+            update_steps=spec.update_steps if spec is not None else None,
+            step=step,
+            rollouts=rollouts if rollouts is not None else step * (n or 0) * (problems or 0),
+            metrics=progress.metrics if progress is not None else {},
+            state=state,
+            message=message or ("" if progress is not None else self.remark),
+            train_reward=progress.train_reward if progress is not None else None,
+        )
+
+
+def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
+    """How the last attempt ended, with its message; `stopped` or `waiting` where it left no word."""
+    said = progress.ended if progress is not None else None
+    code = _exit_code(folder)
+    if said == "finished" or code == 0:
+        return "finished", ""
+    if said == "failed" or code is not None:
+        own = progress.message if progress is not None else ""
+        return "failed", own or f"exit code {code}: {_last_words(folder)}"
+    return ("stopped" if progress is not None else "waiting"), ""
+
+
+def _opening(folder: Path) -> Mapping[str, Any]:
+    """The first record of a run's metrics.jsonl; empty where there is none."""
+    path = folder / METRICS_FILE
+    if not path.exists():
+        return {}
+    with path.open("rb") as file:
+        return record_of(file.readline())
+
+
+def _exit_code(folder: Path) -> int | None:
+    path = folder / EXIT_FILE
+    if not path.exists():
+        return None
+    return int(files.read_json(path, kind="run-exit", schema_version=_SCHEMA_VERSION)["exit_code"])
+
+
+def _last_words(folder: Path) -> str:
+    """Last line of the log, and where the log is."""
+    path = folder / LOG_FILE
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    return f"{text.splitlines()[-1].strip()} (see {path})" if text else f"see {path}"
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    parts = re.split(r"(\d+)", str(path))
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]

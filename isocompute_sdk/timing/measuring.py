@@ -1,0 +1,291 @@
+"""Seconds per step from logs: overhead, latency floor, rate, growth of responses and scaling over GPUs, with intervals.
+
+The model is `specs.Throughput`'s. It is linear in overhead, floor and seconds per rollout, so they follow from
+least squares with relative weights, none of them negative:
+
+    seconds = overhead + L floor + L B g^-e / rate,   g = GPUs relative to the first number of them
+
+with L the mean response length at that compute relative to the start. Floor and overhead are told apart by the time
+that sampling alone takes, or by L where it changes; otherwise all of it counts as overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.specs.throughput import Measurement, Throughput
+from isocompute_sdk.timing.logged import Timings, read_timings
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
+
+Array = npt.NDArray[np.float64]
+BLOCKS = 10
+"""Parts of a run whose means are the observations where there are too few runs to take one mean of each."""
+RUNS_PER_PARAMETER = 3
+"""Runs beyond the number of parameters from which each run is one observation: intervals then know how runs differ."""
+LENGTHS_DIFFER = 1.3
+"""Ratio of response lengths from which floor and overhead can be told apart without sampling times."""
+EXPONENTS: Array = np.linspace(0.0, 1.5, 151)
+LARGEST_T = 1e3
+
+
+@dataclass(frozen=True)
+class Line:
+    """A relative least-squares fit: values, covariance and what is left."""
+
+    value_P: Array
+    covariance_PP: Array
+    residual: float
+    """Weighted sum of squares."""
+    freedom: int
+
+
+def measure(
+    runs: RunSet,
+    *,
+    gpus: int | Mapping[str, int] = 1,
+    seconds: str | None = None,
+    level: float = 0.8,
+    usd_per_gpu_hour: float | None = None,
+) -> Throughput:
+    """Fit a throughput to what runs logged about time.
+
+    Seconds per step come from the metric named `seconds`, else from `step_seconds` (the built-in runner's),
+    `timing_s/step`, `perf/time_per_step` or `step_time`, else from differences of the column `gpu_seconds`, in which
+    evaluations cannot be told apart. Response lengths and sampling seconds are used where they are logged. The first
+    step of every run is left out: it warms up.
+
+    Args:
+        runs: runs on one kind of machine, best at batches that lie 4x apart or more.
+        gpus: GPUs of the runs; by run id where they differ.
+        seconds: metric that holds the seconds of a step.
+        level: coverage of the intervals.
+        usd_per_gpu_hour: price to keep beside the speed.
+
+    Raises:
+        FitError: no times, or seconds that do not grow with the batch although it varies.
+    """
+    timings = read_timings(runs, gpus, seconds)
+    growth, scale, tokens = fit_lengths(timings)
+    length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
+    exponent = _exponent(timings, length_S)
+    reference = int(timings.gpus_S.min())
+    rate_S = (timings.gpus_S / reference) ** (1.0 if exponent is None else exponent)
+    fitted, spread, batches = _seconds_model(timings, length_S, rate_S, level)
+    overhead, floor, slope = (fitted[name][0] for name in ("step_overhead_seconds", "latency_floor_seconds", "slope"))
+    intervals = {name: (low, high) for name, (_, low, high) in fitted.items() if name != "slope" and high > 0}
+    _, low, high = fitted["slope"]
+    intervals["rollouts_per_second"] = (1.0 / high, 1.0 / max(low, 1e-3 * slope))
+    return Throughput(
+        step_overhead_seconds=overhead,
+        rollouts_per_second=1.0 / slope,
+        tokens_per_rollout=tokens,
+        gpus=reference,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        latency_floor_seconds=floor,
+        length_growth=growth,
+        length_scale_rollouts=scale,
+        gpu_exponent=exponent,
+        evaluation_rollouts_per_second=_evaluation_rate(timings, floor, growth, scale),
+        startup_seconds=timings.startup_seconds,
+        measured=Measurement(
+            rollouts_per_batch=tuple(int(b) for b in batches),
+            runs=len(np.unique(timings.run_S)),
+            steps=int(timings.steps_S.sum()),
+            rollouts=float(timings.rollouts_S.max()) if tokens is not None else 0.0,
+            relative_error=spread,
+            level=level,
+            intervals=intervals,
+        ),
+    )
+
+
+def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:
+    """Growth, its scale in rollouts, and tokens per rollout at the start; growth 0 where none is seen.
+
+    Lengths are fitted by t (1 + growth ln(1 + C / scale)) for a ladder of scales.
+    """
+    known = np.isfinite(timings.length_S)
+    if not known.any():
+        return 0.0, 100_000.0, None
+    at, length, weight = timings.rollouts_S[known], timings.length_S[known], timings.steps_S[known]
+    mean = float(np.average(length, weights=weight))
+    flat = float(np.sum(weight * (length - mean) ** 2))
+    best = (flat, 0.0, 100_000.0, mean)
+    for scale in np.geomspace(at.max() / 300.0, at.max() * 3.0, 25):
+        design = np.column_stack([np.ones(len(at)), np.log1p(at / scale)]) * np.sqrt(weight)[:, None]
+        (start, rise), *_ = np.linalg.lstsq(design, length * np.sqrt(weight), rcond=None)
+        left = float(np.sum(weight * (length - start - rise * np.log1p(at / scale)) ** 2))
+        if rise > 0 and start > 0 and left < best[0]:
+            best = (left, rise / start, float(scale), float(start))
+    # Two more parameters, and a scale chosen among many, have to earn their place.
+    earned = len(at) >= 8 and flat - best[0] > 10.0 * best[0] / (len(at) - 3) and best[0] < 0.9 * flat
+    return (best[1], best[2], best[3]) if earned else (0.0, 100_000.0, mean)
+
+
+def relative_fit(design_SP: Array, value_S: Array) -> Line:
+    """Non-negative least squares with errors proportional to the value; covariance of the parameters that are not 0."""
+    from scipy.optimize import nnls
+
+    weight_S = 1.0 / value_S
+    found_P = np.zeros(design_SP.shape[1])
+    for _ in range(4):
+        found_P = nnls(design_SP * weight_S[:, None], value_S * weight_S)[0]
+        predicted_S = design_SP @ found_P
+        weight_S = 1.0 / np.where(predicted_S > 0, predicted_S, value_S)
+    left = float(np.sum((weight_S * (value_S - design_SP @ found_P)) ** 2))
+    # A parameter on 0 keeps its place in the covariance: it may as well be a little above.
+    freedom = len(value_S) - design_SP.shape[1]
+    weighted = design_SP * weight_S[:, None]
+    covariance = np.asarray(np.linalg.pinv(weighted.T @ weighted), dtype=np.float64)
+    return Line(found_P, covariance * (left / freedom if freedom > 0 else 0.0), left, freedom)
+
+
+def _seconds_model(
+    timings: Timings, length_S: Array, rate_S: Array, level: float
+) -> tuple[dict[str, tuple[float, float, float]], float, Array]:
+    """Overhead, floor and seconds per rollout with intervals; the relative error; the batches seen."""
+    batches = np.unique(timings.batch_S)
+    columns = {
+        "step_overhead_seconds": np.ones(len(length_S)),
+        "latency_floor_seconds": length_S,
+        "slope": length_S * timings.batch_S / rate_S,
+    }
+    parts = _parts(timings, length_S, len(batches))
+    groups = _groups(timings, max(len(names) for names, _ in parts))
+    fitted = dict.fromkeys(columns, (0.0, 0.0))
+    predicted_G, error_G, freedom = np.zeros(len(groups)), np.zeros(len(groups)), 0
+    for names, seconds_S in parts:
+        design_GP, value_G = _means(np.column_stack([columns[n] for n in names]), timings, groups, seconds_S)
+        line = relative_fit(design_GP, value_G)
+        freedom = line.freedom
+        predicted_G += design_GP @ line.value_P
+        error_G += np.sqrt(np.sum((design_GP @ line.covariance_PP) * design_GP, axis=1))
+        for name, value, error in zip(names, line.value_P, np.sqrt(np.diag(line.covariance_PP)), strict=True):
+            # Parts of one step are slow together: their errors add.
+            fitted[name] = (fitted[name][0] + float(value), fitted[name][1] + float(error))
+    if fitted["slope"][0] <= 0:
+        raise FitError(
+            f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
+            "Measure larger batches, where the hardware is busy, or give Throughput(...) by hand.",
+        )
+    times = _t(level, freedom)
+    found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
+    return found, float(np.max(error_G / predicted_G)), batches
+
+
+def _parts(timings: Timings, length_S: Array, batches: int) -> list[tuple[list[str], Array]]:
+    """What is fitted apart: sampling and the rest of a step where both are known, else whole steps."""
+    if batches == 1:
+        return [(["slope"], timings.seconds_S)]
+    if np.isfinite(timings.sampling_S).all() and np.all(timings.sampling_S < timings.seconds_S):
+        return [
+            (["latency_floor_seconds", "slope"], timings.sampling_S),
+            (["step_overhead_seconds", "slope"], timings.seconds_S - timings.sampling_S),
+        ]
+    floor = ["latency_floor_seconds"] if length_S.max() > LENGTHS_DIFFER * length_S.min() else []
+    return [(["step_overhead_seconds", *floor, "slope"], timings.seconds_S)]
+
+
+def _groups(timings: Timings, parameters: int) -> list[npt.NDArray[np.intp]]:
+    """Which steps are averaged into one observation: whole runs where there are enough, else parts of runs."""
+    runs = [np.flatnonzero(timings.run_S == run) for run in np.unique(timings.run_S)]
+    if len(runs) >= parameters + RUNS_PER_PARAMETER:
+        return runs
+    return [part for run in runs for part in np.array_split(run, min(BLOCKS, len(run)))]
+
+
+def _means(
+    design_SP: Array, timings: Timings, groups: list[npt.NDArray[np.intp]], value_S: Array
+) -> tuple[Array, Array]:
+    """Design and seconds averaged over groups of steps; exact, since the model is linear."""
+    weights = timings.steps_S
+    design = [np.average(design_SP[group], axis=0, weights=weights[group]) for group in groups]
+    value = [np.average(value_S[group], weights=weights[group]) for group in groups]
+    return np.array(design, dtype=np.float64), np.array(value, dtype=np.float64)
+
+
+def _exponent(timings: Timings, length_S: Array) -> float | None:
+    """How the rate grows with GPUs: the exponent with the least left over; None with one number of GPUs."""
+    counts = np.unique(timings.gpus_S)
+    if len(counts) < 2:
+        return None
+    batches = np.unique(timings.batch_S)
+    left: list[float] = []
+    for exponent in EXPONENTS:
+        work_S = length_S * timings.batch_S / (timings.gpus_S / counts[0]) ** exponent
+        columns = [work_S] if len(batches) == 1 else [np.ones(len(work_S)), work_S]
+        means = _means(np.column_stack(columns), timings, _groups(timings, 3), timings.seconds_S)
+        left.append(relative_fit(*means).residual)
+    return float(EXPONENTS[int(np.argmin(left))])
+
+
+def _evaluation_rate(timings: Timings, floor: float, growth: float, scale: float) -> float | None:
+    """Rollouts per second of evaluations, from all of them together."""
+    if not len(timings.evaluation_seconds_E):
+        return None
+    length_E = 1.0 + growth * np.log1p(timings.evaluation_at_E / scale)
+    spent = float(timings.evaluation_seconds_E.sum())
+    busy = max(spent - floor * float(length_E.sum()), 0.1 * spent)
+    return float((timings.evaluation_rollouts_E * length_E).sum()) / busy
+
+
+def _t(level: float, freedom: int) -> float:
+    from scipy.stats import t
+
+    return LARGEST_T if freedom < 1 else float(t.ppf((1 + level) / 2, freedom))
+
+
+def describe(throughput: Throughput) -> str:
+    """The model in a few lines, with intervals where it was measured."""
+    seen = throughput.measured
+    intervals: Mapping[str, tuple[float, float]] = {} if seen is None else seen.intervals
+    units: dict[str, tuple[str, str]] = {
+        "step_overhead_seconds": ("overhead", "s per step"),
+        "latency_floor_seconds": ("latency floor", "s per step, grows with responses"),
+        "rollouts_per_second": ("rate", f"rollouts/s on {throughput.gpus} GPU(s)"),
+    }
+    lines: list[str] = []
+    for name, (label, unit) in units.items():
+        value: Any = getattr(throughput, name)
+        band = ""
+        if name in intervals and seen is not None:
+            low, high = intervals[name]
+            band = f" ({seen.level:.0%} interval {low:,.3g} to {high:,.3g})"
+        lines.append(f"{label:<18} {value:,.4g} {unit}{band}")
+    if throughput.gpu_exponent is not None:
+        lines.append(f"{'GPUs':<18} rate ~ GPUs^{throughput.gpu_exponent:.2f}")
+    if throughput.tokens_per_rollout is not None:
+        grown = "" if throughput.length_growth == 0 else f", {_growth(throughput)}"
+        lines.append(f"{'tokens':<18} {throughput.tokens_per_rollout:,.4g} per rollout at the start{grown}")
+    if throughput.evaluation_rollouts_per_second is not None:
+        lines.append(f"{'evaluation':<18} {throughput.evaluation_rollouts_per_second:,.4g} rollouts/s, kept apart")
+    if throughput.startup_seconds:
+        lines.append(f"{'start':<18} {throughput.startup_seconds:,.3g} s per run")
+    if seen is not None:
+        listed = ", ".join(f"{b:,}" for b in seen.rollouts_per_batch[:8])
+        lines.append(f"{'measured at':<18} B = {listed} ({seen.runs} runs, {seen.steps:,} steps)")
+    lines.append(f"{'system batch size':<18} {_knee(throughput)}")
+    return "\n".join(lines)
+
+
+def _growth(throughput: Throughput) -> str:
+    return f"{throughput.length(1e6):.2f} x after 1M rollouts"
+
+
+def _knee(throughput: Throughput) -> str:
+    knee = throughput.system_batch_size
+    if knee is None:
+        return "unknown: batches at least 4x apart are needed; seconds are converted near the measured B only"
+    seen = throughput.measured
+    where = ""
+    if seen is not None and not seen.rollouts_per_batch[0] / 2 <= knee <= 2 * seen.rollouts_per_batch[-1]:
+        where = "; beyond the batches that were measured"
+    return f"about {knee:,.0f} rollouts per batch (80 % of the largest speed{where})"

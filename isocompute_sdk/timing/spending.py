@@ -1,0 +1,100 @@
+"""What runs have really taken, by purpose: training, evaluation, start, and attempts that were lost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.timing import (
+    EVALUATION_ROLLOUTS,
+    EVALUATION_SECONDS,
+    STARTUP_SECONDS,
+    STEP_SECONDS,
+    Stopwatch,
+)
+from isocompute_sdk.run_folders.store import METRICS_FILE
+
+ATTEMPTS_FILE = "attempts.jsonl"
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Wall-clock hours and rollouts of one run or several together."""
+
+    training_hours: float = 0.0
+    evaluation_hours: float = 0.0
+    start_hours: float = 0.0
+    lost_hours: float = 0.0
+    """Hours between the start of an attempt and that of the next one of which no record is left: lost, or idle."""
+    rollouts: float = 0.0
+    """Sampled in training."""
+    evaluation_rollouts: float = 0.0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    @property
+    def hours(self) -> float:
+        """Everything."""
+        return self.training_hours + self.evaluation_hours + self.start_hours + self.lost_hours
+
+    def summary(self) -> str:
+        """One line."""
+        parts = {
+            "training": self.training_hours,
+            "evaluation": self.evaluation_hours,
+            "start": self.start_hours,
+            "lost or idle": self.lost_hours,
+        }
+        told = ", ".join(f"{name} {60 * hours:.1f}" for name, hours in parts.items())
+        return (
+            f"{60 * self.hours:.1f} minutes: {told}; {self.rollouts:,.0f} rollouts in training and "
+            f"{self.evaluation_rollouts:,.0f} in evaluations"
+        )
+
+
+def spending(folders: Iterable[str | Path]) -> Spending:
+    """What the runs in these folders have taken, by their metrics.jsonl; nothing for a run that has not begun."""
+    return sum((_of_run(Path(folder)) for folder in folders), Spending())
+
+
+def _of_run(folder: Path) -> Spending:
+    records = _lines(folder / METRICS_FILE)
+    stopwatch, total = Stopwatch(), dict[str, float]()
+    for record in records:
+        for name, value in stopwatch.read(record).items():
+            total[name] = total.get(name, 0.0) + value
+    return Spending(
+        training_hours=total.get(STEP_SECONDS, 0.0) / 3600,
+        evaluation_hours=total.get(EVALUATION_SECONDS, 0.0) / 3600,
+        start_hours=total.get(STARTUP_SECONDS, 0.0) / 3600,
+        lost_hours=_lost(_lines(folder / ATTEMPTS_FILE), records) / 3600,
+        rollouts=max((float(r.get("rollouts", 0)) for r in records), default=0.0),
+        evaluation_rollouts=total.get(EVALUATION_ROLLOUTS, 0.0),
+    )
+
+
+def _lost(attempts: list[dict[str, Any]], records: list[dict[str, Any]]) -> float:
+    """Seconds of all attempts but the last that no record kept."""
+    kept: dict[int, float] = {}
+    for record in records:
+        number = int(record.get("attempt", 1))
+        kept[number] = max(kept.get(number, 0.0), float(record.get("wall_seconds", 0.0)))
+    pairs = itertools.pairwise(attempts)
+    return sum(max(_started(after) - _started(one) - kept.get(one["attempt"], 0.0), 0.0) for one, after in pairs)
+
+
+def _started(attempt: dict[str, Any]) -> float:
+    """When an attempt began, in seconds: the built-in runner and launch scripts name it differently."""
+    return float(attempt["started"] if "started" in attempt else attempt["time"])
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a JSON-lines file; none where it is missing."""
+    if not path.exists():
+        return []
+    return [parse_json(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]

@@ -1,0 +1,184 @@
+"""Runs as local processes: real ones, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.training.backend import Launch
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    """A job that runs bash code in `tmp_path/work`, with its run folder as `$1`."""
+
+    def make(name: str, code: str, **env: str) -> Job:
+        folder, work = tmp_path / name, tmp_path / "work"
+        folder.mkdir()
+        work.mkdir(exist_ok=True)
+        script = folder / "launch.sh"
+        script.write_text(f"#!/usr/bin/env bash\nset -euo pipefail\n{code}\n")
+        return Job(name, Launch(folder, (script,), ("bash", str(script), str(folder)), env), work)
+
+    return make
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
+        time.sleep(0.02)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+QUICK = LocalExecutor(max_parallel=2, poll_seconds=0.02, grace_seconds=5)
+
+
+def test_jobs_run_in_their_folder_with_environment_and_log(job: Callable[..., Job]) -> None:
+    one = job("one", 'echo "$GREETING from $PWD"; echo trouble >&2', GREETING="hello")
+    (result,) = QUICK.run([one])
+    assert (result.exit_code, result.started) == (0, True)
+    assert lines(one.launch.folder / "log.txt") == [f"hello from {one.cwd}", "trouble"]
+    assert store.RunWatch(one.launch.folder).status().state == "finished"
+
+
+def test_a_failed_job_has_its_exit_code_and_stops_no_other(job: Callable[..., Job]) -> None:
+    results = QUICK.run([job("bad", "exit 3"), job("killed", "kill -KILL $$"), job("good", "true")])
+    assert [result.exit_code for result in results] == [3, -9, 0]
+    status = store.RunWatch(results[0].job.launch.folder).status()
+    assert status.state == "failed"
+    assert "exit code 3" in status.message
+
+
+def test_a_finished_job_is_not_started_again_and_a_failed_one_is(job: Callable[..., Job]) -> None:
+    jobs = [job("good", 'echo x >> "$1/starts"'), job("bad", 'echo x >> "$1/starts"; exit 1')]
+    QUICK.run(jobs)
+    again = QUICK.run(jobs)
+    assert [(result.exit_code, result.started) for result in again] == [(0, False), (1, True)]
+    assert [len(lines(one.launch.folder / "starts")) for one in jobs] == [1, 2]
+
+
+def test_no_more_than_so_many_run_at_a_time(job: Callable[..., Job], tmp_path: Path) -> None:
+    counted = f'echo + >> "{tmp_path}/events"; sleep 0.15; echo - >> "{tmp_path}/events"'
+    QUICK.run([job(f"job{i}", counted) for i in range(5)])
+    running = highest = 0
+    for event in lines(tmp_path / "events"):
+        running += 1 if event == "+" else -1
+        highest = max(highest, running)
+    assert (running, highest) == (0, 2)
+
+
+def test_processes_share_the_cores_unless_told_otherwise(
+    job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    one, two = job("one", 'echo "$OMP_NUM_THREADS"'), job("two", 'echo "$OMP_NUM_THREADS"', OMP_NUM_THREADS="7")
+    LocalExecutor(max_parallel=10_000, poll_seconds=0.02).run([one, two])
+    assert lines(one.launch.folder / "log.txt") == ["1"]
+    assert lines(two.launch.folder / "log.txt") == ["7"]
+
+
+def test_the_watcher_sees_jobs_while_they_run(job: Callable[..., Job]) -> None:
+    one = job("one", "sleep 0.3")
+    states: list[str] = []
+    QUICK.run([one], lambda: states.append(store.RunWatch(one.launch.folder).status().state))
+    assert "running" in states
+    assert states[-1] == "finished"
+
+
+def test_an_interrupt_stops_every_job_and_a_second_start_finishes_them(job: Callable[..., Job]) -> None:
+    code = 'echo x >> "$1/starts"; trap \'echo asked >> "$1/starts"; exit 1\' TERM; [[ -e "$1/go" ]] || sleep 60 & wait'
+    jobs = [job("one", code), job("two", code)]
+
+    def interrupt() -> None:
+        if all(lines(one.launch.folder / "starts") for one in jobs):
+            time.sleep(0.1)  # bash has to set its trap
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        QUICK.run(jobs, interrupt)
+    assert [lines(one.launch.folder / "starts") for one in jobs] == [["x", "asked"]] * 2
+    assert not any(locks.is_running(one.launch.folder) for one in jobs)
+    for one in jobs:
+        (one.launch.folder / "go").touch()
+    assert [result.exit_code for result in QUICK.run(jobs)] == [0, 0]
+
+
+def test_a_job_that_ignores_the_request_is_killed_with_its_children(job: Callable[..., Job]) -> None:
+    stubborn = job("stubborn", "trap '' TERM; sleep 60 & echo $! > \"$1/child\"; while true; do sleep 1; done")
+
+    def interrupt() -> None:
+        if lines(stubborn.launch.folder / "child"):
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        LocalExecutor(max_parallel=1, poll_seconds=0.02, grace_seconds=0.3).run([stubborn], interrupt)
+    assert time.monotonic() - began < 10
+    wait_for(lambda: not locks.is_running(stubborn.launch.folder))
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from isocompute_sdk.training.backend import Launch
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor
+folder = Path(sys.argv[1])
+launch = Launch(folder, (), ("bash", str(folder / "launch.sh"), str(folder)))
+(result,) = LocalExecutor(max_parallel=1, poll_seconds=0.02).run([Job("one", launch, folder)])
+print(result.exit_code, result.started)
+"""
+COUNTED = 'echo x >> "$1/starts"; while [[ ! -e "$1/go" ]]; do sleep 0.05; done; echo done >> "$1/starts"'
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True)
+
+
+def test_sigterm_to_the_executor_stops_its_job(job: Callable[..., Job]) -> None:
+    folder = job("one", COUNTED).launch.folder
+    with start(folder) as program:
+        wait_for(lambda: lines(folder / "starts") == ["x"])
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(20) == 128 + signal.SIGTERM
+    assert not locks.is_running(folder)
+    assert store.RunWatch(folder).status().state == "waiting"
+
+
+def test_a_job_outlives_a_killed_executor_and_is_not_started_twice(job: Callable[..., Job]) -> None:
+    folder = job("one", COUNTED).launch.folder
+    with start(folder) as program:
+        wait_for(lambda: lines(folder / "starts") == ["x"])
+        os.kill(program.pid, signal.SIGKILL)
+    assert locks.is_running(folder)
+    with start(folder) as second:
+        time.sleep(0.5)
+        assert lines(folder / "starts") == ["x"]
+        (folder / "go").touch()
+        # A job that leaves no end record is started once more when it is free, and resumes by its own means.
+        assert second.communicate(timeout=20)[0].split() == ["0", "True"]
+    assert lines(folder / "starts") == ["x", "done", "x", "done"]
+
+
+def test_what_cannot_be_started_is_one_clear_error(job: Callable[..., Job], tmp_path: Path) -> None:
+    one = job("one", "true")
+    missing = Job("one", Launch(one.launch.folder, (), ("no-such-program",)), tmp_path)
+    with pytest.raises(BackendError, match="no-such-program cannot be started"):
+        QUICK.run([missing])
+    with pytest.raises(BackendError, match="share the folder"):
+        QUICK.run([one, Job("two", one.launch, one.cwd)])
+    with pytest.raises(BackendError, match="max_parallel = 0"):
+        LocalExecutor(max_parallel=0)

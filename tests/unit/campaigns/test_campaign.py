@@ -1,0 +1,239 @@
+"""The closed loop over a small backend of its own, in real processes, stopped and killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.campaigns.campaign import Campaign, Outcome, carry_out
+from isocompute_sdk.campaigns.comparison import compare
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.errors import BackendError, PlanError, RecordError
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Data, Recipe, Study, Sweep, load_study
+from isocompute_sdk.training import registry
+
+FAST = LocalExecutor(max_parallel=4, poll_seconds=0.02)
+STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
+FILES = ("campaign.json", "study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json")
+SOURCE = Path(__file__).with_name("curve_backend.py")
+
+
+@pytest.fixture(scope="module")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """The backend `curve`, installed as pip would leave it on disk."""
+    place = tmp_path_factory.mktemp("site")
+    info = place / "curve-1.0.dist-info"
+    info.mkdir()
+    shutil.copy(SOURCE, place / "curve_backend.py")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: curve\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(place)
+        patch.setenv("PYTHONPATH", str(place))
+        yield place
+    sys.modules.pop("curve_backend", None)
+
+
+@pytest.fixture(scope="module")
+def whole(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    """A campaign that nothing disturbed, and its folder."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    return folder, make(folder).run()
+
+
+def make_study(**changes: Any) -> Study:
+    values: dict[str, Any] = {
+        "name": "loop",
+        "model": "tiny",
+        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        "recipe": Recipe.preset("hard", min_problems_per_batch=4, warmup_steps=2),
+        "sweep": Sweep(group_size=(4, 16, 64), problems_per_batch=4, rollouts=12_800),
+        "budget": 40_000,
+        "backend": "curve",
+    }
+    return Study(**{**values, **changes})
+
+
+def make(folder: Path, **changes: Any) -> Campaign:
+    fit = {"pool": ("learning_rate",), "draws": 20}
+    values: dict[str, Any] = {"study": make_study(), "folder": folder, "executor": FAST, "fit_options": fit}
+    return Campaign(**{**values, **changes})
+
+
+def same(a: Outcome, b: Outcome) -> bool:
+    return a.fits == b.fits and a.plan == b.plan and a.comparison == b.comparison and a.refitted == b.refitted
+
+
+def test_the_whole_loop_leaves_a_file_per_stage_and_a_folder_per_run(plugins: Path, tmp_path: Path) -> None:
+    stages: list[str] = []
+    outcome = make(tmp_path / "out", watch=lambda stage, runs: stages.append(stage)).run()
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted([*FILES, "runs"])
+    assert list(dict.fromkeys(stages)) == list(STAGES)
+    plan, comparison = outcome.plan, outcome.comparison
+    assert plan.rollouts <= 40_000
+    assert (comparison.rollouts, comparison.largest_compute) == (plan.rollouts, 12_800)
+    assert comparison.low <= comparison.predicted <= comparison.high
+    assert comparison.error == pytest.approx(comparison.measured - comparison.predicted)
+    runs = store.find_runs(tmp_path / "out")
+    assert {store.RunWatch(run).status().state for run in runs} == {"finished"}
+    assert [run.name for run in runs if run.name.startswith("plan-")] == [comparison.run_id]
+    assert max(curve.last_compute for curve in outcome.refitted.curves.values()) == plan.rollouts
+    # What was fitted is what can be read from the folder, without the training probe.
+    read = RunSet.read(tmp_path / "out" / "runs").filter(metric="avg@4", eval_set="validation")
+    assert outcome.refitted.runs is not None
+    assert RunSet.from_dict(outcome.refitted.runs) == read
+
+
+def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    campaign = make(folder)
+    run = campaign.planned_run()
+    assert run.seed not in campaign.study.sweep.seeds  # type: ignore[union-attr]
+    assert (run.group_size, run.update_steps) == (outcome.plan.group_size, outcome.plan.update_steps)
+    assert (run.data, run.options, run.evaluation) == (
+        campaign.study.data,
+        campaign.study.options,
+        campaign.allocate().evaluation,
+    )
+    assert compare(outcome.fits, campaign.train()) == outcome.comparison
+    with pytest.raises(RecordError, match="received 3 runs; accepted: one run"):
+        compare(outcome.fits, campaign.sweep())
+
+
+def test_a_finished_campaign_trains_nothing_again(whole: tuple[Path, Outcome]) -> None:
+    folder, first = whole
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.jsonl")}
+    assert same(make(folder).run(), first)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize("stop_in", STAGES)
+def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
+    whole: tuple[Path, Outcome], tmp_path: Path, stop_in: str
+) -> None:
+
+    def interrupt(stage: str, runs: tuple[store.RunStatus, ...]) -> None:
+        if stage == stop_in and (not runs or any(run.step > 0 for run in runs)):
+            raise KeyboardInterrupt
+
+    study = make_study(options={"seconds": 0.02})
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "out", study=study, watch=interrupt).run()
+    assert same(make(tmp_path / "out", study=study).run(), whole[1])
+
+
+PROGRAM = """
+import sys
+from test_campaign import make, make_study
+make(sys.argv[1], study=make_study(options={"seconds": 0.1})).run()
+"""
+
+
+@pytest.mark.parametrize("after", ["sweep", "plan.json"])
+def test_a_kill_loses_nothing_that_was_measured(
+    plugins: Path, whole: tuple[Path, Outcome], tmp_path: Path, after: str
+) -> None:
+    shutil.copy(__file__, plugins / "test_campaign.py")
+    out = tmp_path / "out"
+
+    def reached() -> bool:
+        runs = list(out.rglob("plan-*/metrics.jsonl" if after == "plan.json" else "n4-*/metrics.jsonl"))
+        return any(len(path.read_text().splitlines()) > 6 for path in runs)
+
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(out)]) as program:
+        deadline = time.monotonic() + 60
+        while not reached():
+            assert program.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(program.pid, signal.SIGKILL)
+    measured = {path: path.read_text() for path in out.rglob("metrics.jsonl")}
+    outcome = make(out, study=make_study(options={"seconds": 0.1})).run()
+    assert all(path.read_text().startswith(text) for path, text in measured.items())
+    assert same(outcome, whole[1])
+
+
+def test_a_stage_is_done_again_where_its_file_was_removed(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0], tmp_path / "copy")
+    for name in ("plan.json", "comparison.json", "refit.json"):
+        (folder / name).unlink()
+    assert same(make(folder).run(), whole[1])
+
+
+def test_a_failed_run_is_named_with_its_last_words_and_the_others_are_kept(plugins: Path, tmp_path: Path) -> None:
+    study = make_study(options={"fail_at": 10})  # only n = 64 has an evaluation at step 10
+    with pytest.raises(BackendError, match=r"1 of 3 runs failed:\n  n64-bp4-seed0 \(exit code 1\): the curve broke"):
+        make(tmp_path / "out", study=study).run()
+    states = {path.name: store.RunWatch(path).status().state for path in store.find_runs(tmp_path / "out")}
+    assert states == {"n4-bp4-seed0": "finished", "n16-bp4-seed0": "finished", "n64-bp4-seed0": "failed"}
+
+
+def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
+    with pytest.raises(RecordError, match="holds a campaign with another study"):
+        make(whole[0], study=make_study(budget=80_000)).fit()
+    with pytest.raises(RecordError, match="holds a campaign with another metric, fit"):
+        make(whole[0], metric="best@4", fit_options={}).fit()
+
+
+def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="has no budget; a campaign needs both"):
+        make(tmp_path, study=make_study(budget=None))
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_a_study_are_checked_before_anything_is_written(plugins: Path, tmp_path: Path) -> None:
+    backend = registry.load("torch")
+    study = make_study(backend="torch", options={"smapler": "torch"})
+    with pytest.raises(BackendError, match="Did you mean sampler"):
+        carry_out(study.expand(), backend, FAST, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_campaign_was_asked_for_can_be_read_back(whole: tuple[Path, Outcome]) -> None:
+    assert load_study(whole[0] / "study.yaml") == make_study()
+    saved = json.loads((whole[0] / "campaign.json").read_text())
+    assert saved["schema_version"] == 1
+    assert saved["fit"]["pool"] == ["learning_rate"]
+
+
+def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:
+    study = Study.model_validate(
+        {
+            "name": "pilot",
+            "model": "simulation",
+            "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
+            "recipe": "easy",
+            "sweep": {"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
+            "budget": "40 gpu_hours",
+            "hardware": {"gpus": 8},
+            "backend": "simulator",
+            "options": {"clock": True, "scale": 200_000},
+        }
+    )
+    campaign = Campaign(
+        study,
+        tmp_path,
+        executor=LocalExecutor(1),
+        fit_options={"pool": ("learning_rate",), "draws": 20},
+        plan_options={"spend": "all"},
+    )
+    plan = campaign.allocate()
+    assert plan.throughput is not None
+    assert plan.throughput.measured is not None
+    assert plan.throughput.step_overhead_seconds == pytest.approx(20, rel=0.2)
+    assert plan.gpus == 8
+    assert 36 < plan.cost <= 40
+    assert plan.evaluation_counted
+    assert campaign.planned_run().evaluation == plan.evaluation

@@ -1,0 +1,147 @@
+"""Predictions beside outcomes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from isocompute_sdk import Planner, RecordError, RunSet, fit
+from isocompute_sdk.campaigns.comparison import Comparison
+from isocompute_sdk.campaigns.scorecard import Score, Scorecard, binomial_interval, keep_score, read_scorecard
+from isocompute_sdk.records.checkpoints import choose_checkpoint
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SCORE = Score("p.json", "r", "2026-01-02T00:00:00+00:00", "avg@4", 1e6, 1e6, 0.60, 0.55, 0.65, 0.61, 5e5)
+
+
+def level(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.35 + (0.08 + 0.04 * np.log2(n)) * -np.expm1(-c / (6e3 * n))
+
+
+def evaluations(n: int, end: float, run_id: str, noise: float = 0.005, test: bool = False) -> RunSet:
+    rng = np.random.default_rng(n)
+    compute = np.concatenate([[0.0], np.geomspace(3e4, end, 24)])
+    columns = {"run_id": [run_id] * 25, "n": [n] * 25, "C": compute.tolist(), "bp": [32] * 25}
+    sets = ["validation", "test"] if test else ["validation"]
+    tables = [
+        RunSet.from_columns(
+            {**columns, "avg@4": (level(n, compute) + noise * rng.standard_normal(25)).tolist()}, eval_set=name
+        )
+        for name in sets
+    ]
+    return tables[0] if not test else tables[0].concat(tables[1])
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = [evaluations(n, 2e6, f"n{n}") for n in (8, 32, 128)]
+    path = tmp_path_factory.mktemp("study") / "plan.json"
+    return Planner(fit(runs[0].concat(*runs[1:]), draws=40)).allocate("4M", spend="all").save(path)
+
+
+def test_a_plan_waits_until_its_run_is_scored(plan_file: Path) -> None:
+    assert read_scorecard(plan_file.parent).waiting == (str(plan_file),)
+    n = json.loads(plan_file.read_text())["group_size"]
+    (written,) = keep_score(plan_file, evaluations(n, 4e6, "planned", test=True))
+    assert written.name == "plan.planned.score.json"
+    card = read_scorecard(plan_file.parent)
+    assert card.waiting == ()
+    (score,) = card.scores
+    assert score.covered
+    assert score.checkpoint is not None
+    assert score.checkpoint.reported_on == "test"
+    assert "covered" in card.summary()
+    assert json.dumps(card.to_dict(), allow_nan=False)
+
+
+def test_a_run_of_another_configuration_is_refused(plan_file: Path) -> None:
+    with pytest.raises(RecordError, match="no run has the plan's n"):
+        keep_score(plan_file, evaluations(8, 4e6, "other"))
+
+
+def test_a_run_that_the_plan_was_made_from_is_no_outcome(plan_file: Path) -> None:
+    n = json.loads(plan_file.read_text())["group_size"]
+    with pytest.raises(RecordError, match="its prediction has seen it"):
+        keep_score(plan_file, evaluations(n, 2e6, "again"))
+
+
+def test_the_command_scores_and_shows(isocompute: Command, plan_file: Path, tmp_path: Path) -> None:
+    n = json.loads(plan_file.read_text())["group_size"]
+    short = evaluations(n, 2e6, "short", noise=0.006)
+    short.to_polars().write_csv(tmp_path / "runs.csv")
+    done = isocompute("scorecard", plan_file.parent, "--add", plan_file, "--runs", "runs.csv")
+    assert done.returncode == 0, done.stderr
+    assert "(50% of the plan)" in done.stdout
+    document = json.loads(isocompute("scorecard", plan_file.parent, "--json").stdout)
+    assert document["kind"] == "scorecard"
+    assert {score["run_id"] for score in document["scores"]} >= {"short"}
+    assert isocompute("scorecard", "--add", plan_file).returncode == 1
+
+
+def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> None:
+    compared = Comparison("plan-n4", "avg@4", 1e5, 0.7, 0.5, 0.4, 0.6, 4e4)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "one" / "comparison.json").write_text(json.dumps(compared.to_dict()))
+    (tmp_path / "two" / "comparison.json").write_text("{")
+    card = read_scorecard(tmp_path)
+    (score,) = card.scores
+    assert (score.run_id, score.covered, score.planned_rollouts) == ("plan-n4", False, None)
+    assert list(card.unreadable or {}) == [str(tmp_path / "two" / "comparison.json")]
+    with pytest.raises(RecordError, match="no such folder"):
+        read_scorecard(tmp_path / "three")
+
+
+def test_the_command_fails_only_where_nothing_was_predicted(
+    isocompute: Command, plan_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "comparison.json").write_text("{")
+    said = isocompute("scorecard", tmp_path, "--json")
+    assert said.returncode == 1
+    assert "holds no score and no plan with a predicted reward" in said.stderr
+    assert list(json.loads(said.stdout)["unreadable"]) == [str(tmp_path / "comparison.json")]
+    (tmp_path / "plan.json").write_bytes(plan_file.read_bytes())
+    waiting = isocompute("scorecard", tmp_path)
+    assert waiting.returncode == 0, waiting.stderr
+    assert f"waiting for an outcome: {tmp_path / 'plan.json'}" in waiting.stdout
+
+
+def test_narrow_intervals_are_called_narrow_only_where_that_is_sure() -> None:
+    missed = replace(SCORE, measured=0.7)
+    assert "too narrow" in Scorecard((missed,) * 6).verdict
+    few = Scorecard((missed, SCORE, SCORE))
+    assert "nothing against 80%" in few.verdict
+    assert "so few say little" in few.verdict
+    assert few.bias is not None
+    assert few.bias[0] == pytest.approx((0.10 + 0.01 + 0.01) / 3)
+    high = Scorecard((SCORE, replace(SCORE, measured=0.62), replace(SCORE, measured=0.615)))
+    assert "predictions are too low here" in high.summary()
+    assert "predictions are too" not in few.summary()
+    assert "wider than they need be" in Scorecard((SCORE,) * 40).verdict
+    assert Scorecard(()).verdict == "no prediction has an outcome yet"
+
+
+@given(st.integers(1, 40), st.floats(0.02, 0.98))
+def test_the_binomial_interval_holds_at_least_as_often_as_it_says(count: int, truth: float) -> None:
+    held = np.arange(count + 1)
+    inside = [low <= truth <= high for low, high in (binomial_interval(int(k), count) for k in held)]
+    assert float(binom.pmf(held, count, truth)[inside].sum()) >= 0.95 - 1e-9
+
+
+def test_a_chosen_checkpoint_is_reported_where_it_was_not_chosen() -> None:
+    columns = {"run_id": ["a"] * 6, "n": [8] * 6, "C": [1, 2, 3] * 2, "avg@4": [0.1, 0.5, 0.4, 0.2, 0.3, 0.9]}
+    runs = RunSet.from_columns({**columns, "eval_set": ["validation"] * 3 + ["test"] * 3})
+    chosen = choose_checkpoint(runs, "a", "avg@4")
+    assert (chosen.rollouts, chosen.maximum, chosen.reported_on, chosen.reported) == (2.0, 0.5, "test", 0.3)
+    alone = choose_checkpoint(runs.filter(eval_set="validation"), "a", "avg@4")
+    assert alone.reported is None
+    assert "biased upward" in alone.sentence

@@ -1,0 +1,380 @@
+"""Plans from fitted runs: many B_p, odd levels, flat curves, several metrics, other units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import Budget, Fits, FitsSet, Hardware, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
+
+Make = Callable[..., RunSet]
+SPEED = Throughput(
+    step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5
+)
+
+
+def codes(plan: Plan) -> set[str]:
+    return {note.code for note in plan.notes}
+
+
+@pytest.mark.parametrize("bp", [8, 32, 100, 128, 500, 1024, 4096])
+def test_every_b_p_can_be_planned_though_large_groups_were_run_at_small_ones_only(fitted_many: Fits, bp: int) -> None:
+    for budget in ("20M", "300M"):
+        plan = Planner(fitted_many).allocate(budget, problems_per_batch=bp)
+        assert plan.problems_per_batch == bp
+        levels = [n for n, at in fitted_many.curves if at == fitted_many.nearest_problems_per_batch(bp)]
+        assert (plan.predicted_reward is not None) == (min(levels) <= plan.group_size <= max(levels))
+
+
+def test_free_b_p_takes_the_recipes_floor(fitted_many: Fits) -> None:
+    for preset, floor in (("easy", 32), ("hard", 64), ("mixture", 64)):
+        plan = Planner(fitted_many, recipe=Recipe.preset(preset)).allocate("10M")
+        assert plan.problems_per_batch == floor
+    assert (
+        Planner(fitted_many, Hardware(divisible_by=9), Recipe.preset("easy")).allocate("10M").problems_per_batch == 36
+    )
+
+
+@pytest.mark.parametrize(
+    ("levels", "allowed"), [((5, 12, 48, 100), {8, 16, 32, 64}), ((5, 6, 7), {5, 6, 7}), ((1, 2, 3), {2})]
+)
+def test_levels_that_are_not_powers_of_two_still_give_powers_of_two(
+    make_runs: Make, levels: tuple[int, ...], allowed: set[int]
+) -> None:
+    fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=0, method="paper")
+    for budget in ("50k", "1M", "20M"):
+        assert Planner(fits).allocate(budget).group_size in allowed
+
+
+def test_a_group_of_one_is_never_planned(make_runs: Make) -> None:
+    fits = fit(
+        make_runs(lambda n, bp, c: (0.5 if n == 1 else 0.4) - 0.1 * np.exp(-c / 1e5), [(1, 32), (2, 32)]),
+        draws=0,
+        method="paper",
+    )
+    assert fits.law().saturation == 1
+    assert Planner(fits).allocate("1M").group_size == 2
+
+
+def test_the_same_budget_in_any_unit_is_the_same_plan(fitted: Fits) -> None:
+    planner = Planner(fitted, throughput=SPEED)
+    reference = planner.allocate("10M")
+    for unit in ("tokens", "gpu_hours", "usd"):
+        plan = planner.allocate(Budget(**{unit: reference.costs[unit]}))
+        assert (plan.group_size, plan.problems_per_batch, plan.update_steps) == (
+            reference.group_size,
+            reference.problems_per_batch,
+            reference.update_steps,
+        )
+        assert plan.cost == reference.costs[unit]
+        assert plan.costs == reference.costs
+    assert planner.allocate("10M") == planner.allocate(1e7) == planner.allocate(Budget(rollouts=10_000_000))
+
+
+def test_the_overhead_of_a_step_makes_small_batches_dear(fitted: Fits) -> None:
+    # At 500 s a step, GPU-hours hardly depend on the batch: large groups buy more rollouts.
+    slow = Throughput(step_overhead_seconds=500, rollouts_per_second=1000, gpus=8)
+    by_hours = Planner(fitted, throughput=slow).allocate(Budget(gpu_hours=300))
+    by_rollouts = Planner(fitted).allocate(by_hours.rollouts)
+    assert by_hours.group_size >= by_rollouts.group_size
+
+
+def test_a_token_law_plans_on_the_token_axis() -> None:
+    fits = iso.published("qwen2.5-7b-instruct/guru-math-easy:tokens")
+    plan = Planner(fits, throughput=SPEED).allocate("1M")
+    assert plan.law_group_size == pytest.approx(float(fits.law().predict(1500 * plan.rollouts)))
+    short = Planner(fits, throughput=SPEED.model_copy(update={"tokens_per_rollout": 150.0})).allocate("1M")
+    assert short.group_size < plan.group_size
+
+
+def test_flat_curves_say_how_much_is_worth_spending(fitted: Fits) -> None:
+    plan, everything = (Planner(fitted).allocate("60M", spend=spend) for spend in ("worthwhile", "all"))
+    (note,) = [n for n in plan.notes if n.code == "rest-not-worthwhile"]
+    assert plan.binding[-1] == "worthwhile"
+    assert plan.cost == note.data["worthwhile"] < 0.6 * 60e6
+    assert plan.group_size == everything.group_size
+    assert plan.predicted_reward is not None
+    assert everything.predicted_reward is not None
+    gain = everything.predicted_reward - plan.predicted_reward
+    assert gain == pytest.approx(note.data["predicted_gain"], abs=1e-9)
+    assert gain < note.data["tolerance"] == 0.005
+    assert everything.cost >= 0.97 * 60e6
+    assert "rest-not-worthwhile" not in codes(everything)
+    # A step less would lose more than the tolerance.
+    less = fitted.predict(plan.group_size * 32 * (plan.update_steps - 1), plan.group_size).mean
+    assert everything.predicted_reward - float(less) >= 0.005
+
+
+def test_the_rest_is_worth_something_where_another_n_would_still_gain(make_runs: Make) -> None:
+    # The law saturates at 32 within the data; the curve of 512 takes over beyond.
+    plateau, tau = {8: 0.50, 32: 0.55, 512: 0.75}, {8: 5e4, 32: 1e5, 512: 3e6}
+
+    def reward(n: int, bp: int, c: float) -> float:
+        return plateau[n] - (plateau[n] - 0.4) * float(np.exp(-c / tau[n]))
+
+    fits = fit(
+        make_runs(reward, [(8, 32), (32, 32), (512, 32)], np.geomspace(2e4, 1.5e6, 30)),
+        points="all",
+        draws=0,
+        method="paper",
+    )
+    plan = Planner(fits).allocate("30M")
+    assert plan.group_size == 32
+    assert "law-and-curves-disagree" in codes(plan)
+    assert "rest-not-worthwhile" not in codes(plan)
+    assert plan.cost >= 0.97 * 30e6
+    (better,) = [a for a in plan.alternatives if a.kind == "best-by-curves"]
+    assert better.group_size == 512
+    assert better.predicted_reward is not None
+    assert plan.predicted_reward is not None
+    assert better.predicted_reward > plan.predicted_reward + 0.1
+
+
+def test_plateaus_that_were_not_seen_are_no_reason_to_stop(make_runs: Make) -> None:
+    runs = make_runs(
+        lambda n, bp, c: 0.3 + 0.05 * np.log2(n) * -np.expm1(-c / 1e7), [(8, 32), (64, 32)], np.geomspace(2e4, 4e6, 25)
+    )
+    fits = fit(runs, points="all", draws=0, method="paper")
+    assert "plateau-unidentified" in {n.code for n in fits.notes}
+    plan = Planner(fits).allocate("1G")
+    assert plan.cost >= 0.97 * 1e9
+
+
+def test_a_plan_is_never_trimmed_below_the_fewest_steps(fitted: Fits) -> None:
+    plan = Planner(fitted).allocate("60M", min_update_steps=3000)
+    assert plan.update_steps >= 3000
+
+
+def test_fixed_steps_are_never_trimmed(fitted: Fits) -> None:
+    plan = Planner(fitted).allocate("100M", update_steps=2000)
+    assert plan.update_steps == 2000
+    assert "rest-not-worthwhile" not in codes(plan)
+
+
+def test_the_first_metric_decides_and_the_others_stand_beside_it(fitted: Fits, fitted_many: Fits) -> None:
+    other = replace(fitted_many, metric="best@4")
+    plan = Planner(FitsSet({"avg@4": fitted, "best@4": other})).allocate("5M")
+    alone, beside = Planner(fitted).allocate("5M"), Planner(other).allocate("5M")
+    assert plan.metric == "avg@4"
+    assert plan.group_size == alone.group_size
+    assert plan.other_metrics == {"best@4": beside.group_size}
+    assert alone.other_metrics == {}
+
+
+def test_a_second_metric_without_a_law_does_not_stop_the_first(fitted: Fits) -> None:
+    bare = replace(fitted, metric="best@4", laws={}, unsupported={"group_size": "nothing was observed"})
+    plan = Planner(FitsSet({"avg@4": fitted, "best@4": bare})).allocate("5M")
+    assert plan.other_metrics == {}
+    (note,) = [n for n in plan.notes if n.code == "other-metric-without-plan"]
+    assert "nothing was observed" in note.message
+    with pytest.raises(PlanError, match="these fits hold no allocation law: nothing was observed"):
+        Planner(FitsSet({"best@4": bare, "avg@4": fitted})).allocate("5M")
+
+
+def test_published_sets_stand_beside_each_other_with_the_same_consent() -> None:
+    both = FitsSet({name: iso.published(f"qwen2.5-7b-instruct/guru-math-{name}") for name in ("easy", "hard")})
+    plan = Planner(both, model="mine", allow_other_model=True).allocate("10M")
+    assert plan.other_metrics["hard"] < plan.group_size
+
+
+def test_alternatives_are_ordered_answers_to_the_same_question(fitted: Fits) -> None:
+    for budget in ("500k", "2M", "10M"):
+        plan = Planner(fitted).allocate(budget)
+        assert plan.predicted_reward is not None
+        for a in plan.alternatives:
+            assert a.group_size != plan.group_size
+            assert a.rollouts <= plan.budget.amount
+            assert a.predicted_reward == pytest.approx(float(fitted.predict(a.rollouts, a.group_size).mean))
+            assert a.expected_loss == pytest.approx(plan.predicted_reward - a.predicted_reward)
+            if a.kind == "near-tie":
+                assert abs(a.expected_loss) <= 0.01
+
+
+def test_beyond_the_grid_the_on_grid_answer_stands_beside(fitted: Fits) -> None:
+    law = replace(fitted.law(), L=0.0, b=11.0)
+    fits = replace(fitted, laws={"group_size": law}, law_draws={})
+    plan = Planner(fits).allocate("100M", beyond_grid=2)
+    assert plan.group_size == 2048
+    assert plan.predicted_reward is None
+    (on_grid,) = [a for a in plan.alternatives if a.kind == "on-grid"]
+    assert on_grid.group_size == 512
+    assert on_grid.predicted_reward is not None
+    stays = Planner(fits).allocate("100M")
+    assert stays.group_size == 512
+    assert "group_size_grid" in stays.binding
+
+
+def test_plans_come_back_from_a_file_with_everything(fitted_many: Fits, tmp_path: Path) -> None:
+    recipe = Recipe.preset("hard", kl_coef=0.002)
+    machine = Hardware(max_rollouts_per_batch=65_536, gpus=(4, 6))
+    plan = Planner(fitted_many, machine, recipe, SPEED).allocate(
+        Budget(usd=5000, deadline_hours=400), n_problems=6000, mode="conservative"
+    )
+    again = Plan.load(plan.save(tmp_path / "plan.json"))
+    assert again == plan
+    assert again.to_dict() == plan.to_dict()
+    assert (again.hardware, again.recipe, again.throughput) == (machine, recipe, SPEED)
+    assert again.fits is not None
+    assert again.fits.predict(1e6, 32).mean == fitted_many.predict(1e6, 32).mean
+    assert again.summary() == plan.summary()
+    assert again._repr_html_() == plan._repr_html_()
+    assert again.learning_rate == recipe.learning_rate(plan.rollouts_per_batch)
+
+
+def test_saved_plans_of_other_kinds_and_versions_are_refused(fitted: Fits, tmp_path: Path) -> None:
+    import json
+
+    plan = Planner(fitted).allocate("3M")
+    path = tmp_path / "plan.json"
+    for change, message in (
+        ({"kind": "fits"}, "holds 'fits', not a saved plan"),
+        ({"schema_version": 9}, "schema_version 9"),
+    ):
+        path.write_text(json.dumps(plan.to_dict() | change))
+        with pytest.raises(iso.IsoComputeError, match=message):
+            Plan.load(path)
+
+
+def test_the_html_of_a_plan_escapes_what_it_shows(make_runs: Make) -> None:
+    fits = fit(make_runs(metric="<b>avg</b>"), "<b>avg</b>", draws=0, method="paper")
+    html = Planner(fits).allocate("1M")._repr_html_()
+    assert "<b>avg</b>" not in html
+    assert "&lt;b&gt;avg" in html
+
+
+def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
+    import re
+
+    for machine, budget in ((Hardware(), 1000), (Hardware(gpus=7), 1000)):
+        with pytest.raises(PlanError) as caught:
+            Planner(fitted, machine, throughput=SPEED).allocate(budget)
+        assert caught.value.hint is not None
+        printed = re.search(r"works here is ([\d,.]+ \w+)", caught.value.hint)
+        assert printed is not None
+        assert Planner(fitted, machine).allocate(printed[1]).cost >= caught.value.smallest_budget  # type: ignore[operator]
+    for unit, word in (("usd", "usd"), ("gpu_hours", "gpu-hours"), ("tokens", "tokens")):
+        planner = Planner(fitted, throughput=SPEED)
+        with pytest.raises(PlanError) as caught:
+            planner.allocate(Budget(**{unit: 1e-3}))
+        assert caught.value.hint is not None
+        printed = re.search(rf"works here is ([\d,.]+ {word})", caught.value.hint)
+        assert printed is not None
+        assert planner.allocate(printed[1]).update_steps >= 20
+
+
+def test_a_deadline_that_no_budget_can_meet_is_refused_without_a_budget(fitted: Fits) -> None:
+    planner = Planner(fitted, throughput=SPEED)
+    for amount in (1e3, 1e9):
+        with pytest.raises(PlanError, match="past the deadline") as caught:
+            planner.allocate(Budget(rollouts=amount, deadline_hours=0.01))
+        assert caught.value.smallest_budget is None
+
+
+def test_a_batch_limit_is_not_mistaken_for_a_small_budget(fitted: Fits) -> None:
+    planner = Planner(fitted, Hardware(max_rollouts_per_batch=128))
+    for arguments in ({}, {"update_steps": 100}):
+        with pytest.raises(PlanError, match="max_rollouts_per_batch = 128") as caught:
+            planner.allocate("1G", **arguments)
+        assert caught.value.smallest_budget is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"problems_per_batch": 0}, "problems_per_batch = 0; accepted: a whole number, 1 or more"),
+        ({"problems_per_batch": 32.0}, "problems_per_batch = 32.0; accepted"),
+        ({"update_steps": True}, "update_steps = True; accepted"),
+        ({"rollouts_per_batch": "8192"}, "rollouts_per_batch = '8192'; accepted"),
+        ({"n_problems": 0}, "n_problems = 0; accepted"),
+        ({"n_problems": -5}, "n_problems = -5; accepted"),
+        ({"n_problems": "6k"}, "n_problems = '6k'; accepted"),
+        ({"min_update_steps": 0}, "min_update_steps = 0; accepted"),
+        ({"mode": "bold"}, "mode = 'bold'; accepted: 'expected', 'conservative'"),
+        ({"spend": "half"}, "spend = 'half'; accepted: 'worthwhile', 'all'"),
+        ({"beyond_grid": -1}, "beyond_grid = -1; accepted: 'auto' or a whole number of octaves"),
+        ({"beyond_grid": 1.5}, "beyond_grid = 1.5; accepted"),
+        ({"update_steps": 19}, "update_steps = 19 is below 20, twice the warm-up of 10 steps"),
+        ({"update_steps": 19, "min_update_steps": 50}, "update_steps = 19 is below min_update_steps = 50"),
+    ],
+)
+def test_bad_arguments_are_refused_with_what_is_accepted(
+    fitted: Fits, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        Planner(fitted).allocate("10M", **arguments)  # type: ignore[arg-type]
+
+
+def test_numpy_whole_numbers_are_whole_numbers(fitted: Fits) -> None:
+    plan = Planner(fitted).allocate(np.int64(10_000_000), problems_per_batch=np.int64(64), n_problems=np.int32(6000))  # type: ignore[arg-type]
+    assert type(plan.problems_per_batch) is int
+    assert plan.to_dict()["n_problems"] == 6000
+    assert type(plan.n_problems) is int
+
+
+def test_the_prior_prints_its_range_and_a_pilot_that_it_can_pay() -> None:
+    plan = Planner(iso.published_prior(), recipe=Recipe.preset("hard")).allocate("5M")
+    assert plan.pilot is not None
+    assert plan.pilot.problems_per_batch == (64,)
+    runs = plan.pilot.expand()
+    assert len(runs) >= 2
+    assert sum(run.rollouts for run in runs) <= 0.2 * plan.rollouts
+    assert all(run.update_steps >= 20 for run in runs)
+    text = plan.summary()
+    low, high = plan.group_size_interval or (0, 0)
+    assert f"80 % band {low} to {high}" in text
+    assert "A pilot that would narrow this: n = 8, " in text
+    assert plan.law_group_size is None
+
+
+def test_a_budget_too_small_for_a_pilot_offers_none() -> None:
+    assert Planner(iso.published_prior()).allocate("20k").pilot is None
+
+
+def test_least_expected_regret_is_what_the_prior_chooses() -> None:
+    from isocompute_sdk.fitting.allocation import sigmoid
+    from isocompute_sdk.planning.choice import mismatch_loss
+
+    prior = iso.published_prior()
+    for budget in (1e5, 1e6, 3e6, 1e8):
+        plan = Planner(prior).allocate(budget)
+        draws = prior.law_draws["group_size"]
+        best = sigmoid(np.log10(budget), *draws.T)
+        regret = {n: float(np.mean(mismatch_loss(np.log2(n) - best))) for n in (8, 16, 32, 64, 128, 256, 512)}
+        assert regret[plan.group_size] <= min(regret.values()) + 1e-3
+        for a in plan.alternatives:
+            assert a.expected_loss == pytest.approx(regret[a.group_size] - regret[plan.group_size], abs=2e-3)
+
+
+def test_fixed_steps_and_batch_of_b_p_buy_the_largest_useful_group(fitted: Fits) -> None:
+    plan = Planner(fitted).allocate("100M", problems_per_batch=32, update_steps=500)
+    assert plan.group_size == 512
+    small = Planner(fitted).allocate("3M", problems_per_batch=32, update_steps=500)
+    assert small.group_size == 128
+    assert small.binding == ("budget", "update_steps")
+    limited = Planner(fitted, Hardware(max_rollouts_per_batch=2048)).allocate(
+        "100M", problems_per_batch=32, update_steps=500
+    )
+    assert limited.binding == ("max_rollouts_per_batch", "update_steps")
+
+
+def test_laws_in_steps_choose_n_for_a_fixed_batch(make_runs: Make) -> None:
+    plateau, tau = {8: 0.50, 64: 0.60, 512: 0.72}, {8: 1e5, 64: 8e5, 512: 6e6}
+
+    def reward(n: int, bp: int, c: float) -> float:
+        return plateau[n] - (plateau[n] - 0.4) * float(np.exp(-c / tau[n]))
+
+    levels = [(8, 1024), (64, 128), (512, 16)]
+    fits = fit(make_runs(reward, levels, np.geomspace(2e4, 4e7, 40)), points="all", draws=10, method="paper")
+    planner = Planner(fits, recipe=Recipe.preset("easy", min_problems_per_batch=16))
+    for steps in (20, 200, 4000):
+        plan = planner.allocate("100M", rollouts_per_batch=8192, update_steps=steps)
+        assert plan.rollouts_per_batch == 8192
+        assert plan.law_group_size == pytest.approx(float(fits.law("group_size_vs_steps").predict(steps)))
+        assert abs(np.log2(plan.group_size / plan.law_group_size)) <= 0.5 + 1e-9
+        assert plan.unused_share == pytest.approx(1 - 8192 * steps / 1e8)
+        assert "unused-budget" in codes(plan)

@@ -1,0 +1,184 @@
+"""Problems land in the paper's bands by exact pass rate, and validation problems are never trained on."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.records.difficulty import BANDS, GAPS, DifficultySplit, split_by_difficulty
+
+
+def bands_of(passes: list[int], samples: int) -> list[str]:
+    """Band or gap of each problem, by position."""
+    split = split_by_difficulty(passes, samples, rng=0, validation=0)
+    name_of = {int(p): str(band) for band in BANDS for p in split[band].train_P}
+    name_of |= {int(p): str(gap) for gap in GAPS for p in split.unstudied[gap]}
+    return [name_of[p] for p in range(len(passes))]
+
+
+def a_split(samples: int = 16, problems: int = 4000) -> DifficultySplit:
+    passes = np.random.default_rng(7).integers(0, samples + 1, problems)
+    return split_by_difficulty(passes, samples, rng=1, validation=50)
+
+
+def test_every_count_of_sixteen_lands_in_its_band() -> None:
+    expected = [
+        *["hard"] * 2,
+        *["between_hard_and_easy"] * 3,
+        *["easy"] * 5,
+        *["very_easy"] * 5,
+        *["above_very_easy"] * 2,
+    ]
+    assert bands_of(list(range(17)), 16) == expected
+
+
+def test_band_edges_are_exact_where_floating_point_is_not() -> None:
+    assert bands_of([3, 6, 9, 10], 10) == ["easy", "easy", "very_easy", "above_very_easy"]
+    assert bands_of([8, 9], 128) == ["hard", "between_hard_and_easy"]
+
+
+def test_no_pass_is_extremely_hard_from_128_samples_on_only() -> None:
+    assert bands_of([0, 1], 127) == ["hard", "hard"]
+    assert bands_of([0, 1], 128) == ["extremely_hard", "hard"]
+    assert bands_of([0], 1000) == ["extremely_hard"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=60), st.integers(0, 20), st.integers(0, 2**31))
+def test_every_problem_is_in_exactly_one_set(passes: list[int], validation: int, seed: int) -> None:
+    split = split_by_difficulty(passes, 200, rng=seed, validation=validation)
+    sets = [part for band in BANDS for part in (split[band].train_P, split[band].validation_P)]
+    everything = np.concatenate([*sets, *split.unstudied.values()])
+    assert sorted(everything.tolist()) == list(range(len(passes)))
+    for band in BANDS:
+        size = len(split[band].train_P) + len(split[band].validation_P)
+        assert len(split[band].validation_P) == min(validation, size // 2)
+
+
+def test_the_same_seed_gives_the_same_split_and_another_seed_another() -> None:
+    passes = np.full(1000, 8)
+    first, again, other = (split_by_difficulty(passes, 16, rng=seed)["easy"].validation_P for seed in (3, 3, 4))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert len(first) == 300
+
+
+def test_a_generator_is_accepted_and_the_global_one_is_left_alone() -> None:
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    split_by_difficulty(np.full(10, 8), 16, rng=np.random.default_rng(3))
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
+def test_positions_are_sorted_and_cannot_be_changed() -> None:
+    positions = a_split()["easy"].train_P
+    assert np.all(np.diff(positions) > 0)
+    with pytest.raises(ValueError, match="read-only"):
+        positions[0] = 5
+
+
+def test_a_split_survives_pickling() -> None:
+    split = a_split()
+    assert np.array_equal(pickle.loads(pickle.dumps(split))["hard"].train_P, split["hard"].train_P)
+
+
+def codes(passes: list[int], samples: int, validation: int = 0) -> dict[str, dict[str, object]]:
+    return {
+        note.code: dict(note.data) for note in split_by_difficulty(passes, samples, rng=0, validation=validation).notes
+    }
+
+
+def test_sixteen_samples_cannot_tell_extremely_hard_and_the_note_says_how_unsure_it_is() -> None:
+    data = codes([0, 0, 8], 16)["extremely-hard-unidentified"]
+    assert data["problems"] == 2
+    upper = data["pass_rate_upper_95"]
+    assert isinstance(upper, float)
+    assert (1 - upper) ** 16 == pytest.approx(0.05)
+    assert "extremely-hard-unidentified" not in codes([1, 8], 16)
+    assert [*codes([0, 8], 128)] == ["extremely-hard-set-apart"]
+
+
+def test_unstudied_bands_are_counted() -> None:
+    assert codes([3, 4, 16, 8], 16) == {"band-not-studied": {"between_hard_and_easy": 2, "above_very_easy": 1}}
+    assert codes([8, 1], 16) == {}
+
+
+def test_few_samples_and_small_bands_are_noted() -> None:
+    assert codes([2], 4) == {"pass-rates-coarse": {"samples": 4}}
+    assert codes([8] * 10, 16, validation=300) == {"validation-set-small": {"validation": 300, "easy": 5}}
+
+
+@settings(deadline=None)
+@given(st.floats(0.05, 0.95), st.integers(1, 400), st.integers(0, 99))
+def test_a_mixture_has_its_size_and_shares_and_nothing_held_out(share: float, size: int, seed: int) -> None:
+    split = a_split()
+    mixed = split.mixture({"hard": share, "easy": 1 - share}, size, seed)
+    assert len(mixed.train_P) == size == len(np.unique(mixed.train_P))
+    hard = np.isin(mixed.train_P, split["hard"].train_P).sum()
+    assert abs(hard - size * share) <= 1
+    assert np.isin(mixed.train_P, np.concatenate([split["hard"].train_P, split["easy"].train_P])).all()
+    assert not np.isin(mixed.validation_P, mixed.train_P).any()
+
+
+def test_a_mixture_validates_on_the_same_shares() -> None:
+    split = a_split()
+    mixed = split.mixture({"hard": 0.5, "easy": 0.25, "very_easy": 0.25}, 100, rng=0)
+    counts = [np.isin(mixed.validation_P, split[band].validation_P).sum() for band in ("hard", "easy", "very_easy")]
+    assert counts == [50, 25, 25]
+
+
+def test_a_mixture_that_a_band_cannot_fill_says_how_large_it_may_be() -> None:
+    split = split_by_difficulty([0] * 10 + [8] * 100, 16, rng=0, validation=0)
+    with pytest.raises(SpecError, match="needs 25 hard problems, but 10 are there") as caught:
+        split.mixture({"hard": 0.5, "easy": 0.5}, 50, 0)
+    assert "at most 20" in str(caught.value)
+    assert len(split.mixture({"hard": 0.5, "easy": 0.5}, 20, 0).train_P) == 20
+
+
+@pytest.mark.parametrize(
+    ("shares", "why"),
+    [
+        ({"hard": 0.5, "easy": 0.6}, "sum 1.1"),
+        ({"hard": 1.5, "easy": -0.5}, "above 0"),
+        ({}, "sum 0"),
+        ({"hrd": 1.0}, "received band 'hrd'; accepted: extremely_hard, hard, easy, very_easy"),
+        ({"hard": float("nan")}, "above 0"),
+    ],
+)
+def test_wrong_shares_are_refused(shares: dict[str, float], why: str) -> None:
+    with pytest.raises(SpecError, match=why):
+        a_split().mixture(shares, 10, 0)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        ([], r"received shape \(0,\)"),
+        ([[1, 2]], r"received shape \(1, 2\); .*shape \(problems,\)"),
+        (3, r"received shape \(\)"),
+        ([1, 17], r"passes_P\[1\]: received 17; accepted: whole numbers from 0 to samples = 16"),
+        ([-1], r"passes_P\[0\]: received -1"),
+        ([0.5], r"passes_P\[0\]: received 0.5; .*\n.*not pass rates"),
+        ([float("nan")], r"passes_P\[0\]: received nan"),
+        ([True, False], "received bool values"),
+        (["3"], "received str"),
+    ],
+)
+def test_wrong_pass_counts_are_named(passes: object, why: str) -> None:
+    with pytest.raises(RecordError, match=why):
+        split_by_difficulty(passes, 16, rng=0)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("samples", [0, -1, 1.5, True, None])
+def test_samples_is_a_whole_number_from_one(samples: object) -> None:
+    with pytest.raises(SpecError, match="samples: received"):
+        split_by_difficulty([1], samples, rng=0)  # pyright: ignore[reportArgumentType]
+
+
+def test_validation_cannot_be_negative_and_bands_have_known_names() -> None:
+    with pytest.raises(SpecError, match="validation: received -1"):
+        split_by_difficulty([1], 16, rng=0, validation=-1)
+    with pytest.raises(SpecError, match="received band 'medium'"):
+        a_split()["medium"]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,205 @@
+"""Run folders: what was asked for, how far a run is, what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.specs import Data, Recipe, RunSpec
+
+
+def make_run(**changes: Any) -> RunSpec:
+    values: dict[str, Any] = {
+        "run_id": "n4-bp16-seed0",
+        "model": "task/model",
+        "data": Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        "recipe": Recipe.preset("hard"),
+        "group_size": 4,
+        "problems_per_batch": 16,
+        "update_steps": 10,
+    }
+    return RunSpec(**{**values, **changes})
+
+
+def record(kind: str, step: int, **fields: Any) -> dict[str, Any]:
+    return {"schema_version": 1, "kind": kind, "run_id": "r", "step": step, "rollouts": 64 * step, **fields}
+
+
+def evaluation(step: int, passes: list[int], eval_set: str = "validation", samples: int = 4) -> dict[str, Any]:
+    value = sum(passes) / (samples * len(passes))
+    return record("evaluation", step, eval_set=eval_set, metrics={"avg@4": value}, pass_counts=passes, samples=samples)
+
+
+START = record("run", 0, group_size=4, problems_per_batch=16)
+
+
+def append(folder: Path, *records: dict[str, Any]) -> None:
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(one) + "\n" for one in records)
+
+
+def test_a_run_is_kept_and_read_back_equal(tmp_path: Path) -> None:
+    store.write_spec(tmp_path / "new", make_run())
+    assert store.read_spec(tmp_path / "new") == make_run()
+    assert store.read_spec(tmp_path) is None
+
+
+def test_a_folder_with_measurements_takes_no_other_run(tmp_path: Path) -> None:
+    store.write_spec(tmp_path, make_run())
+    append(tmp_path, START, record("end", 0, status="failed", message="no such model"))
+    store.write_spec(tmp_path, make_run(update_steps=20))  # nothing measured yet
+    append(tmp_path, START, record("evaluation", 0, eval_set="validation", metrics={"avg@4": 0.4}))
+    with pytest.raises(RecordError, match=r"another update_steps \(update_steps was 20, now 30\)"):
+        store.write_spec(tmp_path, make_run(update_steps=30))
+    assert store.read_spec(tmp_path) == make_run(update_steps=20)
+    store.write_spec(tmp_path, make_run(update_steps=20, options={"threads": 1}))
+    assert store.read_spec(tmp_path) == make_run(update_steps=20, options={"threads": 1})
+
+
+def test_the_file_that_the_built_in_runner_starts_from_is_a_run_too(tmp_path: Path) -> None:
+    document = {"kind": "torch-run", "schema_version": 1, **make_run().model_dump(mode="json")}
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    append(tmp_path, START)
+    assert store.read_spec(tmp_path) == make_run()
+    assert store.RunWatch(tmp_path).status().update_steps == 10
+
+
+@pytest.mark.parametrize("text", ['{"lr": 1e-6}', '{"kind": "sweep", "schema_version": 9}', '["a", "b"]', "null"])
+def test_a_file_of_the_same_name_from_another_tool_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    append(tmp_path, START)
+    assert store.read_spec(tmp_path) is None
+    assert store.RunWatch(tmp_path).status().group_size == 4
+    store.write_spec(tmp_path, make_run())
+    assert store.read_spec(tmp_path) == make_run()
+    assert (tmp_path / "run.json").read_text() == text
+
+
+def test_a_damaged_file_of_the_built_in_runner_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"kind": "torch-run"')
+    with pytest.raises(IsoComputeError, match=r"run\.json is not valid JSON"):
+        store.read_spec(tmp_path)
+    (tmp_path / "run.json").write_text('{"kind": "torch-run", "schema_version": 99}')
+    with pytest.raises(IsoComputeError, match="has schema_version 99"):
+        store.read_spec(tmp_path)
+
+
+def test_a_status_follows_a_run_from_waiting_to_finished(tmp_path: Path) -> None:
+    store.write_spec(tmp_path, make_run())
+    watch = store.RunWatch(tmp_path)
+    assert (watch.status().state, watch.status().step, watch.status().metrics) == ("waiting", 0, {})
+    append(tmp_path, START, evaluation(0, [4, 0]), evaluation(0, [0, 0], "train_probe"), record("step", 3))
+    status = watch.status()
+    assert (status.run_id, status.group_size, status.problems_per_batch) == ("n4-bp16-seed0", 4, 16)
+    assert (status.state, status.step, status.rollouts, status.metrics) == ("stopped", 3, 192, {"avg@4": 0.5})
+    append(tmp_path, record("step", 10), evaluation(10, [4, 4]), record("end", 10, status="finished"))
+    assert (watch.status().state, watch.status().step, watch.status().metrics) == ("finished", 10, {"avg@4": 1.0})
+    assert watch.status() == store.RunWatch(tmp_path).status()
+    assert store.is_finished(tmp_path)
+
+
+def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
+    append(tmp_path, START)
+    watch = store.RunWatch(tmp_path)
+    line = json.dumps(record("step", 7)) + "\n"
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(line[:20])
+        file.flush()
+        assert watch.status().step == 0
+        assert len(store.read_records(tmp_path)) == 1
+        file.write(line[20:])
+    assert watch.status().step == 7
+
+
+def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:
+    append(tmp_path, START, evaluation(0, [0, 0]), record("step", 9), record("end", 9, status="failed", message="oops"))
+    watch = store.RunWatch(tmp_path)
+    assert (watch.status().state, watch.status().message) == ("failed", "oops")
+    new = tmp_path / "new"
+    new.mkdir()
+    append(new, START, evaluation(0, [0, 0]), record("step", 5))
+    os.replace(new / "metrics.jsonl", tmp_path / "metrics.jsonl")
+    assert (watch.status().state, watch.status().step) == ("stopped", 5)
+
+
+def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
+    store.write_exit(tmp_path, 0)
+    assert store.is_finished(tmp_path)
+    store.write_exit(tmp_path, -9)
+    status = store.RunWatch(tmp_path).status()
+    assert status.state == "failed"
+    assert "exit code -9" in status.message
+    store.clear_exit(tmp_path)
+    assert store.RunWatch(tmp_path).status().state == "waiting"
+
+
+def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None:
+    assert not locks.is_running(tmp_path)
+    lock = locks.try_lock(tmp_path)
+    assert lock is not None
+    assert locks.try_lock(tmp_path) is None
+    assert locks.is_running(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=(lock,), stdout=subprocess.DEVNULL
+    ) as child:
+        os.close(lock)
+        assert locks.is_running(tmp_path)
+        assert store.RunWatch(tmp_path).status().state == "running"
+        child.communicate(b"\n")
+    assert not locks.is_running(tmp_path)
+
+
+def test_pass_counts_are_a_table_of_evaluations_by_problems(tmp_path: Path) -> None:
+    append(tmp_path, START, evaluation(0, [4, 0, 1]), evaluation(0, [0, 0], "train_probe"), evaluation(10, [4, 2, 1]))
+    counts = store.pass_counts(tmp_path)
+    assert (counts.samples, counts.step_T.tolist(), counts.rollouts_T.tolist()) == (4, [0, 10], [0, 640])
+    assert counts.passes_TP.tolist() == [[4, 0, 1], [4, 2, 1]]
+    assert store.pass_counts(tmp_path, "train_probe").passes_TP.tolist() == [[0, 0]]
+    with pytest.raises(RecordError, match="it has them on: train_probe, validation"):
+        store.pass_counts(tmp_path, "test")
+    append(tmp_path, evaluation(20, [4, 2]))
+    with pytest.raises(RecordError, match=r"of different shape .*\(4, 2\), \(4, 3\)"):
+        store.pass_counts(tmp_path)
+
+
+def test_runs_are_found_at_any_depth_in_natural_order(tmp_path: Path) -> None:
+    for name in ("n16", "n4", "n64"):
+        store.write_spec(tmp_path / "study" / name, make_run(run_id=name))
+    append(tmp_path / "study" / "n4", START)
+    (tmp_path / "study" / "n4" / "checkpoint").mkdir()
+    (tmp_path / "study" / "n4" / "checkpoint" / "metrics.jsonl").touch()
+    assert [path.name for path in store.find_runs(tmp_path)] == ["n4", "n16", "n64"]
+    assert [path.name for path in store.find_runs(tmp_path / "study" / "n4")] == ["n4"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordError, match="holds no runs"):
+        store.find_runs(tmp_path / "empty")
+    with pytest.raises(RecordError, match="no such folder"):
+        store.find_runs(tmp_path / "missing")
+
+
+def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
+    append(tmp_path, START)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("{broken\n")
+    with pytest.raises(RecordError, match=r"metrics.jsonl:2: not JSON"):
+        store.read_records(tmp_path)
+    with pytest.raises(RecordError, match="no such file"):
+        store.read_records(tmp_path / "missing")
+
+
+def test_the_headline_is_the_average_over_most_samples() -> None:
+    def headline(**metrics: float) -> object:
+        status = store.RunStatus(Path(), "r", 4, 16, 10, 0, 0, metrics, "running")
+        return status.headline
+
+    assert headline(**{"best@16": 0.9, "avg@2": 0.1, "avg@16": 0.3, "avg@4": 0.2}) == ("avg@16", 0.3)
+    assert headline(reward=0.5, other=0.1) == ("reward", 0.5)
+    assert headline() is None

@@ -1,0 +1,169 @@
+"""Rendering and quoting: bash reads back exactly what went in; and what backends share beside it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.notes import Note
+from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_sdk.training import ScriptBackend, checks, comment, heredoc, render, sh, sharing
+from isocompute_sdk.training.backend import BackendInfo
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+
+
+def bash(script: str) -> str:
+    return subprocess.run(["bash"], input=script.encode(), capture_output=True, check=True).stdout.decode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=8))
+@example(["it's", '"', "$(echo x)", "`echo x`", "a\nb", "-n", "", "ü模", "\\", "!!", "*", "~", "\r", "\x01"])
+def test_quoted_words_come_back_from_bash_unchanged(texts: list[str]) -> None:
+    script = render("printf '%s\\0'{% for t in texts %} {{ t | sh }}{% endfor %}\n", {"texts": texts})
+    assert bash(script).split("\0")[:-1] == texts
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+@example("a\nrm -rf x")
+@example("\u2028\r\x0b $(x)")
+@example("")
+def test_a_comment_never_becomes_a_command(text: str) -> None:
+    lines = comment(text).split("\n")
+    assert all(line == "#" or line.startswith("# ") for line in lines)
+    assert bash(comment(text) + "\necho end\n") == "end\n"
+
+
+def test_comments_are_wrapped_and_keep_long_words_whole() -> None:
+    text = "word " * 40 + "x" * 150
+    lines = comment(text, indent="  ", width=80).split("\n")
+    assert all(len(line) <= 80 for line in lines[:-1])
+    assert lines[-1] == "#   " + "x" * 150
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS)
+@example("$HOME `x` \\ 'q'\nsecond")
+def test_a_document_arrives_byte_for_byte(text: str) -> None:
+    body = heredoc(text, "MARK")
+    assert bash(f"cat <<'MARK'\n{body}MARK\n") == (text if text.endswith("\n") else text + "\n")
+
+
+def test_a_document_that_holds_its_own_end_mark_is_refused() -> None:
+    with pytest.raises(BackendError, match="ends the document early"):
+        heredoc("a\nMARK\ntouch x\n", "MARK")
+    assert heredoc("a MARK\n", "MARK") == "a MARK\n"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half \ud800 pair"])
+def test_what_no_argument_can_carry_is_refused(text: str) -> None:
+    with pytest.raises(BackendError, match="received"):
+        sh(text)
+    with pytest.raises(BackendError, match="received"):
+        heredoc(text, "MARK")
+
+
+def test_numbers_are_written_exactly_and_other_types_refused() -> None:
+    assert sh(65536) == "65536"
+    assert float(sh(7.071067811865476e-07)) == 7.071067811865476e-07
+    for value in (True, None, ["a"]):
+        with pytest.raises(BackendError, match="accepted: text"):
+            sh(value)  # type: ignore[arg-type]
+
+
+def test_an_undefined_variable_is_an_error() -> None:
+    with pytest.raises(BackendError, match="'modle' is undefined"):
+        render("{{ modle | sh }}", {"model": "x"})
+    with pytest.raises(BackendError, match="cannot be rendered"):
+        render("{% if %}", {})
+
+
+def test_nothing_is_escaped_for_html() -> None:
+    assert render("{{ text }}\n", {"text": "a < b & 'c'"}) == "a < b & 'c'\n"
+
+
+class Small(ScriptBackend):
+    """The least that a backend says."""
+
+    name = "small"
+
+    def describe(self) -> BackendInfo:
+        return BackendInfo("small", "none", "9", "Prints what it is given.", ("bash",), ("grpo",), ())
+
+    def preflight(self, run: RunSpec) -> tuple[Note, ...]:
+        steps = run.update_steps
+        return (Note("small-steps", "refuse" if steps > 5 else "info", f"{steps} steps\nfor $(echo me)"),)
+
+    def values(self, run: RunSpec) -> dict[str, Any]:
+        return {"words": [run.model, "it's"]}
+
+    def template(self) -> str:
+        return (
+            'set -eu\n{% include "size.sh.j2" %}\n{% include "notes.sh.j2" %}\n{% include "where.sh.j2" %}\n'
+            '{% include "folder.sh.j2" %}\nprintf "%s\\n"{% for w in words %} {{ w | sh }}{% endfor %} "$folder"\n'
+        )
+
+
+def small_run(**changes: Any) -> RunSpec:
+    data = Data(train="t.jsonl", validation="v.jsonl", reward="r.py")
+    values: dict[str, Any] = {"run_id": "one", "model": "$(m)", "data": data, "recipe": Recipe()}
+    values |= {"group_size": 4, "problems_per_batch": 8, "update_steps": 5}
+    return RunSpec(**{**values, **changes})
+
+
+def test_a_backend_of_one_template_needs_no_more_than_what_is_particular_to_it(tmp_path: Path) -> None:
+    run = small_run(output_dir=str(tmp_path / "it's out"))
+    launch = Small().prepare(run, tmp_path / "kept")
+    done = subprocess.run(launch.argv, capture_output=True, check=True, cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == ["$(m)", "it's", str(tmp_path / "it's out" / "one")]
+    assert (tmp_path / "it's out" / "one").is_dir()
+    text = launch.files[0].read_text()
+    for line in ("#   rollouts per problem   n    4", "#   rollouts in total      C    160", "# - info [small-steps] "):
+        assert line in text
+    assert Small().resume(run, tmp_path / "kept") == launch
+    assert launch.env == {}
+    with pytest.raises(BackendError, match="small-steps"):
+        Small().prepare(small_run(update_steps=6), tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_part_that_does_not_exist_is_named() -> None:
+    with pytest.raises(BackendError, match=r"other\.sh\.j2"):
+        render('{% include "other.sh.j2" %}', {})
+
+
+@given(st.integers(2, 40), st.integers(1, 20), st.integers(1, 3), st.integers(1, 16))
+def test_a_batch_is_refused_exactly_where_some_gpu_would_get_less(n: int, each: int, updates: int, gpus: int) -> None:
+    run = small_run(group_size=n, problems_per_batch=each * updates, recipe=Recipe(updates_per_batch=updates))
+    found = sharing.batch_not_divisible(run, gpus)
+    assert bool(found) == bool(n * each % gpus)
+    for note in found:
+        near = [int(word) for word in re.findall(r"\d+", note.message.split("Nearest multiples:")[1])]
+        assert note.severity == "refuse"
+        assert all(number > 0 and number % gpus == 0 for number in near)
+
+
+@given(st.integers(0, 30), st.integers(1, 60))
+def test_what_is_said_of_a_warm_up_is_what_the_schedule_does(warmup: int, updates: int) -> None:
+    notes = checks.warmup_from_zero(small_run(recipe=Recipe(warmup_steps=warmup)), updates)
+    rates = [min(1.0, (u - 1) / warmup) if warmup else 1.0 for u in range(1, updates + 1)]
+    expected = (
+        []
+        if rates[0] > 0
+        else ["no-learning"]
+        if max(rates) == 0
+        else ["warmup-longer-than-run"]
+        if rates[-1] < 1
+        else ["warmup-starts-at-zero"]
+    )
+    assert [note.code for note in notes] == expected
+    assert all(note.data["share_of_learning_rate_reached"] == rates[-1] for note in notes)

@@ -1,0 +1,103 @@
+"""Backends found through entry points, with the ways in which a plug-in can be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.training import registry
+
+Install = Callable[..., None]
+
+GOOD = """
+class Mine:
+    name = "mine"
+    def describe(self): return "described"
+    def preflight(self, run): return ()
+    def script(self, run): return "#!/bin/sh"
+    def prepare(self, run, folder): raise OSError
+    def resume(self, run, folder): raise OSError
+    def read_records(self, folder): raise OSError
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a distribution with one module and some entry points, as pip would leave it on disk."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def add(distribution: str, module: str, source: str, *entries: str) -> None:
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{distribution}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[isocompute.backends]\n" + "\n".join(entries) + "\n")
+        monkeypatch.syspath_prepend(tmp_path)  # also drops the finder's caches
+
+    return add
+
+
+def test_the_default_backend_ships_with_the_package() -> None:
+    assert registry.load("openrlhf").name == "openrlhf"
+
+
+def test_a_third_party_backend_is_found_and_loaded(install: Install) -> None:
+    install("acme", "acme_backend", GOOD, "mine = acme_backend:Mine")
+    assert {"mine", "openrlhf"} <= set(registry.available())
+    assert registry.load("mine").script.__self__.name == "mine"  # type: ignore[attr-defined]
+
+
+def test_listing_imports_nothing_and_a_broken_plug_in_harms_no_other(install: Install) -> None:
+    install("broken", "broken_backend", "raise ImportError('needs torch')", "broken = broken_backend:Nothing")
+    install("acme", "acme_backend2", GOOD, "mine = acme_backend2:Mine")
+    assert {"broken", "mine"} <= set(registry.available())
+    assert registry.load("mine").name == "mine"
+
+
+def test_a_failing_import_is_chained_and_names_the_package(install: Install) -> None:
+    install("broken", "broken_backend2", "raise ImportError('needs torch')", "broken = broken_backend2:Nothing")
+    with pytest.raises(BackendError, match=r"broken_backend2:Nothing, from broken 1\.0.*needs torch") as caught:
+        registry.load("broken")
+    assert isinstance(caught.value.__cause__, ImportError)
+    assert caught.value.hint is not None
+    assert "broken 1.0" in caught.value.hint
+
+
+def test_a_failing_constructor_is_chained_too(install: Install) -> None:
+    source = GOOD.replace('name = "mine"', 'name = "mine"\n    def __init__(self): raise RuntimeError("no GPU")')
+    install("acme", "acme_backend3", source, "mine = acme_backend3:Mine")
+    with pytest.raises(BackendError, match="no GPU") as caught:
+        registry.load("mine")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_an_unknown_name_gets_the_nearest_one_and_the_list() -> None:
+    with pytest.raises(BackendError, match=r"registered: .*openrlhf") as caught:
+        registry.load("openrlfh")
+    assert "Did you mean 'openrlhf'?" in str(caught.value)
+
+
+def test_a_name_registered_twice_is_an_error_that_names_both(install: Install) -> None:
+    install("acme", "acme_backend4", GOOD, "mine = acme_backend4:Mine")
+    install("other", "other_backend", GOOD, "mine = other_backend:Mine")
+    assert registry.available().count("mine") == 1
+    with pytest.raises(
+        BackendError, match=r"2 times: acme_backend4:Mine from acme 1\.0; other_backend:Mine from other"
+    ):
+        registry.load("mine")
+    assert registry.load("openrlhf").name == "openrlhf"
+
+
+def test_something_that_is_no_backend_is_refused_with_what_it_lacks(install: Install) -> None:
+    install("acme", "acme_backend5", "class Mine:\n    name = 'mine'\n    script = None\n", "mine = acme_backend5:Mine")
+    with pytest.raises(BackendError, match="lacks describe, preflight, prepare"):
+        registry.load("mine")
+
+
+def test_a_backend_under_a_false_name_is_refused(install: Install) -> None:
+    install("acme", "acme_backend6", GOOD, "yours = acme_backend6:Mine")
+    with pytest.raises(BackendError, match="registered as 'yours' but calls itself 'mine'"):
+        registry.load("yours")
