@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from isocompute_sdk.ingest.packed import DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes, unpacked
 
 OPENRLHF_UPDATE = re.compile(r"Global step (\d+): \{(.*)\}\s*$")
 OPENRLHF_EVALUATION = re.compile(r"Evaluation completed in .*, global_step (\d+), eval_metrics: \{(.*)\}\s*$")

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.jsonl import first_object, read_objects
-from isocompute_sdk.ingest.raw import OnTruncated, RawTable
-from isocompute_sdk.ingest.timing import Stopwatch
+from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.stores.raw import OnTruncated, RawTable
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 
 SCHEMA_VERSION = 1
@@ -98,3 +97,55 @@ def _measured(path: Path, line: int, row: Mapping[str, Any], kind: str) -> dict[
 
 def _locator(path: Path, origin: Sequence[int]) -> Callable[[int], str]:
     return lambda index: f"{path}:{origin[index]}"
+
+
+STEP_SECONDS, SAMPLING_SECONDS = "step_seconds", "sampling_seconds"
+EVALUATION_SECONDS, EVALUATION_ROLLOUTS = "evaluation_seconds", "evaluation_rollouts"
+STARTUP_SECONDS = "startup_seconds"
+
+
+class Stopwatch:
+    """Reads the records of one journal in their order."""
+
+    def __init__(self) -> None:
+        self._before: Mapping[str, Any] = {}
+
+    def read(self, record: Mapping[str, Any]) -> dict[str, float]:
+        """Measured times of one record, by the name of the metric they become.
+
+        A step takes from the record before it to its own, so that checkpoints count, where both are of one attempt;
+        else, or where the clock did not move, what the record itself lists.
+        """
+        parts, found = _seconds(record), dict[str, float]()
+        since, listed = self._since(record), sum(parts.values())
+        if record.get("kind") == "step" and parts:
+            since = None if self._is_first(record) else since
+            found[STEP_SECONDS] = since if since is not None and since >= listed * 0.5 else listed
+            found |= {SAMPLING_SECONDS: parts["sampling"]} if "sampling" in parts else {}
+        elif record.get("kind") == "evaluation" and parts:
+            found[EVALUATION_SECONDS] = listed
+            found |= {EVALUATION_ROLLOUTS: float(sum(record["sample_counts"]))} if record.get("sample_counts") else {}
+        if record.get("kind") in ("step", "evaluation") and self._is_first(record):
+            # The clock of an attempt starts with it, so that what came before its first record was its start.
+            start = float(record.get("wall_seconds") or 0.0) - listed
+            found |= {STARTUP_SECONDS: start} if start > 0 else {}
+        self._before = record
+        return found
+
+    def _is_first(self, record: Mapping[str, Any]) -> bool:
+        """Whether nothing of the record's attempt was measured before it."""
+        return self._before.get("kind") == "run" or self._before.get("attempt") != record.get("attempt")
+
+    def _since(self, record: Mapping[str, Any]) -> float | None:
+        before, now = self._before.get("wall_seconds"), record.get("wall_seconds")
+        if before is None or now is None or self._before.get("attempt") != record.get("attempt"):
+            return None
+        return float(now) - float(before) if now > before else None
+
+
+def _seconds(record: Mapping[str, Any]) -> dict[str, float]:
+    raw = record.get("seconds")
+    if not isinstance(raw, Mapping):
+        return {}
+    items = cast("Mapping[str, Any]", raw).items()
+    return {name: float(value) for name, value in items if isinstance(value, int | float)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.raw import RawTable
+from isocompute_sdk.ingest.stores.raw import RawTable
 
 
 def read_parquet(path: Path) -> RawTable:

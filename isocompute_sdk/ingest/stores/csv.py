@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.ingest.stores.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.packed import DAMAGED, open_bytes
-from isocompute_sdk.ingest.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
+from isocompute_sdk.ingest.stores.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:

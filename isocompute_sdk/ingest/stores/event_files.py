@@ -7,6 +7,7 @@ word where a file is damaged. Messages and checksums are those of the `tensorboa
 
 from __future__ import annotations
 
+import os
 import struct
 import warnings
 from collections.abc import Iterator
@@ -17,59 +18,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.packed import CUT_PACKING, DAMAGED, open_bytes
+from isocompute_sdk.ingest.attempts import Attempt, ScalarSeries, one_per_step
+from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
 _PLUGIN_OF_SCALARS = "scalars"
 
 
-@dataclass(frozen=True)
-class ScalarSeries:
-    """Values of one tag, in the order in which they were written; arrays of equal length."""
-
-    step_T: NDArray[np.int64]
-    """Step that the program gave each value."""
-    wall_time_T: NDArray[np.float64]
-    """When each was written, seconds since 1970."""
-    value_T: NDArray[np.float64]
-    """The values; not-a-number and infinities are kept as they were logged."""
-
-    def where(self, mask_T: NDArray[np.bool_]) -> ScalarSeries:
-        """The values at which the mask is true."""
-        return ScalarSeries(self.step_T[mask_T], self.wall_time_T[mask_T], self.value_T[mask_T])
-
-
-@dataclass(frozen=True)
-class EventFile:
-    """The scalars of one event file: of one attempt, where a run writes one file each time it is started."""
-
-    path: Path
-    series: dict[str, ScalarSeries]
-    """Tag -> its values, every one that was written, repeats included."""
-    started: float
-    """When its first record was written, seconds since 1970."""
-    purge_step: int | None
-    """The step from which the writer declared earlier files void, where it did so (`purge_step` of a writer)."""
-    notes: tuple[Note, ...]
-    """What could not be read: `log-cut-off`, `log-damaged`."""
-
-    @property
-    def first_step(self) -> int | None:
-        """The smallest step of any tag; None in a file without scalars."""
-        return min((int(series.step_T.min()) for series in self.series.values()), default=None)
-
-    @property
-    def last_step(self) -> int | None:
-        """The largest step of any tag; None in a file without scalars."""
-        return max((int(series.step_T.max()) for series in self.series.values()), default=None)
-
-
-def read_event_file(path: Path) -> EventFile | None:
+def read_event_file(path: Path) -> Attempt | None:
     """Read every scalar of one file; texts, images and histograms are passed over. None where no record is whole.
 
     Raises:
@@ -84,7 +45,7 @@ def read_event_file(path: Path) -> EventFile | None:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
 
-def _read(path: Path, file: BinaryIO) -> EventFile | None:
+def _read(path: Path, file: BinaryIO) -> Attempt | None:
     format = _Format.load()
     columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
     plugins: dict[str, str] = {}
@@ -113,7 +74,7 @@ def _read(path: Path, file: BinaryIO) -> EventFile | None:
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    return EventFile(path, series, started or 0.0, purge_step, damage.notes(kept))
+    return Attempt(path, series, started or 0.0, purge_step, damage.notes(kept))
 
 
 def _records(file: BinaryIO, format: _Format, damage: _Damage) -> Iterator[tuple[int, bytes, int]]:
@@ -244,3 +205,83 @@ class _Format:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 if plugin == _PLUGIN_OF_SCALARS:
                     yield value.tag, float(self.make_ndarray(value.tensor).reshape(-1)[0])
+
+
+EVENT_MARK = "tfevents"
+"""What the name of every event file contains."""
+
+
+@dataclass(frozen=True)
+class TensorBoardRun:
+    """Everything scalar that one folder of event files holds."""
+
+    folder: Path
+    """The folder, or the one file that was asked for."""
+    attempts: tuple[Attempt, ...]
+    """The event files in the order in which they were begun, with every value that each of them holds."""
+    notes: tuple[Note, ...]
+    """What could not be read."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of scalars, sorted."""
+        return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
+
+    def series(self, tag: str) -> ScalarSeries:
+        """One value per step, in the order of steps: where attempts overlap, the later one's.
+
+        From the first step at which a later attempt wrote this tag (or at which its writer declared earlier values
+        void), earlier attempts count no more, as their weights were given up. Of repeats inside an attempt the last
+        counts.
+
+        Raises:
+            RecordError: there is no such tag.
+        """
+        parts = [(attempt, attempt.series[tag]) for attempt in self.attempts if tag in attempt.series]
+        if not parts:
+            raise RecordError(f"{self.folder} has no scalars tagged {tag!r}", f"It has: {', '.join(self.tags)}.")
+        kept: list[ScalarSeries] = []
+        limit = np.iinfo(np.int64).max
+        for attempt in reversed(self.attempts):
+            if tag in attempt.series:
+                one = attempt.series[tag]
+                kept.append(one.where(one.step_T < limit))
+                limit = min(limit, int(one.step_T.min()))
+            if attempt.purge_step is not None:
+                limit = min(limit, attempt.purge_step)
+        return one_per_step(kept[::-1])
+
+
+def read_tensorboard(path: str | os.PathLike[str]) -> TensorBoardRun:
+    """Read the event files of one folder (not those of its subfolders), or one file.
+
+    Raises:
+        RecordError: there is none, one cannot be opened, or the package `tensorboard` is missing.
+    """
+    target = Path(path)
+    paths = event_files(target)
+    if not paths:
+        beside = sorted(entry.name for entry in target.iterdir())[:10] if target.is_dir() else []
+        there = f"it holds: {', '.join(beside) or 'nothing'}" if target.is_dir() else "no such file or folder"
+        raise RecordError(
+            f"{target} holds no TensorBoard event files ({there}); accepted: files with {EVENT_MARK!r} in their names",
+            "Give the folder of one run; its events lie directly in it.",
+        )
+    read = [one for one in map(read_event_file, paths) if one is not None]
+    attempts = sorted(read, key=lambda one: (one.started, one.path.name))
+    return TensorBoardRun(target, tuple(attempts), tuple(note for one in attempts for note in one.notes))
+
+
+def event_files(path: Path) -> list[Path]:
+    """The event files directly in a folder, sorted by name; a file stands for itself."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        return []
+    return sorted(entry for entry in path.iterdir() if EVENT_MARK in entry.name and entry.is_file())
+
+
+def event_folders(path: str | os.PathLike[str]) -> list[Path]:
+    """Folders at or below `path` that hold event files, sorted: one per run, as TensorBoard itself counts them."""
+    found = [Path(here) for here, _, names in os.walk(path) if any(EVENT_MARK in name for name in names)]
+    return sorted(found)

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
+from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
+from isocompute_sdk.ingest.assistant.mapping import RunMap
+from isocompute_sdk.ingest.assistant.propose import mapping_of
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET
 from isocompute_sdk.ingest.log_table import tabulate
-from isocompute_sdk.ingest.mapping import RunMap
 from isocompute_sdk.ingest.paths import as_paths
-from isocompute_sdk.ingest.propose import mapping_of
-from isocompute_sdk.ingest.tags import TRAIN_SET
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
-from isocompute_sdk.records.learning_rates import learning_rate_rule
-from isocompute_sdk.records.naming import Options
+from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build
 
 FEW_EVALUATIONS = 4

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, meanings
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, meanings
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.log_runs import find_all_logs
 from isocompute_sdk.ingest.logs import is_log
-from isocompute_sdk.ingest.packed import as_kept, unpacked
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
-from isocompute_sdk.ingest.run_folders import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
-from isocompute_sdk.ingest.table_logs import join_charts, logs_of_file
+from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
+from isocompute_sdk.ingest.stores.table_logs import join_charts, logs_of_file
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.formats.log_format import StepUnit
 from isocompute_sdk.ingest.log_table import Reading
-from isocompute_sdk.ingest.tags import StepUnit
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.files import load_spec

@@ -15,20 +15,19 @@ from typing import Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.collect import CollectedLog, Collection, collect
+from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
+from isocompute_sdk.ingest.assistant.mapping import CONTEXT, MappedRun, Question, RunMap
+from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
+from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
 from isocompute_sdk.ingest.log_table import tabulate
-from isocompute_sdk.ingest.mapping import CONTEXT, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.paths import as_paths
-from isocompute_sdk.ingest.run_names import NameHints, read_name
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
-from isocompute_sdk.ingest.twins import told, twins
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BY_NAME, did_you_mean
-from isocompute_sdk.records.joining import join
-from isocompute_sdk.records.naming import Options
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.table import build, join
 
 _SAMPLES_IN_BATCH = "rollout/num_samples"
 _SPREAD = 1e-6

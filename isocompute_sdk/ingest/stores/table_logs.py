@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.csv import read_csv
-from isocompute_sdk.ingest.event_file import EventFile, ScalarSeries
-from isocompute_sdk.ingest.jsonl import read_jsonl
-from isocompute_sdk.ingest.packed import unpacked
-from isocompute_sdk.ingest.parquet import read_parquet
+from isocompute_sdk.ingest.attempts import (
+    Attempt,
+    RunLog,
+    ScalarSeries,
+    attempts_from_series,
+    one_per_step,
+    scalar_series,
+)
+from isocompute_sdk.ingest.formats.log_format import WANDB_STEPS
 from isocompute_sdk.ingest.paths import format_of
-from isocompute_sdk.ingest.raw import RawTable
-from isocompute_sdk.ingest.runlog import RunLog, attempts_from_series, scalar_series
-from isocompute_sdk.ingest.tags import WANDB_STEPS
-from isocompute_sdk.ingest.tensorboard import one_per_step
-from isocompute_sdk.ingest.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart, step_columns
+from isocompute_sdk.ingest.stores.csv import read_csv
+from isocompute_sdk.ingest.stores.jsonl import read_jsonl
+from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.ingest.stores.parquet import read_parquet
+from isocompute_sdk.ingest.stores.raw import RawTable
+from isocompute_sdk.ingest.stores.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart, step_columns
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.changes import SIZES, parts_of
 from isocompute_sdk.records.columns import PER_RUN, canonical
@@ -128,7 +133,7 @@ def _of_run(
             series[column] = scalar_series(at[there], values[there])
     if not series:
         raise RecordError(f"{path}: run {name!r} has no column of numbers beside its step", "Check the file.")
-    attempts: tuple[EventFile, ...] = attempts_from_series(path, series)
+    attempts: tuple[Attempt, ...] = attempts_from_series(path, series)
     counted = None
     if "rollouts" in names:
         totals = _floats(frame[names["rollouts"]])

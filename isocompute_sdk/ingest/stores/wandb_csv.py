@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.raw import RawTable
-from isocompute_sdk.ingest.tags import WANDB_STEPS, Framework, Meaning, counts_calls, framework_of, meanings
+from isocompute_sdk.ingest.formats.log_format import (
+    WANDB_STEPS,
+    Framework,
+    Meaning,
+    counts_calls,
+    framework_of,
+    meanings,
+)
+from isocompute_sdk.ingest.stores.raw import RawTable
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import canonical, did_you_mean
 

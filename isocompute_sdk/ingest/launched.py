@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isocompute_sdk.ingest.journal import looks_like_journal
-from isocompute_sdk.ingest.packed import as_kept
+from isocompute_sdk.ingest.stores.journal import looks_like_journal
+from isocompute_sdk.ingest.stores.packed import as_kept
 
 MARKS = ("request.json", "claim_folder.py")
 """Files that every such folder holds."""

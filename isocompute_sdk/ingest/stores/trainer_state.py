@@ -13,10 +13,9 @@ from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.event_file import EventFile
-from isocompute_sdk.ingest.packed import unpacked
-from isocompute_sdk.ingest.raw import read_text
-from isocompute_sdk.ingest.runlog import RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.ingest.stores.raw import read_text
 
 STATE_FILE = "trainer_state.json"
 _NO_MEASUREMENTS = ("step", "epoch", "total_flos")
@@ -62,7 +61,7 @@ def read_trainer_state(paths: list[Path], name: str) -> RunLog:
             return RunLog(name, path, "trl", attempts)
 
 
-def _history(path: Path) -> tuple[EventFile, ...]:
+def _history(path: Path) -> tuple[Attempt, ...]:
     try:
         state: Any = parse_json(read_text(path)[0])
     except json.JSONDecodeError as error:

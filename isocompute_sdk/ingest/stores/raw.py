@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.packed import CUT_PACKING, DAMAGED, open_bytes
+from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
