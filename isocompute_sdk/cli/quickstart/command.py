@@ -1,0 +1,42 @@
+"""`isocompute quickstart`: the closed loop on a built-in task, or the paper's data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli.quickstart import closed_loop, paper
+from isocompute_sdk.cli.shared import options as opt
+
+
+def quickstart(
+    use_paper: Annotated[
+        bool, typer.Option("--paper", help="Plan from the paper's measurements instead of training anything.")
+    ] = False,
+    budget: Annotated[
+        str | None,
+        typer.Option(help=f"Rollouts to plan; {closed_loop.BUDGET} by default, {paper.BUDGET} with --paper."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help=f"Folder for everything; {closed_loop.FOLDER} or {paper.FOLDER}."),
+    ] = None,
+    parallel: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)] = None,
+    json: opt.Json = False,
+) -> None:
+    """Train a tiny model on built-in arithmetic and go the whole way: pilot sweep, fit, plan, train, compare, refit.
+
+    Takes a few minutes on two cores and needs the extra torch. Stopped at any point, the same command goes on.
+    With --paper it fits and plans the paper's own measurements in a few seconds, without torch.
+
+    Examples:
+        isocompute quickstart
+
+        isocompute quickstart --paper --budget 3M
+    """
+    if use_paper:
+        paper.run_paper(budget or paper.BUDGET, output or paper.FOLDER, json)
+    else:
+        closed_loop.run_closed_loop(budget or closed_loop.BUDGET, output or closed_loop.FOLDER, parallel, json)

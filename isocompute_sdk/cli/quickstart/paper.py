@@ -1,0 +1,49 @@
+"""`isocompute quickstart --paper`: the whole way on the paper's measured points, from data to a launch script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isocompute_sdk import files
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_fits, print_plan
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.work_progress import WorkProgress
+
+BUDGET, FOLDER = "3M", Path("isocompute-paper")
+
+
+def run_paper(budget: str, output: Path, json: bool) -> None:
+    """Fit the paper's own measurements, plan a budget, write script and pictures into one folder."""
+    from isocompute_sdk import api
+    from isocompute_sdk.laws import measured_easy
+    from isocompute_sdk.planning import Planner
+    from isocompute_sdk.records import RunSet
+
+    with WorkProgress() as progress:
+        progress.stage("reading the digitised points of the paper's fig. 6")
+        columns, context = measured_easy()
+        runs = RunSet.from_columns(columns, metric="avg@4", **context)
+        progress.stage("fitting reward curves, frontier and law")
+        fits = api.fit(runs, method="paper", points="all")
+        progress.stage("planning")
+        plan = Planner(fits).allocate(budget)
+        progress.stage("writing script and pictures")
+        script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
+        written = [
+            files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
+            fits.save(output / "fits.json"),
+            plan.save(output / "plan.json"),
+            files.write_text(output / "launch.sh", script, executable=True),
+            *opt.save_pictures(plan, output),
+        ]
+    if json:
+        emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
+        return
+    say(f"{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy at B_p = 32, read off the paper's fig. 6")
+    print_fits(fits, with_notes=False)
+    say()
+    print_plan(plan)
+    say()
+    say(f"wrote to {output}: " + ", ".join(path.name for path in written))
+    say("next, with your own runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")

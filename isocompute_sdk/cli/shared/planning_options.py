@@ -1,0 +1,271 @@
+"""The options of everything that plans, as one dataclass that commands take as one parameter."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_plan
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.errors import SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.planning import Against, BudgetFor, Marginal, Plan, Planner
+    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
+
+_ASK = "Other questions than how to spend a budget"
+_FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """Budget, constraints and output of a plan, as typed on the command line."""
+
+    budget: Annotated[
+        str | None, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
+    ] = None
+    for_reward: Annotated[
+        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
+    ] = None
+    reward_unit: Annotated[
+        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
+    ] = "rollouts"
+    marginal: Annotated[
+        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
+    ] = False
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
+    ] = None
+    model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
+    allow_other_model: Annotated[
+        bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
+    ] = False
+    problems_per_batch: Annotated[int | None, typer.Option(help="Fix B_p.", min=1, rich_help_panel=_FIX)] = None
+    update_steps: Annotated[int | None, typer.Option(help="Fix M.", min=1, rich_help_panel=_FIX)] = None
+    rollouts_per_batch: Annotated[int | None, typer.Option(help="Fix B = n * B_p.", min=1, rich_help_panel=_FIX)] = None
+    mode: Annotated[str, typer.Option(help="expected or conservative.", rich_help_panel=_FIX)] = "expected"
+    beyond_grid: Annotated[
+        str, typer.Option(help="Octaves above the largest n that was run, or auto.", rich_help_panel=_FIX)
+    ] = "auto"
+    n_problems: Annotated[
+        int | None, typer.Option(help="Distinct training problems D.", min=1, rich_help_panel=_FIX)
+    ] = None
+    min_update_steps: Annotated[
+        int | None, typer.Option(help="Fewest updates; twice the warm-up by default.", min=1, rich_help_panel=_FIX)
+    ] = None
+    spend: Annotated[str, typer.Option(help="worthwhile or all.", rich_help_panel=_FIX)] = "worthwhile"
+    any_group_size: Annotated[
+        bool, typer.Option("--any-group-size", help="Allow n that is not a power of two.", rich_help_panel=_FIX)
+    ] = False
+    max_rollouts_per_batch: Annotated[
+        str | None, typer.Option(help="Largest batch B_max, e.g. 16k.", rich_help_panel=_HARDWARE)
+    ] = None
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            help="GPUs; batches are a multiple. Several, as in 8,16,32, to choose from.", rich_help_panel=_HARDWARE
+        ),
+    ] = None
+    recipe: Annotated[
+        str | None, typer.Option(help="Preset easy, hard or mixture, or a YAML file.", rich_help_panel=_HARDWARE)
+    ] = None
+    step_overhead_seconds: Annotated[
+        float | None, typer.Option(help="Seconds per step besides sampling.", rich_help_panel=_UNITS)
+    ] = None
+    rollouts_per_second: Annotated[float | None, typer.Option(help="Rollouts per second.", rich_help_panel=_UNITS)] = (
+        None
+    )
+    tokens_per_rollout: Annotated[float | None, typer.Option(help="Mean sampled tokens.", rich_help_panel=_UNITS)] = (
+        None
+    )
+    usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price.", rich_help_panel=_UNITS)] = None
+    gpu_exponent: Annotated[
+        float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
+    ] = None
+    throughput: Annotated[
+        Path | None, typer.Option(help="Speed as `isocompute probe` wrote it (YAML).", rich_help_panel=_UNITS)
+    ] = None
+    evaluation: Annotated[
+        str | None,
+        typer.Option(help="Evaluation to pay for: problems x samples, e.g. 300x4.", rich_help_panel=_UNITS),
+    ] = None
+    evaluation_share: Annotated[
+        float, typer.Option(help="Largest share of training that evaluations cost.", rich_help_panel=_UNITS)
+    ] = 0.05
+    spent: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--spent",
+            help="Spent of the budget already: pilot=20, labelling=3, probes=1, lost=4; repeatable.",
+            rich_help_panel=_UNITS,
+        ),
+    ] = None
+    deadline_hours: Annotated[float | None, typer.Option(help="Wall-clock limit.", rich_help_panel=_UNITS)] = None
+    output: opt.Save = None
+    plot: opt.Plot = None
+    json: opt.Json = False
+
+    def answer(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> None:
+        """Plan the budget from fits, or answer the other question that was asked, and print it."""
+        planner = self.planner(fits, allow_other_model=allow_other_model)
+        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
+        if sum(asked) > 1:
+            raise SpecError(
+                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
+                "Ask them one by one.",
+            )
+        if (self.budget is None) == (self.for_reward is None):
+            raise SpecError(
+                "accepted: either --budget, or --for-reward without it",
+                "For example --budget 3M, or --for-reward 0.65.",
+            )
+        if self.for_reward is not None:
+            unit: Any = self.reward_unit
+            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self.choices()), found.plan)
+        elif self.marginal:
+            self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
+        elif self.compare is not None:
+            self.say_answer(found := planner.compare(self.compare, self.amount(), **self._spending()), found.plan)
+        else:
+            self.show(planner.allocate(self.amount(), **self.choices()))
+
+    def amount(self) -> Budget:
+        """The budget with its deadline and what is spent of it already."""
+        from isocompute_sdk.specs import Budget
+
+        assert self.budget is not None, "checked before"
+        budget = Budget.parse(self.budget)
+        if self.deadline_hours is not None:
+            budget = budget.replace(deadline_hours=self.deadline_hours)
+        return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
+
+    def planner(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Planner:
+        """What plans, with hardware, recipe and throughput as typed."""
+        from isocompute_sdk.planning import Planner
+
+        hardware = self._hardware()
+        return Planner(
+            fits,
+            hardware,
+            _recipe(self.recipe),
+            self._throughput(hardware),
+            evaluation=_evaluation(self.evaluation),
+            model=self.model,
+            allow_other_model=self.allow_other_model if allow_other_model is None else allow_other_model,
+        )
+
+    def choices(self) -> dict[str, Any]:
+        """Arguments of `Planner.allocate` besides the budget."""
+        found: dict[str, Any] = {
+            "mode": self.mode,
+            "problems_per_batch": self.problems_per_batch,
+            "update_steps": self.update_steps,
+            "rollouts_per_batch": self.rollouts_per_batch,
+            "beyond_grid": opt.scalar(self.beyond_grid),
+            "n_problems": self.n_problems,
+            "min_update_steps": self.min_update_steps,
+            "powers_of_two": not self.any_group_size,
+            "evaluation_share": self.evaluation_share,
+        }
+        return found if self.for_reward is not None else {**found, "spend": self.spend}
+
+    def _spending(self) -> dict[str, Any]:
+        """The same for questions about a whole budget."""
+        return {name: value for name, value in self.choices().items() if name != "spend"}
+
+    def say_answer(self, found: Against | BudgetFor | Marginal, plan: Plan | None) -> None:
+        """Print an answer that is no plan; its plan is saved where asked."""
+        if self.output is not None and plan is not None:
+            plan.save(self.output)
+        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
+        if self.json:
+            emit_json(found.to_dict())
+            return
+        for line in found.summary().splitlines():
+            say(line)
+        for path in [self.output if plan is not None else None, *pictures]:
+            if path is not None:
+                say(f"wrote {path}")
+
+    def _hardware(self) -> Hardware:
+        from isocompute_sdk.specs import Hardware
+
+        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
+        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
+
+    def _throughput(self, hardware: Hardware) -> Throughput | None:
+        """From a file, from single options, or from a file with some of them changed."""
+        from isocompute_sdk.specs import Throughput, load_spec
+
+        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
+        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
+        if self.throughput is not None:
+            return load_spec(self.throughput, Throughput).replace(**given)
+        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
+
+    def show(self, plan: Plan) -> None:
+        """Print the plan, save it and draw it where asked."""
+        if self.output is not None:
+            plan.save(self.output)
+        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None else []
+        if self.json:
+            emit_json(plan.to_dict(with_fits=False))
+            return
+        print_plan(plan)
+        for path in [self.output, *pictures]:
+            if path is not None:
+                say(f"wrote {path}")
+        if self.output is not None:
+            say(f"next: isocompute launch {quote(str(self.output))} --dry-run")
+
+
+def with_planning(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the command's parameter `planning` by one option per field of `Planning`."""
+    hints = get_type_hints(Planning, include_extras=True)
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "planning"]
+    options = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=f.default,
+            annotation=hints[f.name],
+        )
+        for f in fields(Planning)
+    ]
+
+    def flat(**values: Any) -> None:
+        planning = Planning(**{f.name: values.pop(f.name) for f in fields(Planning)})
+        command(**values, planning=planning)
+
+    parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *options]
+    flat.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    flat.__doc__, flat.__name__ = command.__doc__, command.__name__
+    return flat
+
+
+def _evaluation(text: str | None) -> Evaluation | None:
+    from isocompute_sdk.specs import Evaluation
+
+    if text is None:
+        return None
+    problems, _, samples = text.partition("x")
+    return Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
+
+
+def _recipe(text: str | None) -> Any:
+    from isocompute_sdk.specs import Recipe, load_spec
+
+    if text is None:
+        return None
+    return load_spec(Path(text), Recipe) if text.endswith((".yaml", ".yml")) else Recipe.preset(text)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,305 @@
+"""`isocompute watch`: look at runs while they go on, and tell of each trouble once."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable, say
+from isocompute_sdk.cli.watch.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
+from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.health.alerts import Alert, AlertBook, PlannedRun
+    from isocompute_sdk.notes import Severity
+
+BLIND = 3
+"""Readings that fail in a row, after one that did not, before that is an alert of its own."""
+ALL_RUNS = ANYWHERE = ""
+"""Stand for the run and the folder of an alert that is about all of them."""
+
+Logs = Annotated[list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
+
+
+def watch(
+    logs: Logs = None,
+    on_alert: Annotated[
+        str | None,
+        typer.Option(help="Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables."),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Saved plan: its run is held against the band that its fits predict.")
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 30.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end; for cron.")] = False,
+    map: Annotated[
+        Path | None, typer.Option(help="Confirmed mapping of `isocompute ingest --propose`, in place of logs.")
+    ] = None,
+    info: Annotated[bool, typer.Option("--info", help="Tell of what is only worth knowing, too.")] = False,
+    metric: Annotated[str | None, typer.Option(help="Reward on held-out problems; avg@k by default.")] = None,
+    eval_set: opt.EvalSet = None,
+    set_: opt.Constants = None,
+    state: Annotated[
+        Path | None, typer.Option(help=f"File of the alerts given so far; {STATE_FILE} beside the logs by default.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line.")] = False,
+) -> None:
+    """Watch runs in progress and tell of collapse, drift, overfitting and the like, each once.
+
+    The command of --on-alert is split into words as a shell would and run without one, so that nothing in a log can
+    become part of it; for pipes use 'sh -c "..."'. It may fail twice and is given the alert again at the next looks.
+    Logs that are not there yet are waited for, where the folder that they are to lie in exists. Ends with Ctrl-C; with
+    --once with exit code 0, or 1 where the command failed or something could not be read.
+
+    Examples:
+        isocompute watch runs/ --on-alert 'mail -s trouble me@example.org'
+
+        isocompute watch runs/pilot --plan plan.json --interval 60
+
+        isocompute watch wandb.csv --once --json
+
+        isocompute watch --map map.yaml
+    """
+    if (map is None) == (not logs):
+        received = "a mapping and logs" if logs else "neither logs nor a mapping"
+        raise SpecError(f"received {received}; accepted: LOGS, or --map FILE", "For example `isocompute watch runs/`.")
+    if map is not None and set_:
+        raise SpecError("--map with --set; accepted: one of them", "Write what holds for all runs into its `shared`.")
+    for path in logs or ():
+        refuse_hopeless(path)
+    if map is not None:
+        from isocompute_sdk.ingest import RunMap
+
+        # Only a person can mend it; later on it may be in the middle of being written.
+        RunMap.load(map).readings(str(map))
+    looked_at = [*(logs or ()), *([map] if map is not None else ())]
+    from isocompute_sdk.cli.watch.alert_command import split_command
+    from isocompute_sdk.health.alerts import AlertBook
+
+    watcher = _Watcher(
+        logs=looked_at,
+        map=map,
+        reading={"metric": metric, **opt.assignments(set_, "--set")},
+        eval_set=eval_set,
+        book=AlertBook(state_file(looked_at[0]) if state is None else state),
+        command=None if on_alert is None else split_command(on_alert),
+        planned=None if plan is None else _planned(plan),
+        least="info" if info else "warning",
+        json=json,
+        interval=None if once else interval,
+    )
+    # Where alerts cannot be remembered, better now than at the first one.
+    watcher.book.save()
+    if once:
+        watcher.look()
+        watcher.close()
+        return
+    try:
+        while True:
+            watcher.look_again()
+            time.sleep(interval)
+    except KeyboardInterrupt:
+        print("stopped; alerts given so far are remembered", file=sys.stderr)
+
+
+def _planned(path: Path) -> PlannedRun:
+    from isocompute_sdk.health.alerts import PlannedRun
+    from isocompute_sdk.planning import Plan
+
+    plan = Plan.load(path)
+    fits = plan.fits
+    if fits is None or fits.surface is None:
+        raise SpecError(
+            f"--plan {path} predicts no band (its fits: {'none' if fits is None else fits.method}); accepted: a plan "
+            "from fits of method 'surface'",
+            "Plan from runs of your own: isocompute allocate RUNS --budget ... --output plan.json.",
+        )
+    if fits.compute != "log10_rollouts":
+        raise SpecError(
+            f"--plan {path} was fitted on tokens; accepted: a plan fitted on rollouts",
+            "Fit the runs on rollouts and plan again.",
+        )
+    return PlannedRun(plan.group_size, plan.problems_per_batch, fits)
+
+
+@dataclass
+class _Watcher:
+    """Looks at logs, and tells of what is new."""
+
+    logs: list[Path]
+    map: Path | None
+    reading: dict[str, Any]
+    eval_set: str | None
+    book: AlertBook
+    command: list[str] | None
+    planned: PlannedRun | None
+    least: Severity
+    json: bool
+    interval: float | None
+    """Seconds between two looks; None for a single one."""
+    _seen: dict[str, object] = field(default_factory=dict[str, object])
+    """Files with their sizes and times by folder, as they were at the last look that worked."""
+    _runs: dict[str, int] = field(default_factory=dict[str, int])
+    """Runs by folder that was read at least once."""
+    _failed: dict[str, int] = field(default_factory=dict[str, int])
+    """Readings in a row that failed, by folder."""
+    _held: set[str] = field(default_factory=set[str])
+    """Paths at which something to read was seen."""
+    _missing: set[str] = field(default_factory=set[str])
+    """Paths at which nothing was at the last look."""
+    _planned_seen: bool = False
+    _complaints: set[str] = field(default_factory=set[str])
+    _errors: set[str] = field(default_factory=set[str])
+    _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+
+    def look(self) -> None:
+        """Read all logs and tell of what is new; a folder that cannot be read does not hide the others.
+
+        Raises:
+            RecordError: there is nothing to read, or nothing that can be.
+        """
+        groups, missing = together(self.logs, self.map)
+        self._held |= {*map(str, self.logs)} - missing.keys()
+        for path in self._missing - missing.keys():
+            self._failed.pop(path, None)
+            self.book.forget(path, ALL_RUNS)
+        self._missing = set(missing)
+        errors: dict[str, RecordError] = dict(missing)
+        for folder, group in groups.items():
+            try:
+                self._look_at(folder, group)
+            except RecordError as error:
+                errors[folder] = error
+        alone = len(errors) == len(groups) + len(missing)
+        for where, error in errors.items() if self.interval is not None or not alone else ():
+            self._blind(where, error)
+        if alone:
+            raise next(iter(errors.values()))
+
+    def look_again(self) -> None:
+        """As `look`, going on where nothing can be read for now."""
+        try:
+            self.look()
+            self._failed.pop(ANYWHERE, None)
+            self.book.forget(ANYWHERE, ALL_RUNS)
+            self._miss_the_planned()
+        except (IsoComputeError, OSError) as error:
+            self._complain_of(error, known=bool(self._runs))
+            if not self._failed.keys() - {ANYWHERE}:
+                self._blind(ANYWHERE, error)
+
+    def _look_at(self, folder: str, group: Together) -> None:
+        from isocompute_sdk.health.alerts import notes_now
+        from isocompute_sdk.health.traces import gather
+        from isocompute_sdk.ingest import read_mapped
+        from isocompute_sdk.records import RunSet
+
+        state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
+        if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
+            return
+        if all(_has_only_begun(file) for file in group.files):
+            return
+        if self.map is None:
+            runs = RunSet.read(group.paths, on_truncated="drop", on_duplicate="last", **self.reading)
+        else:
+            runs = read_mapped(self.map)
+            for note in runs.notes:
+                if note.code in ("run-not-in-mapping", "file-unreadable"):
+                    self._complain(note.message)
+        self.book.forget_restarted({one.run_id: one.rollouts for one in runs.runs()}, folder)
+        self.book.forget(folder, ALL_RUNS)
+        if self.eval_set is not None and self.eval_set not in runs.eval_sets:
+            there = ", ".join(runs.eval_sets)
+            self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
+        traces = gather(runs, self.reading["metric"], self.eval_set)
+        self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
+        for alert in self.book.due(notes_now(traces, self.planned), folder, self.least):
+            self._tell(alert)
+        self._seen[folder], self._runs[folder] = state, len(traces)
+        self._failed.pop(folder, None)
+
+    def _blind(self, folder: str, error: Exception) -> None:
+        """Complain, and after a few times in a row alert: nobody is looking at these runs."""
+        from isocompute_sdk.health.alerts import Alert
+        from isocompute_sdk.notes import Note
+
+        known = bool(self._runs) if folder == ANYWHERE else folder in self._runs or folder in self._held
+        self._complain_of(error, known)
+        self._failed[folder] = self._failed.get(folder, 0) + 1
+        if not known or self._failed[folder] < BLIND:
+            return
+        message = f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error}"
+        alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
+        if self.book.is_due(alert):
+            self._tell(alert)
+
+    def close(self) -> None:
+        """Say how it stands after a single look; exit code 1 where a command or a reading failed."""
+        self._miss_the_planned()
+        if self.json:
+            counts = {"runs": sum(self._runs.values()), "unreadable": len(self._failed)}
+            self._line({"kind": "watch", **counts, "undelivered": len(self._undelivered)})
+        if self._undelivered or self._failed:
+            raise SystemExit(1)
+
+    def _miss_the_planned(self) -> None:
+        if self.planned is not None and not self._planned_seen:
+            n, bp = self.planned.group_size, self.planned.problems_per_batch
+            self._complain(f"no run has the plan's n = {n} and B_p = {bp} so far")
+
+    def _tell(self, alert: Alert) -> None:
+        from isocompute_sdk.cli.watch.alert_command import run_command
+
+        if self.book.is_new(alert):
+            if self.json:
+                self._line(alert.to_dict())
+            else:
+                note = alert.note
+                where = f" in {os.path.relpath(alert.folder)}" if alert.folder else ""
+                say(printable(f"{time.strftime('%H:%M:%S')} {note.severity} {note.code}{where}: {note.message}"))
+            sys.stdout.flush()
+        trouble = None if self.command is None else run_command(self.command, alert)
+        self.book.record(alert, delivered=trouble is None)
+        key = (alert.folder, alert.run_id, alert.note.code, alert.note.severity)
+        self._undelivered.discard(key)
+        if trouble is not None:
+            self._complain(f"--on-alert: {trouble}")
+            if self.book.is_due(alert):
+                self._undelivered.add(key)
+
+    def _complain(self, text: str) -> None:
+        """Each thing once."""
+        if text not in self._complaints:
+            print(printable(text), file=sys.stderr, flush=True)
+            self._complaints.add(text)
+
+    def _complain_of(self, error: Exception, known: bool) -> None:
+        """What cannot be read, once; what has never been is waited for."""
+        told = " ".join(str(error).split())
+        if told in self._errors:
+            return
+        self._errors.add(told)
+        waiting = not known and self.interval is not None
+        self._complain(
+            f"waiting, with a look every {self.interval:g} s until Ctrl-C: {told}"
+            if waiting
+            else f"cannot read for now: {told}"
+        )
+
+    def _line(self, payload: dict[str, Any]) -> None:
+        say(json_module.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **payload}, allow_nan=False))
+
+
+def _has_only_begun(file: Path) -> bool:
+    """Whether a file is the journal of a run that has not measured anything yet."""
+    from isocompute_sdk.ingest.stores.journal import looks_like_journal, read_journal
+
+    return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]
