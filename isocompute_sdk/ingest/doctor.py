@@ -19,8 +19,8 @@ from isocompute_sdk.ingest.tags import TRAIN_SET
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
-from isocompute_sdk.records.learning_rates import learning_rate_rule
-from isocompute_sdk.records.naming import Options
+from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build
 
 FEW_EVALUATIONS = 4

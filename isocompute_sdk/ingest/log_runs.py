@@ -20,9 +20,8 @@ from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
-from isocompute_sdk.records.joining import join
-from isocompute_sdk.records.naming import Options
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.table import build, join
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,8 @@ from isocompute_sdk.ingest.twins import told, twins
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BY_NAME, did_you_mean
-from isocompute_sdk.records.joining import join
-from isocompute_sdk.records.naming import Options
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.table import build, join
 
 _SAMPLES_IN_BATCH = "rollout/num_samples"
 _SPREAD = 1e-6

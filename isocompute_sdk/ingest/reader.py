@@ -37,9 +37,8 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
-from isocompute_sdk.records.joining import join
-from isocompute_sdk.records.naming import OnDuplicate, Options
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.input_table import OnDuplicate, Options
+from isocompute_sdk.records.table import build, join
 
 if TYPE_CHECKING:
     import polars as pl
