@@ -54,7 +54,7 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
-    from isocompute_sdk.auditing.reading import read_logs
+    from isocompute_sdk.auditing.log_reading import read_logs
 
     runs, left_out = read_logs(
         logs,
@@ -78,7 +78,7 @@ def audit(
 
 
 def _pictures(found: Audit, folder: Path) -> list[Path]:
-    from isocompute_sdk.auditing.picture import plot_group
+    from isocompute_sdk.plots.audit_figure import plot_group
     from isocompute_sdk.plots import figures as plots
 
     fitted = [group for group in found.groups if group.fits is not None]

@@ -1,29 +1,27 @@
-"""Has a planned run left the band that its fits predict?"""
+"""Detector: a planned run leaves the band that its fits predict."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.health.levels import first_lasting
-from isocompute_sdk.health.quantities import REWARD
-from isocompute_sdk.health.report import Finding, at, found_at
-from isocompute_sdk.health.smoothing import means
-from isocompute_sdk.health.traces import RunTraces
+from isocompute_sdk.health.diagnosis import Finding
+from isocompute_sdk.health.levels import first_lasting, means
+from isocompute_sdk.health.traces import REWARD, RunTraces
 
 LEVEL = 0.98
-"""Coverage of the band at one evaluation. How a run differs from the average lasts for all of it, so that persistence
-cannot help: an 80 % band would be left by one healthy run in six. Chosen on simulated sweeps, see docs/health.md."""
+"""Coverage of the band at one evaluation. A run's own deviation persists, so waiting does not reduce false alarms: one
+healthy run in six would leave an 80 % band. Chosen on simulated sweeps (docs/health.md)."""
 EVALUATIONS = 3
-"""Evaluations in one mean, and means in a row that have to lie outside."""
+"""Evaluations in one mean, and means in a row that must lie outside."""
 
 
 def band_findings(run: RunTraces, fits: Fits) -> list[Finding]:
-    """Where a run leaves its predicted band: below it is a warning, above it worth knowing.
+    """`below-predicted-band` (warning) or `above-predicted-band` (info) if the run leaves its band; else nothing.
 
     Args:
-        run: a run, so far.
-        fits: a surface in rollouts; its prediction for one new run of this n and B_p is what the run is held against.
+        run: the run as logged so far.
+        fits: fits with a surface over rollouts; the band is their prediction for one new run of this n and B_p.
     """
     trace = run.traces.get(REWARD)
     if trace is None:
@@ -44,9 +42,9 @@ def band_findings(run: RunTraces, fits: Fits) -> list[Finding]:
     values = {"level": float(level_T[outside]), "low": float(predicted.low[outside])}
     values |= {"mean": float(predicted.mean[outside]), "high": float(predicted.high[outside])}
     seen = (
-        f"{values['level']:.3f} at {at(trace, place)}, predicted {values['mean']:.3f} "
+        f"{values['level']:.3f} at {trace.at(place)}, predicted {values['mean']:.3f} "
         f"({LEVEL:.0%} band {values['low']:.3f} to {values['high']:.3f})"
     )
     if below is not None:
-        return [found_at("below-predicted-band", "warning", trace, place, seen, values, noticed)]
-    return [found_at("above-predicted-band", "info", trace, place, seen, values, noticed)]
+        return [Finding.at("below-predicted-band", "warning", trace, place, seen, values, noticed)]
+    return [Finding.at("above-predicted-band", "info", trace, place, seen, values, noticed)]
