@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line; exit code 0 only on success."""
-    from isocompute_sdk.cli.output import printable
+    from isocompute_sdk.cli.shared.output import printable
 
     try:
         from isocompute_sdk.cli.app import app

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
 from isocompute_sdk.cli.fit import run_fit
-from isocompute_sdk.cli.planning import Planning, with_planning
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.planning_options import Planning, with_planning
 from isocompute_sdk.errors import SpecError
 
 

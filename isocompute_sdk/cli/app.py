@@ -18,15 +18,15 @@ from isocompute_sdk.cli import (
     plan,
     probe,
     published,
-    quickstart,
     run,
     schema,
     scorecard,
     status,
     sweep,
-    watch,
 )
-from isocompute_sdk.cli.output import say
+from isocompute_sdk.cli.quickstart import command as quickstart
+from isocompute_sdk.cli.shared.output import say
+from isocompute_sdk.cli.watch import command as watch
 
 app = typer.Typer(
     name="isocompute",

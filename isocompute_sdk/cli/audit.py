@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,7 +92,7 @@ def _print(found: Audit) -> None:
     from rich.padding import Padding
 
     from isocompute_sdk.auditing import report
-    from isocompute_sdk.cli.display import print_notes
+    from isocompute_sdk.cli.shared.display import print_notes
 
     console = Console(highlight=False)
     console.print(escape(report.headline(found)))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
 
 if TYPE_CHECKING:
     from isocompute_sdk.training.backend import BackendInfo

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, printable, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, printable, say
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.display import print_fits
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_fits
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:

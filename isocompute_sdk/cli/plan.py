@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli.planning import Planning, with_planning
+from isocompute_sdk.cli.shared.planning_options import Planning, with_planning
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk import files
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _prepare(runs: tuple[RunSpec, ...]) -> Path:
 def _train(runs: tuple[RunSpec, ...]) -> None:
     from isocompute_sdk.campaigns.campaign import carry_out
     from isocompute_sdk.campaigns.executors import LocalExecutor
-    from isocompute_sdk.cli.progress import WorkProgress, resumable
+    from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
     from isocompute_sdk.training import registry
 
     with resumable(), WorkProgress() as progress:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
-from isocompute_sdk.cli.progress import WorkProgress, resumable
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.cli.status import describe, status_dict
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import say
 from isocompute_sdk.errors import SpecError
 
 KINDS = ("study", "budget", "throughput", "hardware", "recipe", "sweep", "run")

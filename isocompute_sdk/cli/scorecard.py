@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import RecordError, SpecError
 
 

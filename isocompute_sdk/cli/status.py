@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import IsoComputeError, RecordError
 
 if TYPE_CHECKING:

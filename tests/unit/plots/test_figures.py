@@ -205,7 +205,7 @@ def test_a_surfaces_best_n_is_drawn_with_its_set_and_its_law(surface: Fits) -> N
 def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from isocompute_sdk.cli.options import save_pictures
+    from isocompute_sdk.cli.shared.options import save_pictures
 
     turning = replace(surface, laws={}, unsupported={"group_size": "the best n goes up and down with compute"})
     for source in (turning, iso.Planner(turning).allocate("3M")):

@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 
-from isocompute_sdk.cli.output import OUTPUT_SCHEMA_VERSION
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.health.alerts import Alert
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.display import print_plan
-from isocompute_sdk.cli.output import emit_json, say
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_plan
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:

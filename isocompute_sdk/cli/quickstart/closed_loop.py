@@ -12,10 +12,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk import files
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.display import print_fits
-from isocompute_sdk.cli.output import emit_json, say
-from isocompute_sdk.cli.progress import WorkProgress, resumable
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_fits
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
 
 def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> None:
     """What was done and seen, the comparison first."""
-    from isocompute_sdk.cli.loop_report import describe_outcome
+    from isocompute_sdk.cli.quickstart.outcome import describe_outcome
     from isocompute_sdk.timing.spending import spending
     from isocompute_sdk.training.backend import run_folder
 

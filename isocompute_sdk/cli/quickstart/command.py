@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli import closed_loop, paper
-from isocompute_sdk.cli import options as opt
+from isocompute_sdk.cli.quickstart import closed_loop, paper
+from isocompute_sdk.cli.shared import options as opt
 
 
 def quickstart(

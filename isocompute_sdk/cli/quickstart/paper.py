@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from isocompute_sdk import files
-from isocompute_sdk.cli import options as opt
-from isocompute_sdk.cli.display import print_fits, print_plan
-from isocompute_sdk.cli.output import emit_json, say
-from isocompute_sdk.cli.progress import WorkProgress
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.display import print_fits, print_plan
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.work_progress import WorkProgress
 
 BUDGET, FOLDER = "3M", Path("isocompute-paper")
 

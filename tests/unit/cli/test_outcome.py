@@ -11,7 +11,7 @@ import pytest
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import Outcome
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
-from isocompute_sdk.cli.loop_report import describe_outcome, tolerance
+from isocompute_sdk.cli.quickstart.outcome import describe_outcome, tolerance
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Recipe

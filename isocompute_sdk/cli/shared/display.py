@@ -73,7 +73,7 @@ def print_notes(notes: Iterable[Note]) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from isocompute_sdk.cli.output import printable
+    from isocompute_sdk.cli.shared.output import printable
     from isocompute_sdk.notes import by_severity
 
     console = _console()

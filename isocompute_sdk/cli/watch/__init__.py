@@ -1,0 +1,1 @@
+"""`isocompute watch`: report trouble of runs in progress."""
