@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk import api
-from isocompute_sdk.auditing.measure_choice import Measure, choose_measure, kin
-from isocompute_sdk.auditing.size_comparison import compare_sizes
 from isocompute_sdk.auditing.grouping import Group, differences, group_runs
-from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
+from isocompute_sdk.auditing.measure_choice import Measure, choose_measure, kin
 from isocompute_sdk.auditing.proposals import proposals
+from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
+from isocompute_sdk.auditing.size_comparison import compare_sizes
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arguments import check_level

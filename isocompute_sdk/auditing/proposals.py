@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isocompute_sdk.auditing.result import Comparison, ProposedRun, RunAudit
+from isocompute_sdk.auditing.result import ProposedRun, RunAudit, SizeComparison
 from isocompute_sdk.auditing.standing import Field
 from isocompute_sdk.auditing.words import count
 from isocompute_sdk.planning.design import SHARE, pilot_sweep
@@ -18,7 +18,7 @@ AROUND = (1 / 4, 4, 16)
 """Levels proposed beside a single n, as factors: two octaves apart, as in a usual pilot."""
 
 
-def proposals(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[Comparison]) -> tuple[ProposedRun, ...]:
+def proposals(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]) -> tuple[ProposedRun, ...]:
     """At most `MOST` runs, the most telling first."""
     sizes = known.fits.group_sizes
     if len(sizes) == 1:
@@ -40,7 +40,7 @@ def _other_levels(runs: Sequence[RunAudit], n: int) -> tuple[ProposedRun, ...]:
     return tuple(ProposedRun(level, problems, length, why, costs=length) for level in chosen)
 
 
-def _second_runs(runs: Sequence[RunAudit], comparisons: Sequence[Comparison]) -> list[ProposedRun]:
+def _second_runs(runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]) -> list[ProposedRun]:
     """Where the best n cannot be told from others: one more run of each, the least sure first."""
     open_ones = [one for one in comparisons[:1] if one.verdict == "undecided"]
     found: list[ProposedRun] = []
@@ -58,7 +58,7 @@ def _second_runs(runs: Sequence[RunAudit], comparisons: Sequence[Comparison]) ->
     return found
 
 
-def _edge(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[Comparison]) -> list[ProposedRun]:
+def _edge(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]) -> list[ProposedRun]:
     """Where the best n is the last that was run: one beyond it."""
     if not comparisons or comparisons[0].verdict in ("hardly-matters", "one-size"):
         return []

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isocompute_sdk.auditing.result import Comparison, RunAudit, SizeAudit, Verdict
+from isocompute_sdk.auditing.result import RunAudit, SizeAudit, SizeComparison, SizeVerdict
 from isocompute_sdk.auditing.standing import SEEN, SURE, Field, place
 from isocompute_sdk.auditing.words import count
 from isocompute_sdk.fitting.fits import Configuration
 from isocompute_sdk.fitting.surface.contrast import difference, draws_at, estimate
 
 
-def compare_sizes(known: Field, runs: Sequence[RunAudit]) -> tuple[Comparison, ...]:
+def compare_sizes(known: Field, runs: Sequence[RunAudit]) -> tuple[SizeComparison, ...]:
     """At the largest compute that two group sizes reached, and, where that is another, where all were measured."""
     last: dict[int, float] = {}
     for (n, _), (_, end) in known.reach.items():
@@ -27,7 +27,7 @@ def compare_sizes(known: Field, runs: Sequence[RunAudit]) -> tuple[Comparison, .
     return tuple(_compare(known, runs, compute) for compute in at)
 
 
-def _compare(known: Field, runs: Sequence[RunAudit], compute: float) -> Comparison:
+def _compare(known: Field, runs: Sequence[RunAudit], compute: float) -> SizeComparison:
     there = {key for key, (first, end) in known.reach.items() if end * SEEN >= compute >= first * 0.95}
     best: dict[int, Configuration] = {}
     means = {key: float(draws_at(known.surface, place(key, compute, None)).mean()) for key in there}
@@ -49,10 +49,10 @@ def _compare(known: Field, runs: Sequence[RunAudit], compute: float) -> Comparis
         for i, (n, key) in enumerate(best.items())
     )
     verdict, sentence = _verdict(sizes, top[0], compute, known)
-    return Comparison(compute, sizes, verdict, sentence)
+    return SizeComparison(compute, sizes, verdict, sentence)
 
 
-def _verdict(sizes: Sequence[SizeAudit], top: int, compute: float, known: Field) -> tuple[Verdict, str]:
+def _verdict(sizes: Sequence[SizeAudit], top: int, compute: float, known: Field) -> tuple[SizeVerdict, str]:
     others = [one for one in sizes if one.group_size != top]
     at = f"at {count(compute)} rollouts"
     if len({bp for _, bp in known.reach}) > 1:

@@ -26,7 +26,10 @@ def zero_variance(run: RunTraces) -> list[Finding]:
     place = nearly_all if nearly_all is not None else first_lasting(level_T >= MOST_GROUPS)
     if place is None:
         return []
-    seen = f"{level_T[place]:.0%} of groups have zero variance from {trace.at(place)} on, {trace.value_T.mean():.0%} over the whole run"
+    seen = (
+        f"{level_T[place]:.0%} of groups have zero variance from {trace.at(place)} on, "
+        f"{trace.value_T.mean():.0%} over the whole run"
+    )
     severity: Severity = "warning" if nearly_all is not None else "info"
     values = {"level": float(level_T[place]), "overall": float(trace.value_T.mean())}
     return [Finding.at("zero-variance-groups", severity, trace, place, seen, values)]
@@ -51,7 +54,8 @@ def off_policy(run: RunTraces) -> list[Finding]:
 
 WEIGHT_OFF, CAPPED, SAMPLER_KL = 0.1, 0.05, 0.1
 """Limits: distance of the mean importance weight from 1, share of capped weights, KL between sampler and trainer in
-nats per token. An on-policy run with one engine has 0 in all three; two engines of different precision stay at a tenth."""
+nats per token. An on-policy run with one engine has 0 in all three; two engines of different precision reach a
+tenth."""
 
 
 def sampler_mismatch(run: RunTraces) -> list[Finding]:
