@@ -24,9 +24,9 @@ from isocompute_sdk.records.comparable import (
     confounded,
     one_rule,
     refuse_mixed_contexts,
+    rule_note,
     varied_sets,
 )
-from isocompute_sdk.records.learning_rates import rule_note
 from isocompute_sdk.records.runset import check_runs
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
-from isocompute_sdk.records.runset import check_runs
-from isocompute_sdk.records.series import RunInfo, RunSeries
+from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
 
 CARRIED = (
     "avg-at-another-k",

@@ -12,8 +12,8 @@ import numpy as np
 from isocompute_sdk.auditing.words import some
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import CONTEXT_FIELDS
-from isocompute_sdk.records.learning_rates import learning_rate_rule, rule_note
-from isocompute_sdk.records.series import RunInfo
+from isocompute_sdk.records.comparable import learning_rate_rule, rule_note
+from isocompute_sdk.records.runset import RunInfo
 
 BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of an evaluation, that tells base models apart."""

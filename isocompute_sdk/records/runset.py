@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note, unique
@@ -15,18 +17,62 @@ from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
     PER_RUN,
     TRAIN_SETS,
+    canonical,
     check_fields,
+    did_you_mean,
 )
-from isocompute_sdk.records.joining import join
-from isocompute_sdk.records.naming import OnDuplicate, Options
-from isocompute_sdk.records.selecting import select
-from isocompute_sdk.records.series import RunInfo, RunSeries
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.input_table import OnDuplicate, Options
+from isocompute_sdk.records.table import build, join
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One run of a `RunSet`: its configuration and how far it has got."""
+
+    run_id: str
+    """Name of the run."""
+    group_size: int
+    """Rollouts per problem in one update, n."""
+    problems_per_batch: int | None
+    """Problems per update, B_p; None where unknown."""
+    seed: int | None
+    """Seed; None where unknown."""
+    rollouts: float
+    """Compute at the last evaluation, C in rollouts."""
+    evaluations: int
+    """Number of values measured, over all metrics."""
+    context: Mapping[str, Any]
+    """Every context field; None where unknown."""
+    rollouts_spent: float | None = None
+    """Compute paid for up to the last evaluation, attempts that were given up included; None where unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunSeries:
+    """One metric of one run over time; all arrays float64, sorted by `rollouts_T`."""
+
+    run_id: str
+    """Name of the run."""
+    group_size: int
+    """Rollouts per problem in one update, n."""
+    problems_per_batch: int | None
+    """Problems per update, B_p; None where unknown."""
+    seed: int | None
+    """Seed; None where unknown."""
+    step_T: NDArray[np.float64]
+    """Update steps done; may be fractional, NaN where unknown."""
+    rollouts_T: NDArray[np.float64]
+    """Compute C in rollouts."""
+    value_T: NDArray[np.float64]
+    """Measured values."""
+    tokens_T: NDArray[np.float64] | None
+    """Tokens sampled so far, NaN where unknown; None where the run has none."""
+    context: Mapping[str, Any]
+    """Every context field; None where unknown."""
 
 
 class RunSet:
@@ -317,3 +363,53 @@ def _series(run: pl.DataFrame) -> RunSeries:
         tokens_T=None if tokens.null_count() == len(tokens) else _floats(tokens),
         context={name: first[name] for name in CONTEXT_FIELDS},
     )
+
+
+def select(frame: pl.DataFrame, predicates: Sequence[pl.Expr], conditions: Mapping[str, object]) -> pl.DataFrame:
+    """The rows that meet every predicate and condition; see `RunSet.filter`.
+
+    Raises:
+        RecordError: no such column, or no row is left.
+    """
+    for predicate in predicates:
+        if not hasattr(predicate, "meta"):
+            raise RecordError(
+                f"filter: received {predicate!r:.60}; accepted: polars expressions and column=value",
+                "For example filter(group_size=8) or filter(pl.col('rollouts') < 1e6).",
+            )
+    kept = frame.filter(*predicates) if predicates else frame
+    for written, wanted in conditions.items():
+        name = canonical(written) or written
+        check_fields([name], frame.columns, "column to filter by")
+        kept = kept.filter(_meets(kept[name], wanted))
+        if kept.is_empty():
+            values = [str(value) for value in frame[name].unique().sort()]
+            shown = ", ".join(values[:20]) + (", ..." if len(values) > 20 else "")
+            raise RecordError(
+                f"no rows left with {written} = {wanted!r}; {name} holds: {shown}",
+                f"{did_you_mean(str(wanted), values)}Filter by a value that is there.",
+            )
+    if kept.is_empty():
+        raise RecordError("no row meets the predicates", "Loosen them.")
+    return kept
+
+
+def _meets(series: pl.Series, wanted: object) -> pl.Series:
+    """Which cells are `wanted`: a value, a collection of values, None, or a test of one value."""
+    if callable(wanted):
+        return _where(series, cast(Callable[[Any], object], wanted))
+    if wanted is None:
+        return series.is_null()
+    if isinstance(wanted, Iterable) and not isinstance(wanted, str):
+        accepted = set(cast(Iterable[Any], wanted))
+        found = _where(series, accepted.__contains__)
+        return found | series.is_null() if None in accepted else found
+    return _where(series, lambda value: value == wanted)
+
+
+def _where(series: pl.Series, test: Callable[[Any], object]) -> pl.Series:
+    """Which cells pass; each distinct value is tested once, empty cells never pass."""
+    import polars as pl
+
+    passed = [value for value in series.unique().drop_nulls().to_list() if test(value)]
+    return series.is_in(pl.Series(passed, dtype=series.dtype).implode()).fill_null(False)

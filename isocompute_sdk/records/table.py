@@ -1,25 +1,28 @@
-"""From columns as they come (long or wide, aliases, gaps) to the one table behind a `RunSet`.
+"""From columns as they come (long or wide, aliases, gaps) to the one table behind a `RunSet`; joining such tables.
 
-The stages: name the columns, type them, give every row its run, complete steps and rollouts, turn the
-metrics into rows, refuse repeats. All work on whole columns; a row is looked at on its own only to say
-what is wrong with it.
+The stages: name the columns, type them, give every row its run, complete steps and rollouts, turn the metrics into
+rows, refuse repeats. All work on whole columns; single rows are looked at only to name an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import Source
-from isocompute_sdk.records.identity import name_runs
-from isocompute_sdk.records.measures import to_rows
-from isocompute_sdk.records.naming import Options, name_columns, typed_frame
-from isocompute_sdk.records.repeats import ROW, check_on_duplicate, settle
+from isocompute_sdk.records.input_table import OnDuplicate, Options, name_columns, to_rows, typed_frame
+from isocompute_sdk.records.run_ids import fill_runs, name_runs
 
 if TYPE_CHECKING:
     import polars as pl
 
+ROW = "_row"
+"""Working column: number of the row that an evaluation came from."""
+KEY = ("run_id", "metric", "eval_set")
+_PLACE = "_place"
 STEP_TOLERANCE = 1e-3
 """Relative difference allowed between rollouts and step * n * B_p: logs round one or the other."""
 
@@ -81,3 +84,103 @@ def _contradicts(expected: pl.Expr, slack: pl.Expr) -> pl.Expr:
 
     counted = pl.col("rollouts_spent").is_not_null()
     return ((pl.col("rollouts") - expected).abs() > slack).fill_null(False) & ~counted
+
+
+def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: OnDuplicate) -> pl.DataFrame:
+    """Canonical frames as one; `labels` name them in errors.
+
+    Raises:
+        RecordError: a run is in two frames with another configuration, or its evaluations of one metric
+            interleave (repeats included) while `on_duplicate` is "error".
+    """
+    import polars as pl
+
+    check_on_duplicate(on_duplicate)
+    if len(frames) == 1:
+        return frames[0]
+    table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(ROW)
+    parts: list[int] = table["_part"].to_list()
+    source = Source(lambda index: labels[parts[index]])
+    table = fill_runs(table, source)
+    if on_duplicate == "error":
+        _refuse_interleaved(table, labels)
+    return settle(table, on_duplicate, source)
+
+
+def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
+    """One run in two tables is a continuation only where the second starts after the first ends."""
+    import polars as pl
+
+    low, high = pl.col("rollouts").min().alias("low"), pl.col("rollouts").max().alias("high")
+    spans = table.group_by(*KEY, "_part").agg(low, high, pl.col(ROW).min()).sort(*KEY, "low", "high", ROW)
+    before = pl.all().shift(1).over(KEY)
+    pairs = spans.with_columns(before.name.suffix("_before")).filter(pl.col("low") <= pl.col("high_before"))
+    if pairs.is_empty():
+        return
+    pair = pairs.sort(ROW).row(0, named=True)
+    spans_told = sorted(
+        f"{labels[pair['_part' + which]]} (rollouts {pair['low' + which]:.10g} to {pair['high' + which]:.10g})"
+        for which in ("", "_before")
+    )
+    raise RecordError(
+        f"run {pair['run_id']!r} is in {' and in '.join(spans_told)} with overlapping evaluations of "
+        f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes on where it stopped",
+        "For different runs, give each its own run_id or a context field such as train_data=...; for the "
+        'same run read again, pass on_duplicate="last".',
+    )
+
+
+def check_on_duplicate(value: str) -> None:
+    """Refuse a value that is not an `OnDuplicate`.
+
+    Raises:
+        RecordError: naming the two that are.
+    """
+    if value not in ("error", "last"):
+        raise RecordError(
+            f"on_duplicate: received {value!r}; accepted: 'error', 'last'",
+            "'error' refuses repeated evaluations, 'last' keeps the one that comes last.",
+        )
+
+
+def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl.DataFrame:
+    """Refuse or resolve repeats, then order rows and columns; `frame` has a column `ROW`.
+
+    Raises:
+        RecordError: naming two rows that hold the same evaluation.
+    """
+    import polars as pl
+
+    # Texts are compared by number: the same answer in a third of the time.
+    keys = (pl.col(key).cast(pl.Categorical).to_physical() for key in KEY)
+    repeated = frame.select(*keys, _place()).is_duplicated()
+    if repeated.any():
+        if on_duplicate == "error":
+            _refuse_duplicate(frame, repeated, source)
+        frame = frame.sort(ROW).with_columns(_place()).unique([*KEY, _PLACE], keep="last", maintain_order=True)
+    order = pl.col(ROW).min().over("run_id").alias("_order")
+    keys = ["_order", "rollouts", "step", "metric", "eval_set"]
+    return frame.with_columns(order).sort(keys).select(column.name for column in schema.COLUMNS)
+
+
+def _place() -> pl.Expr:
+    """The step; where there is none, the rollouts."""
+    import polars as pl
+
+    return pl.coalesce("step", "rollouts").alias(_PLACE)
+
+
+def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source) -> None:
+    rows = frame.filter(repeated).with_columns(_place()).sort(ROW)
+    first = rows.row(0, named=True)
+    twin = next(
+        row for row in rows.slice(1).iter_rows(named=True) if all(row[key] == first[key] for key in (*KEY, _PLACE))
+    )
+    at = f"rollouts {first['rollouts']:.10g}" if first["step"] is None else f"step {first['step']:.10g}"
+    raise RecordError(
+        f"{source.locate(twin[ROW])} repeats {source.locate(first[ROW])}: run {first['run_id']!r}, {at}, "
+        f"metric {first['metric']!r}, eval_set {first['eval_set']!r} (values {first['value']:.6g} and "
+        f"{twin['value']:.6g}; {rows.height} such rows); accepted: one value each",
+        "Give different runs their own run_id or seed; if the later row replaces the earlier one, pass "
+        'on_duplicate="last".',
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.auditing.grouping import differences, group_runs
 from isocompute_sdk.records import CONTEXT_FIELDS
-from isocompute_sdk.records.series import RunInfo
+from isocompute_sdk.records.runset import RunInfo
 
 
 def run(name: str, n: int = 8, bp: int | None = 32, **context: Any) -> RunInfo:

@@ -27,7 +27,7 @@ from isocompute_sdk.training import registry
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.02)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
 FILES = ("campaign.json", "study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json")
-SOURCE = Path(__file__).with_name("curve_backend.py")
+SOURCE = Path(__file__).parents[1] / "curve_backend.py"
 
 
 @pytest.fixture(scope="module")
