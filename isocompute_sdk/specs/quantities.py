@@ -73,12 +73,7 @@ def parse_count(value: str | float) -> int:
     Raises:
         SpecError: not a number, not whole, negative or too large.
     """
-    exact = parse_number(value) if isinstance(value, str) else _exact(value)
-    if exact is None or exact.denominator != 1 or not 0 <= exact <= LARGEST_COUNT:
-        raise SpecError(
-            f"received {show(value)}; accepted: whole numbers from 0 to 1e18, such as {FORMS}", "Write a whole number."
-        )
-    return int(exact)
+    return int(Number(whole=True, ge=0).parse(value))
 
 
 def _exact(value: object) -> Fraction | None:
@@ -112,22 +107,34 @@ class Number:
         limits = " and ".join(f"{sign} {limit:g}" for sign, limit in bounds if limit is not None)
         return f"{'whole numbers' if self.whole else 'numbers'} {limits}".strip()
 
-    def read(self, value: object) -> int | float:
-        """The number, or an error for pydantic to collect."""
+    def parse(self, value: object) -> int | float:
+        """The number.
+
+        Raises:
+            SpecError: not a number, or one out of range, with what is accepted.
+        """
+        received = f"received {show(value)}; accepted: {self.accepted}"
         try:
             exact = parse_number(value) if isinstance(value, str) else _exact(value)
         except SpecError as error:
-            raise problem(accepted=f"{self.accepted} (forms read: {FORMS})", hint=error.hint) from None
+            raise SpecError(f"{received} (forms read: {FORMS})", error.hint) from None
         if exact is not None and abs(exact) > LARGEST_COUNT:
-            raise problem(accepted=f"{self.accepted}, at most {LARGEST_COUNT:g}")
+            raise SpecError(f"{received}, at most {LARGEST_COUNT:g}")
         if exact is None or (self.whole and exact.denominator != 1):
-            raise problem(accepted=self.accepted)
+            raise SpecError(received)
         as_int = self.whole or (self.keep_whole and exact.denominator == 1)
         number = int(exact) if as_int else float(exact)
         # Compared after rounding to a float: 1e-400 is above 0, but the value kept would be 0.
         if not self._holds(number):
-            raise problem(accepted=self.accepted)
+            raise SpecError(received)
         return number
+
+    def read(self, value: object) -> int | float:
+        """As `parse`, with an error for pydantic to collect."""
+        try:
+            return self.parse(value)
+        except SpecError as error:
+            raise problem(message=error.message, hint=error.hint) from None
 
     def _holds(self, number: float) -> bool:
         return (
