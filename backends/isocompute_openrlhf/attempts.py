@@ -17,9 +17,10 @@ import numpy as np
 from isocompute_openrlhf.console import consoles
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.console import Steps, read_console
-from isocompute_sdk.ingest.event_file import EventFile
-from isocompute_sdk.ingest.tensorboard import event_files, one_per_step, read_tensorboard
+from isocompute_sdk.ingest.attempts import Attempt as EventAttempt
+from isocompute_sdk.ingest.attempts import one_per_step
+from isocompute_sdk.ingest.stores.console import Steps, read_console
+from isocompute_sdk.ingest.stores.event_files import event_files, read_tensorboard
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import LOG_FILE
 
@@ -106,7 +107,7 @@ def _from_tensorboard(folder: Path, starts: Sequence[Mapping[str, Any]]) -> tupl
     if not event_files(folder):
         return {}, ()
     run = read_tensorboard(folder)
-    files: dict[int, list[EventFile]] = {}
+    files: dict[int, list[EventAttempt]] = {}
     for position, file in enumerate(run.attempts, start=1):
         files.setdefault(_number(file.started, starts, position), []).append(file)
     return {number: _logged(group) for number, group in files.items()}, run.notes
@@ -118,7 +119,7 @@ def _number(started: float, starts: Sequence[Mapping[str, Any]], position: int) 
     return max(begun, default=1) if starts else position
 
 
-def _logged(files: Sequence[EventFile]) -> Logged:
+def _logged(files: Sequence[EventAttempt]) -> Logged:
     logged = Logged()
     for tag in sorted({tag for file in files for tag in file.series}):
         series = one_per_step([file.series[tag] for file in files if tag in file.series])

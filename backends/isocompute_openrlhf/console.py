@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from isocompute_sdk.ingest.console import parse_console
+from isocompute_sdk.ingest.stores.console import parse_console
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 
 CONSOLE = re.compile(r"console\.(\d+)\.log")

@@ -10,7 +10,7 @@ from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option, read_options
 from isocompute_torch.options import TorchOptions
-from isocompute_torch.vllm_install import INSTALL, vllm_is_installed
+from isocompute_torch.sampling.vllm_install import INSTALL, vllm_is_installed
 
 
 def examine(run: RunSpec) -> tuple[Note, ...]:

@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.counting import Counter, Extent, attempt_at, wasted_before
-from isocompute_sdk.ingest.jsonl import read_objects
+from isocompute_sdk.ingest.attempts import Counter, Extent, attempt_at, wasted_before
+from isocompute_sdk.ingest.stores.jsonl import read_objects
 from isocompute_sdk.notes import Note
 
 TRAINED = "critic/score/mean"

@@ -17,7 +17,7 @@ from typing import Any
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import read_json
-from isocompute_sdk.ingest.tags import TRAIN_SET, meanings
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, meanings
 from isocompute_sdk.ingest.verl_dumps import TOLERANCE, dumped_rewards, exact_metrics
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

@@ -13,7 +13,7 @@ from isocompute_sdk.cli.shared.output import emit_json, printable, say
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding
+    from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding
 
 
 def doctor(

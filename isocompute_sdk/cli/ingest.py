@@ -14,7 +14,7 @@ from isocompute_sdk.cli.shared.output import emit_json, printable, say
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.mapping import RunMap
+    from isocompute_sdk.ingest.assistant.mapping import RunMap
     from isocompute_sdk.records import RunSet
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from isocompute_sdk.ingest.packed import unpacked
+from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.verl_dumps import is_dump_name, looks_like_dump
 
 _CONSOLE = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)

@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from isocompute_sdk.ingest.event_file import EventFile
-from isocompute_sdk.ingest.packed import as_kept, is_damaged
-from isocompute_sdk.ingest.runlog import RunLog, scalar_series
-from isocompute_sdk.ingest.tensorboard import one_per_step
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, one_per_step, scalar_series
+from isocompute_sdk.ingest.stores.packed import as_kept, is_damaged
 from isocompute_sdk.ingest.verl_dumps import TOLERANCE, dump_steps, dumped_mean, dumped_rewards, exact_metrics
 from isocompute_sdk.notes import Note
 
@@ -33,7 +31,7 @@ Values = dict[int, dict[str, float]]
 class Added:
     """A log together with folders of dumps."""
 
-    attempts: list[EventFile]
+    attempts: list[Attempt]
     recovered: dict[Path, tuple[float, float]] = field(default_factory=dict[Path, tuple[float, float]])
     """Folder -> first and last step of what it tells of attempts, or of their ends, that the log does not have."""
     notes: list[Note] = field(default_factory=list[Note])
@@ -141,7 +139,7 @@ def _placed(log: RunLog, unlogged: Mapping[Path, Values]) -> Added:
     if spans:
         known = len(attempts) > 1 and not any(values for _, values in early)
         if not known:
-            attempts.insert(0, EventFile(next(iter(spans)), {}, 0.0, None, ()))
+            attempts.insert(0, Attempt(next(iter(spans)), {}, 0.0, None, ()))
         at = max(range(len(extents) - 1), key=lambda i: (extents[i].last, i)) if known else 0
         for _, values in (*early, *late):
             attempts[at] = _with(attempts[at], values)
@@ -157,7 +155,7 @@ def _is_of_last(dump: Path, log: RunLog) -> bool:
     return started > 0 and dump.stat().st_mtime >= started
 
 
-def _with(one: EventFile, values: Values) -> EventFile:
+def _with(one: Attempt, values: Values) -> Attempt:
     series = dict(one.series)
     columns: dict[str, tuple[list[int], list[float]]] = {}
     for step, tags in sorted(values.items()):
@@ -180,7 +178,7 @@ def _owner(log: RunLog, step: int, mean: float) -> int | None:
     return None
 
 
-def _at(one: EventFile, tag: str, step: int) -> Sequence[float]:
+def _at(one: Attempt, tag: str, step: int) -> Sequence[float]:
     series = one.series.get(tag)
     return [] if series is None else series.value_T[series.step_T == step].tolist()
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocompute_sdk.ingest.counting import Array
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tags import FILTERED_GROUPS, KEPT_PERCENT_PER_SAMPLE
+from isocompute_sdk.ingest.attempts import Array, RunLog
+from isocompute_sdk.ingest.formats.log_format import FILTERED_GROUPS, KEPT_PERCENT_PER_SAMPLE
 
 
 @dataclass(frozen=True)

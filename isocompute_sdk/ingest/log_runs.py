@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
+from isocompute_sdk.ingest.launched import belongs_to_journal
 from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.ingest.logs import LOG_FORMATS, LogSource, find_logs
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.run_folders import belongs_to_journal
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.saved_config import SavedConfig, find_config
-from isocompute_sdk.ingest.tags import TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.twins import told, twins
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

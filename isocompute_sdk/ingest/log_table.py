@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.counting import Array, Counter, attempt_at, wasted_before
+from isocompute_sdk.ingest.attempts import Array, Counter, RunLog, attempt_at, wasted_before
 from isocompute_sdk.ingest.filtering import Filtered, read_filter
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tags import (
+from isocompute_sdk.ingest.formats.log_format import (
     STEP_UNITS,
     TRAIN_SET,
     TRAINED_SHARE,

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import trainer_state, verl_log
+from isocompute_sdk.ingest import verl_log
+from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
-from isocompute_sdk.ingest.packed import as_kept, is_sealed, unpacked
+from isocompute_sdk.ingest.launched import is_run_folder, run_folder_of
 from isocompute_sdk.ingest.recovery import recover
-from isocompute_sdk.ingest.run_folders import is_run_folder, run_folder_of
-from isocompute_sdk.ingest.runlog import RunLog
-from isocompute_sdk.ingest.tensorboard import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.stores import trainer_state
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
 from isocompute_sdk.ingest.verl_dumps import looks_like_dump
 from isocompute_sdk.ingest.walking import Listing
 

@@ -12,9 +12,9 @@ from typing import Literal, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.beside import is_console
-from isocompute_sdk.ingest.journal import looks_like_journal
 from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
-from isocompute_sdk.ingest.packed import is_archive, is_sealed, unpacked
+from isocompute_sdk.ingest.stores.journal import looks_like_journal
+from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import did_you_mean

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.csv import read_csv
-from isocompute_sdk.ingest.journal import read_journal
-from isocompute_sdk.ingest.jsonl import read_jsonl
+from isocompute_sdk.ingest.formats.log_format import StepUnit
 from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
-from isocompute_sdk.ingest.parquet import read_parquet
 from isocompute_sdk.ingest.paths import (
     as_paths,
     closed_note,
@@ -29,10 +26,13 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_locked,
 )
-from isocompute_sdk.ingest.raw import OnTruncated, RawTable
-from isocompute_sdk.ingest.tags import StepUnit
+from isocompute_sdk.ingest.stores.csv import read_csv
+from isocompute_sdk.ingest.stores.journal import read_journal
+from isocompute_sdk.ingest.stores.jsonl import read_jsonl
+from isocompute_sdk.ingest.stores.parquet import read_parquet
+from isocompute_sdk.ingest.stores.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.stores.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
 from isocompute_sdk.ingest.walking import Listing
-from isocompute_sdk.ingest.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series

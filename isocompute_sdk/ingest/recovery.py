@@ -15,13 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from isocompute_sdk.ingest.console import Steps, read_console
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, one_per_step, scalar_series
 from isocompute_sdk.ingest.dumped import add_dumps
-from isocompute_sdk.ingest.event_file import EventFile
-from isocompute_sdk.ingest.packed import CUT_PACKING, is_damaged
-from isocompute_sdk.ingest.runlog import RunLog, scalar_series
-from isocompute_sdk.ingest.tags import LOOKS_LIKE_EVALUATION, TRAIN_SET, framework_of, meanings
-from isocompute_sdk.ingest.tensorboard import one_per_step
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, framework_of, meanings
+from isocompute_sdk.ingest.stores.console import Steps, read_console
+from isocompute_sdk.ingest.stores.packed import CUT_PACKING, is_damaged
 from isocompute_sdk.notes import Note
 
 SAME = 0.9
@@ -68,7 +66,7 @@ def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> Run
     return replace(log, notes=(*log.notes, *_notes(log.name, found)))
 
 
-def agreement(one: EventFile, other: EventFile) -> int:
+def agreement(one: Attempt, other: Attempt) -> int:
     """How many measurements of updates two records share; 0 where they are of two attempts.
 
     Counters and settings are the same in every attempt and tell nothing. Evaluations of few problems are equal by
@@ -92,7 +90,7 @@ def agreement(one: EventFile, other: EventFile) -> int:
     return sum(told) if sum(told) >= SAME * len(told) else 0
 
 
-def _merge(attempts: list[EventFile], printed: Sequence[EventFile], front: int, told: _Found) -> int:
+def _merge(attempts: list[Attempt], printed: Sequence[Attempt], front: int, told: _Found) -> int:
     """Put the attempts of one console into `attempts`; returns how many came before all that the log has.
 
     Args:
@@ -122,7 +120,7 @@ def _merge(attempts: list[EventFile], printed: Sequence[EventFile], front: int, 
     return before
 
 
-def _matches(printed: EventFile, attempts: Sequence[EventFile], begin: int) -> list[int]:
+def _matches(printed: Attempt, attempts: Sequence[Attempt], begin: int) -> list[int]:
     """The attempts from `begin` on that one of the console is: one of them, or several that follow each other.
 
     Where a run goes on exactly where it stopped, the steps on the console never go back, and nothing there tells where
@@ -143,7 +141,7 @@ def _matches(printed: EventFile, attempts: Sequence[EventFile], begin: int) -> l
     return found
 
 
-def _fill(attempts: list[EventFile], matches: Sequence[int], printed: EventFile) -> int:
+def _fill(attempts: list[Attempt], matches: Sequence[int], printed: Attempt) -> int:
     """Give attempts, each its own part, what the console says of their steps; returns how many steps they lacked."""
     added = 0
     for i, end in zip(matches, (*matches[1:], None), strict=True):
@@ -155,7 +153,7 @@ def _fill(attempts: list[EventFile], matches: Sequence[int], printed: EventFile)
     return added
 
 
-def _filled(one: EventFile, other: EventFile) -> tuple[EventFile, int]:
+def _filled(one: Attempt, other: Attempt) -> tuple[Attempt, int]:
     """A record with the finite values of another one of the same attempt that it lacks, and at how many steps."""
     series = dict(one.series)
     added: set[float] = set()
@@ -172,7 +170,7 @@ def _filled(one: EventFile, other: EventFile) -> tuple[EventFile, int]:
     return replace(one, series=series), len(added - logged)
 
 
-def _attempt(path: Path, steps: Steps, format: str) -> EventFile:
+def _attempt(path: Path, steps: Steps, format: str) -> Attempt:
     """One attempt of a console in the form of the log: veRL's file log leaves out what is not a number."""
     columns: dict[str, tuple[list[int], list[float]]] = {}
     for step, values in sorted(steps.items()):
@@ -182,16 +180,16 @@ def _attempt(path: Path, steps: Steps, format: str) -> EventFile:
             at, numbers = columns.setdefault(tag, ([], []))
             at.append(step)
             numbers.append(value)
-    return EventFile(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
+    return Attempt(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
 
 
-def _has_updates(one: EventFile) -> bool:
+def _has_updates(one: Attempt) -> bool:
     """False for a start that only evaluated what it went on from, which sampled nothing to train on."""
     known = meanings(tuple(one.series), framework_of(one.series))
     return any(meaning.eval_set == TRAIN_SET for meaning in known.values())
 
 
-def _span(one: EventFile) -> tuple[float, float]:
+def _span(one: Attempt) -> tuple[float, float]:
     steps = [series.step_T for series in one.series.values()]
     return min(float(s.min()) for s in steps), max(float(s.max()) for s in steps)
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.jsonl import first_object
-from isocompute_sdk.ingest.packed import DAMAGED, as_kept, open_bytes, unpacked
+from isocompute_sdk.ingest.stores.jsonl import first_object
+from isocompute_sdk.ingest.stores.packed import DAMAGED, as_kept, open_bytes, unpacked
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 
 TOLERANCE = 1e-6

@@ -10,10 +10,9 @@ import re
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.event_file import EventFile
-from isocompute_sdk.ingest.jsonl import first_object, read_objects
-from isocompute_sdk.ingest.packed import unpacked
-from isocompute_sdk.ingest.runlog import RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.stores.packed import unpacked
 
 _LONGEST_FIRST_LINE = 1 << 20
 _ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(\d*)$", re.IGNORECASE)
@@ -48,7 +47,7 @@ def read_verl(paths: list[Path], name: str) -> RunLog:
     return RunLog(name, paths[0], "verl", tuple(attempts), notes)
 
 
-def _attempts(path: Path) -> tuple[EventFile, ...]:
+def _attempts(path: Path) -> tuple[Attempt, ...]:
     rows, lines, notes = read_objects(path, "drop")
     for row, line in zip(rows, lines, strict=True):
         step, data = row.get("step"), row.get("data")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.timing import (
+from isocompute_sdk.ingest.stores.journal import (
     EVALUATION_ROLLOUTS,
     EVALUATION_SECONDS,
     STARTUP_SECONDS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.errors import IsoComputeError, SpecError
-from isocompute_sdk.ingest.config_text import scalar
+from isocompute_sdk.ingest.stores.saved_config import scalar
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits

@@ -298,6 +298,6 @@ class _Watcher:
 
 def _has_only_begun(file: Path) -> bool:
     """Whether a file is the journal of a run that has not measured anything yet."""
-    from isocompute_sdk.ingest.journal import looks_like_journal, read_journal
+    from isocompute_sdk.ingest.stores.journal import looks_like_journal, read_journal
 
     return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from isocompute_torch.advantages import group_advantages
 from isocompute_torch.losses import (
     Aggregation,
     batch_normaliser,
@@ -23,6 +22,7 @@ from isocompute_torch.losses import (
     token_entropy,
     truncated_importance,
 )
+from isocompute_torch.losses.advantages import group_advantages
 
 # transformers and TRL warn about their own future; none of it concerns the numbers compared here.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_torch.advantages import group_advantages
 from isocompute_torch.losses import (
     Loss,
     batch_normaliser,
@@ -21,6 +20,7 @@ from isocompute_torch.losses import (
     ppo_loss,
     truncated_importance,
 )
+from isocompute_torch.losses.advantages import group_advantages
 from tests.backends.torch_losses.batches import seeds
 
 ON_POLICY: dict[str, Any] = {"clip": 0.2, "tis_cap": None, "aggregation": "token-mean"}

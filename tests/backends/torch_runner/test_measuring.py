@@ -13,13 +13,13 @@ from rich.console import Console
 
 from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.specs.run import Evaluation
-from isocompute_torch.evaluate import evaluate
-from isocompute_torch.model import Policy
+from isocompute_torch.policy.model import Policy
 from isocompute_torch.problems import Problem
-from isocompute_torch.progress import RunProgress
-from isocompute_torch.prompts import PromptSet
-from isocompute_torch.rewards import RewardFunction
-from isocompute_torch.sampler_torch import TorchSampler
+from isocompute_torch.rewards.function import RewardFunction
+from isocompute_torch.runner.console import RunProgress
+from isocompute_torch.runner.evaluation import evaluate
+from isocompute_torch.runner.prompts import PromptSet
+from isocompute_torch.sampling.torch_sampler import TorchSampler
 
 Start = Callable[..., tuple[int, str]]
 Records = Callable[..., list[dict[str, Any]]]
@@ -114,7 +114,7 @@ def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixtur
 def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(
-        "isocompute_torch.progress.Console", lambda **_: Console(file=screen, force_terminal=True, width=120)
+        "isocompute_torch.runner.console.Console", lambda **_: Console(file=screen, force_terminal=True, width=120)
     )
     with RunProgress("r", 10, 0) as progress:
         progress.step(5, 64, 0.25)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.tags import meanings
+from isocompute_sdk.ingest.formats.log_format import meanings
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_trl import payload as own

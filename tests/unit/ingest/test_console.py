@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.ingest.console import Steps, parse_console, read_console
+from isocompute_sdk.ingest.stores.console import Steps, parse_console, read_console
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, write_events

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.counting import Counter, Extent, attempt_at, limits, split_attempts, wasted_before
+from isocompute_sdk.ingest.attempts import Counter, Extent, attempt_at, limits, split_attempts, wasted_before
 
 rates = st.integers(1, 10_000)
 changes = st.lists(st.integers(1, 60), unique=True, max_size=4).map(sorted)

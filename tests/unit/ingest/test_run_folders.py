@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
-from isocompute_sdk.ingest.run_folders import MARKS
+from isocompute_sdk.ingest.launched import MARKS
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl
 

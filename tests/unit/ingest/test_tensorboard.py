@@ -16,7 +16,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.tensorboard import event_folders, read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import event_folders, read_tensorboard
 
 
 def scalar(tag: str, step: int, value: float, wall_time: float = 0.0) -> Event:

@@ -1,0 +1,1 @@
+"""Help with logs that do not say everything themselves: what is there, a proposed mapping, a mapping read."""

@@ -1,0 +1,157 @@
+"""Everything readable at or below some paths, file by file: what cannot be read becomes an entry, not an error.
+
+`propose` and `doctor` start here, and so does a mapping when it is read: all three see the same runs by the same names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
+from isocompute_sdk.ingest.log_runs import find_all_logs
+from isocompute_sdk.ingest.logs import is_log
+from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
+from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
+from isocompute_sdk.ingest.stores.table_logs import join_charts, logs_of_file
+from isocompute_sdk.ingest.walking import Listing
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+
+
+@dataclass(frozen=True)
+class CollectedLog:
+    """A run whose log says nothing certain about n and B_p itself."""
+
+    log: RunLog
+    config: SavedConfig | None
+
+
+@dataclass
+class Collection:
+    """What was found."""
+
+    logs: dict[str, CollectedLog] = field(default_factory=dict[str, CollectedLog])
+    """Run -> its log."""
+    tables: dict[Path, RunSet] = field(default_factory=dict[Path, RunSet])
+    """Files, or folders of our own runs, that say everything themselves."""
+    unreadable: dict[Path, IsoComputeError] = field(default_factory=dict[Path, IsoComputeError])
+
+
+def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
+    """Read all that lies at or below `paths`: files, folders or globs.
+
+    Raises:
+        RecordError: a path names nothing.
+    """
+    found = Collection()
+    with readable():
+        for path in paths:
+            _below(found, Listing.of(path))
+    if not (found.logs or found.tables or found.unreadable):
+        raise RecordError(
+            f"nothing to read at or below {', '.join(map(str, paths))}",
+            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
+        )
+    return found
+
+
+def _below(found: Collection, listing: Listing) -> None:
+    for folder in listing.locked:
+        found.unreadable[folder] = RecordError(f"{folder} may not be looked into", "Check its permissions.")
+    journals = holds_journals(listing)
+    if journals:
+        _attempt(found, listing.path, lambda: _table(found, listing.path))
+    logs, _ = find_all_logs([listing], "auto", mixed=True)
+    for name, source in logs.items():
+        root = logs.roots[name]
+        # The journal of a run says all that the logs beside it say.
+        if journals and belongs_to_journal(source.paths[0], root):
+            continue
+        _attempt(
+            found,
+            source.paths[0],
+            lambda name=name, source=source, root=root: _log(
+                found, name, source.read(), find_config(source.folder, root)
+            ),
+        )
+    inside = {source.folder for source in logs.values()}
+    for folder in _run_folders(listing):
+        if folder not in inside and not as_kept(folder / JOURNAL).exists():
+            error = f"{folder}: a launch script made it, and there is no log to read yet"
+            found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
+    # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
+    inside.discard(listing.path)
+    for file in () if journals else _tables(listing):
+        if inside.isdisjoint(file.parents):
+            _attempt(found, file, lambda file=file: _file(found, file))
+
+
+def _tables(listing: Listing) -> list[Path]:
+    """Files that may be tables: of a folder those with the ending of one, and whatever was named itself."""
+    found: list[Path] = []
+    for root, files in listing.below.items():
+        if root.is_dir():
+            found += [file for file in tables_among(files) if not belongs_to_run(file, root)]
+        elif not is_log(root):
+            found.append(root)
+    return found
+
+
+def _run_folders(listing: Listing) -> list[Path]:
+    """Folders that launch scripts made."""
+    files = (file for root, files in listing.below.items() if root.is_dir() for file in files)
+    return [file.parent for file in files if file.name == MARKS[0] and is_run_folder(file.parent)]
+
+
+def _attempt(found: Collection, path: Path, read: Callable[[], None]) -> None:
+    try:
+        read()
+    except IsoComputeError as error:
+        found.unreadable[path] = error
+    except OSError as error:
+        found.unreadable[path] = RecordError(f"{path} cannot be read: {error.strerror}", "Check its permissions.")
+
+
+def _table(found: Collection, path: Path) -> None:
+    found.tables[path] = read_runs(path, on_truncated="drop")
+
+
+def _file(found: Collection, path: Path) -> None:
+    try:
+        _table(found, path)
+    except RecordError as error:
+        try:
+            logs = logs_of_file(path)
+        except RecordError:
+            raise error from None
+        for log in logs:
+            _log(found, log.name, _with_reason(log, error), find_config(path.parent, path.parent))
+
+
+def _with_reason(log: RunLog, error: RecordError) -> RunLog:
+    """The log with why it is no table, where it has the columns of one: else the reason is that it lacks them."""
+    steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
+    counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
+    if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):
+        return log
+    message = f"read as a log, since as a table it makes no sense: {error.message}"
+    note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
+    return replace(log, notes=(*log.notes, note))
+
+
+def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:
+    if name in found.logs and (joined := join_charts(found.logs[name].log, log)) is not None:
+        found.logs[name] = CollectedLog(joined, found.logs[name].config or config)
+        return
+    if name in found.logs:
+        name = f"{unpacked(log.source).stem}/{name}"
+    while name in found.logs:
+        name += "'"
+    found.logs[name] = CollectedLog(log if log.name == name else replace(log, name=name), config)

@@ -1,0 +1,293 @@
+"""`diagnose`: one finding per run of a folder, and per file that cannot be read: what is there and what to do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
+from isocompute_sdk.ingest.assistant.mapping import RunMap
+from isocompute_sdk.ingest.assistant.propose import mapping_of
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET
+from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.paths import as_paths
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.records.comparable import learning_rate_rule
+from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.table import build
+
+FEW_EVALUATIONS = 4
+"""Fewer evaluations than this say little about a curve."""
+
+
+@dataclass(frozen=True)
+class RunFinding:
+    """One run, or one file that is none."""
+
+    name: str
+    """Run, or file that cannot be read."""
+    source: str
+    """Where it was read from."""
+    group_size: str = "?"
+    """n; several where it changes; `?` where nothing says it."""
+    problems_per_batch: str = "?"
+    """B_p, as `group_size`."""
+    rollouts: float | None = None
+    """C at the last evaluation."""
+    rollouts_spent: float | None = None
+    """C paid for, attempts that were given up included."""
+    metric: str | None = None
+    """The evaluation that a fit would use."""
+    evaluations: int = 0
+    """How many values of it there are."""
+    attempts: int = 1
+    """How often the run was started, as far as its log shows."""
+    context_group: int | None = None
+    """Runs of one number may be pooled; None where the run cannot be read."""
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Context fields that are known."""
+    problems: tuple[str, ...] = ()
+    """What looks wrong."""
+    advice: tuple[str, ...] = ()
+    """What to do about it, in the same order."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether something was measured that a fit can use."""
+        return self.metric is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON form."""
+        return {
+            **vars(self),
+            "context": dict(self.context),
+            "problems": list(self.problems),
+            "advice": list(self.advice),
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings, and what to do next."""
+
+    runs: tuple[RunFinding, ...]
+    groups: tuple[Mapping[str, Any], ...]
+    """Context of each group, in the order of `RunFinding.context_group` from 1 on."""
+    next: str
+    """The command to give next."""
+    usable: bool
+    """Whether a run can be read, or could be once what its log leaves open is answered."""
+
+
+def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Diagnosis:
+    """Look at every run at or below `paths`; whatever cannot be read is a finding and never an error.
+
+    Raises:
+        RecordError: there is nothing at all.
+    """
+    every = as_paths(paths)
+    found = collect(every)
+    mapping = mapping_of(found, every)
+    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]
+    findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
+    findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
+    findings, groups = _grouped(findings)
+    shown = shlex.join(map(str, every))
+    open_ = bool(found.logs) and not mapping.confirmed
+    usable = open_ or any(one.readable for one in findings)
+    if open_:
+        advice = f"isocompute ingest {shown} --propose map.yaml"
+    elif usable:
+        advice = f"isocompute ingest {shown} --output runs.parquet"
+    else:
+        advice = "nothing here can be read: see what each line says"
+    return Diagnosis(tuple(findings), tuple(groups), advice, usable)
+
+
+def _tables(found: Collection) -> list[tuple[RunSet, Path]]:
+    return [(runs, path) for path, runs in found.tables.items()]
+
+
+def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
+    table = runs.to_polars().partition_by("run_id", as_dict=True)
+    # A note about a run stands with it; one about the file with all of them.
+    return [_measured(name, str(path), RunSet(part, _about(runs, name)), 1) for (name,), part in table.items()]
+
+
+def _about(runs: RunSet, name: str) -> list[Note]:
+    return [n for n in runs.notes if n.data.get("run_id") in (None, name) or name in n.data.get("parts", ())]
+
+
+def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
+    entry = mapping.runs[name]
+    asked = [question for question in mapping.questions.values() if name in question.runs]
+    open_fields = {question.field for question in asked}
+    source, attempts = str(one.log.source), len(one.log.extents)
+    lacking = [f for f in ("group_size", "problems_per_batch") if getattr(entry, f) is None]
+    if lacking or {"step_unit", "metrics"} & open_fields:
+        told = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
+        open_ = "; ".join(_SHORT.get(question.field, question.field) for question in asked)
+        notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in one.log.notes]
+        return replace(
+            told,
+            attempts=attempts,
+            problems=(f"not known: {open_}", *(problem for problem, _ in notes)),
+            advice=("answer it in the proposed mapping", *(advice for _, advice in notes)),
+        )
+    try:
+        # Each run on its own: what the others lack is no reason not to look at this one.
+        alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions={}, confirmed=True)
+        table = tabulate(one.log, alone.readings()[name])
+        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts)
+    except IsoComputeError as error:
+        return _unreadable(Path(source), error, name, attempts)
+    likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
+    hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
+    shown = [f"only likely: {', '.join(hints)}"] if hints else []
+    asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
+    twice = [likely["skip"]] if "skip" in likely else []
+    advice = [*("confirm it in the proposed mapping" for _ in (*shown, *asks)), *("read one of them" for _ in twice)]
+    return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
+
+
+_RATE = "learning_rate"
+_SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
+_SHORT = {
+    "group_size": "n",
+    "problems_per_batch": "B_p",
+    "batch": "whether the batch in the name counts problems or rollouts",
+    "step_unit": "what its steps count",
+    "metrics": "which value is the evaluation",
+    "eval_samples": "samples per problem in the evaluation",
+}
+
+
+def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding:
+    infos = runs.runs()
+    metric, count = _headline(runs)
+    problems, advice = _looks(runs, metric, count)
+    spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
+    return RunFinding(
+        name=name,
+        source=source,
+        group_size=", ".join(str(info.group_size) for info in infos),
+        problems_per_batch=", ".join(_or_unknown(info.problems_per_batch) for info in infos),
+        rollouts=max(info.rollouts for info in infos),
+        rollouts_spent=max(spent, default=None),
+        metric=metric,
+        evaluations=count,
+        attempts=attempts,
+        context={key: value for key, value in infos[0].context.items() if value is not None},
+        problems=problems,
+        advice=advice,
+    )
+
+
+def _headline(runs: RunSet) -> tuple[str | None, int]:
+    """The metric that a fit would most likely take, and its number of values."""
+    frame = runs.to_polars()
+    measured = frame.filter(frame["eval_set"] != TRAIN_SET)
+    names = measured["metric"].to_list()
+    averages = [name for name in names if name.startswith("avg@")]
+    for choice in (averages, names):
+        if choice:
+            metric = max(sorted(set(choice)), key=choice.count)
+            return metric, choice.count(metric)
+    return None, 0
+
+
+def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    found: list[tuple[str, str]] = [
+        (note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in _grave(runs)
+    ]
+    if metric is None:
+        found.append(
+            ("nothing was measured on held-out problems", "evaluate while training, see `evaluation` of a spec")
+        )
+    elif count < FEW_EVALUATIONS:
+        found.append((f"only {count} values of {metric}", "evaluate more often"))
+    if metric is not None:
+        measured = runs.filter(metric=metric)
+        sets = sorted(measured.eval_sets)
+        if len(sets) > 1:
+            found.append((f"{metric} on several sets: {', '.join(sets)}", f"choose one, --eval-set {sets[0]}"))
+        values = measured.to_polars()["value"].to_list()
+        low, high = min(values), max(values)
+        if metric.startswith("avg@") and not -1e-9 <= low <= high <= 1 + 1e-9:
+            found.append((f"{metric} runs from {low:.4g} to {high:.4g}", "give its range to fit, --bounds LOW HIGH"))
+    if any(info.problems_per_batch is None for info in runs.runs()):
+        found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
+    return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
+
+
+def _grave(runs: RunSet) -> list[Note]:
+    return [note for note in runs.notes if note.severity != "info" or note.code in _ADVICE]
+
+
+_ADVICE = {
+    "log-cut-off": "nothing, if the run goes on; otherwise copy the file again",
+    "log-damaged": "copy the file again",
+    "text-not-utf8": "save the file as UTF-8",
+    "table-read-as-log": "correct the file; or confirm in the mapping how its steps count",
+    "log-starts-late": "add the log of the earlier part",
+    "configuration-changed": "leave out the parts after the change",
+    "values-not-finite": "use only what came before, if the run failed there",
+    "evaluation-samples-unknown": "give eval_samples in the mapping",
+}
+
+
+def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
+    hint = error.hint or "see the message"
+    return RunFinding(name or str(path), str(path), attempts=attempts, problems=(error.message,), advice=(hint,))
+
+
+def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
+    """Findings with the number of their context group."""
+    alike: dict[tuple[Any, ...], list[RunFinding]] = {}
+    for one in findings:
+        if one.readable:
+            alike.setdefault(tuple(one.context.get(name) for name in CONTEXT_FIELDS if name != _RATE), []).append(one)
+    keys: dict[int, tuple[Any, ...]] = {}
+    contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for i, cell in enumerate(alike.values()):
+        rule = _learning_rate_rule(cell)
+        for one in cell:
+            rate = f"follows {rule}" if rule else one.context.get(_RATE)
+            keys[id(one)] = (i, rate)
+            contexts.setdefault((i, rate), {**one.context, _RATE: rate} if rule else one.context)
+    number = {key: count for count, key in enumerate(contexts, start=1)}
+    told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
+    return told, list(contexts.values())
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a rule of learning rates is about."""
+
+    group_size: int
+    problems_per_batch: int | None
+    context: Mapping[str, Any]
+
+
+def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
+    """The rule that all learning rates of a cell follow; None where there is none, or n or B_p is not one number."""
+    if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
+        return None
+    known = [
+        _Known(
+            int(one.group_size), int(one.problems_per_batch) if one.problems_per_batch.isdigit() else None, one.context
+        )
+        for one in cell
+    ]
+    return learning_rate_rule(known) or None
+
+
+def _or_unknown(value: object) -> str:
+    return "?" if value is None else str(value)

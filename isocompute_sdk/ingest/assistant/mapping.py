@@ -1,0 +1,241 @@
+"""`RunMap`: one file that says what every run of a folder is, proposed by us and confirmed by a person.
+
+A value stands in the entry of its run with the evidence for it beside it. What could mean two things stands in no
+entry but in a question with its candidates, and a mapping with an open question is not read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.formats.log_format import StepUnit
+from isocompute_sdk.ingest.log_table import Reading
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
+from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.files import load_spec
+from isocompute_sdk.specs.yaml_writer import write_yaml
+
+CONTEXT = ("seed", *CONTEXT_FIELDS)
+"""Fields of a run's `context`."""
+_HEADER = """\
+# What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (write one of the
+# candidates behind `answer:`), set `confirmed: true`, and read the runs:
+#   isocompute ingest --map {name} --output runs.parquet
+# n is group_size and B_p problems_per_batch; a change in mid-run is written {{0: 8, 100: 16}}: 16 from the update after
+# step 100 on. A run with `skip: true` is left out. What stands in `shared` holds for every run without a value.
+"""
+
+
+class Question(Spec):
+    """Something that could mean two things, or that nothing says."""
+
+    asks: str
+    """The question, in words."""
+    field: str
+    """What the answer fills: `batch` (problems or rollouts), or a field of the runs."""
+    runs: tuple[str, ...]
+    """The runs it is about."""
+    candidates: dict[str, str] = Field(default_factory=dict[str, str])
+    """Accepted answers and what each would mean; empty where any number is accepted."""
+    answer: str | int | float | None = None
+    """To be filled in. A value in the entries of all its runs answers it too."""
+
+
+class MappedRun(Spec):
+    """What one run is."""
+
+    skip: bool = False
+    """True leaves it out."""
+    group_size: int | dict[int, int] | None = None
+    """n; or step -> n where it changed."""
+    problems_per_batch: int | dict[int, int] | None = None
+    """B_p; or step -> B_p where it changed."""
+    batch: int | None = None
+    """A batch size of which it is not known whether it counts problems or rollouts."""
+    step_unit: StepUnit | None = None
+    """What its logged steps count; None for what its framework is known to count."""
+    metrics: dict[str, str] = Field(default_factory=dict[str, str])
+    """Tag -> metric, e.g. `eval/acc: avg@4` or `avg@4 on hard`, beside the tags that are known."""
+    context: dict[str, str | int | float] = Field(default_factory=dict[str, str | int | float])
+    """Seed and context: model, train_data, learning_rate, eval_samples and the like."""
+    evidence: dict[str, str] = Field(default_factory=dict[str, str])
+    """Field -> confidence (certain, likely) and where the value was found. Not read."""
+
+
+class RunMap(Spec):
+    """Runs, questions about them, and where they lie."""
+
+    kind: Literal["run-map"] = "run-map"
+    schema_version: Literal[1] = 1
+    searched: tuple[str, ...]
+    """Files, folders and globs to read, relative to the folder of this file."""
+    confirmed: bool = False
+    """True once a person has looked at it. Proposed as true only where every value is certain."""
+    questions: dict[str, Question] = Field(default_factory=dict[str, Question])
+    """What has to be answered first."""
+    shared: dict[str, str | int | float] = Field(default_factory=dict[str, str | int | float])
+    """Context of every run that has no value of its own."""
+    runs: dict[str, MappedRun] = Field(default_factory=dict[str, MappedRun])
+    """Every run that does not say everything itself."""
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as YAML, with how to use it above.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        with files.saving(path) as target:
+            return files.write_text(target, _HEADER.format(name=target.name) + "\n" + write_yaml(_plain(self)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> RunMap:
+        """Read a mapping.
+
+        Raises:
+            SpecError: it is no mapping; with file, line, field and what is accepted.
+        """
+        return load_spec(Path(path), cls)
+
+    def open_questions(self) -> tuple[Question, ...]:
+        """Questions that neither an answer nor the entries of their runs settle."""
+        return tuple(question for question in self.questions.values() if self._is_open(question))
+
+    def _is_open(self, question: Question) -> bool:
+        if question.answer is not None:
+            return False
+        runs = [self.runs[name] for name in question.runs if name in self.runs and not self.runs[name].skip]
+        return any(not _has(run, question.field, self.shared) for run in runs)
+
+    def readings(self, source: str = "mapping") -> dict[str, Reading]:
+        """How to read every run that is not skipped.
+
+        Raises:
+            RecordError: a question is open, an answer is none of its candidates, the mapping is not confirmed, a
+                value is missing or makes no sense.
+        """
+        _refuse_open(self, source)
+        check_fields(self.shared, CONTEXT, f"{source}: field of shared")
+        return {name: self._reading(name, run, source) for name, run in self.runs.items() if not run.skip}
+
+    def _reading(self, name: str, run: MappedRun, source: str) -> Reading:
+        where = f"{source}: run {name!r}"
+        check_fields(run.context, CONTEXT, f"{where}: field of context")
+        answers = {q.field: q.answer for q in self.questions.values() if name in q.runs and q.answer is not None}
+        context = {**self.shared, **{k: v for k, v in answers.items() if k in CONTEXT}, **run.context}
+        size = run.group_size if run.group_size is not None else _whole(answers.get("group_size"), where)
+        problems: Any = run.problems_per_batch
+        if problems is None:
+            problems = _whole(answers.get("problems_per_batch"), where)
+        if problems is None and run.batch is not None:
+            problems = _problems(run, size, answers.get("batch"), where)
+        for field, value in (("group_size", size), ("problems_per_batch", problems)):
+            if value is None:
+                raise RecordError(
+                    f"{where} has no {field}; accepted: a whole number >= 1, or step -> number where it changed",
+                    "Write it into the entry of the run, or `skip: true` to leave the run out.",
+                )
+            _check_numbers(where, field, value)
+        unit: Any = run.step_unit or answers.get("step_unit")
+        metrics = dict(run.metrics)
+        if "metrics" in answers:
+            k = context.get("eval_samples")
+            metrics.setdefault(str(answers["metrics"]), f"avg@{k}" if k else str(answers["metrics"]))
+        sizes: tuple[Any, Any] = (size, problems)
+        return Reading(*sizes, unit, metrics, (), context)
+
+
+def _plain(mapping: RunMap) -> dict[str, Any]:
+    """The mapping as plain data: empty fields of runs are left out, answers are there to be filled in."""
+    data = mapping.model_dump(mode="json")
+    data["runs"] = {
+        name: {key: value for key, value in run.items() if value not in (None, {}, False) or key in _ALWAYS}
+        for name, run in data["runs"].items()
+    }
+    for question in data["questions"].values():
+        question["runs"] = list(question["runs"])
+    return data
+
+
+_ALWAYS = ("group_size", "problems_per_batch")
+
+
+def _refuse_open(mapping: RunMap, source: str) -> None:
+    still = mapping.open_questions()
+    if still:
+        first = still[0]
+        accepted = ", ".join(first.candidates) or "a number"
+        raise RecordError(
+            f"{source}: {len(still)} question{'s are' if len(still) > 1 else ' is'} open; the first: {first.asks} "
+            f"(runs {_shown(first.runs)}); accepted: {accepted}",
+            "Write an answer behind `answer:` of each, or the value into the entries of its runs.",
+        )
+    for question in mapping.questions.values():
+        answer = question.answer
+        if answer is not None and question.candidates and str(answer) not in question.candidates:
+            raise RecordError(
+                f"{source}: answer {answer!r} to: {question.asks}; accepted: {', '.join(question.candidates)}",
+                f"{did_you_mean(str(answer), list(question.candidates))}Write one of the candidates.",
+            )
+    if not mapping.confirmed:
+        raise RecordError(
+            f"{source} is not confirmed: it holds values that were taken from the names of runs, or from files that "
+            "do not name their framework",
+            "Look at the values and their evidence, then set `confirmed: true`.",
+        )
+
+
+def _has(run: MappedRun, field: str, shared: Mapping[str, Any]) -> bool:
+    if field == "batch":
+        return run.problems_per_batch is not None
+    if field == "metrics":
+        return bool(run.metrics)
+    if field in CONTEXT:
+        return field in run.context or field in shared
+    return getattr(run, field) is not None
+
+
+def _whole(answer: Any, where: str) -> int | None:
+    if answer is None:
+        return None
+    try:
+        number = float(answer)
+    except ValueError:
+        number = float("nan")
+    if not (number >= 1 and number == int(number)):
+        raise RecordError(f"{where}: answer {answer!r}; accepted: a whole number >= 1", "Correct the answer.")
+    return int(number)
+
+
+def _problems(run: MappedRun, size: Any, answer: Any, where: str) -> int | None:
+    """B_p from a batch size and what it counts."""
+    if answer == "problems":
+        return run.batch
+    if answer == "rollouts" and isinstance(size, int) and run.batch is not None:
+        if run.batch % size:
+            raise RecordError(
+                f"{where}: a batch of {run.batch} rollouts is no multiple of group_size {size}",
+                "It cannot count rollouts then: answer `problems`, or correct the entry.",
+            )
+        return run.batch // size
+    return None
+
+
+def _check_numbers(where: str, field: str, value: int | Mapping[int, int]) -> None:
+    pieces = value if isinstance(value, Mapping) else {0: value}
+    for step, number in pieces.items():
+        if number < 1 or step < 0 or 0 not in pieces:
+            raise RecordError(
+                f"{where}: {field} is {value!r}; accepted: a whole number >= 1, or step -> number from step 0 on",
+                "For example {0: 8, 100: 16}.",
+            )
+
+
+def _shown(runs: Sequence[str]) -> str:
+    return ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")

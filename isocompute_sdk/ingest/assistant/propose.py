@@ -1,0 +1,310 @@
+"""`propose`: a `RunMap` prefilled from saved configurations, the logs themselves and the names of runs.
+
+What a file of a known framework says is certain; what a name says is likely; what could mean two things, or is
+contradicted, becomes a question. Nothing in between is guessed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
+from isocompute_sdk.ingest.assistant.mapping import CONTEXT, MappedRun, Question, RunMap
+from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
+from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
+from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.paths import as_paths
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.columns import BY_NAME, did_you_mean
+from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.table import build, join
+
+_SAMPLES_IN_BATCH = "rollout/num_samples"
+_SPREAD = 1e-6
+_CALLS = (
+    "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
+    "export again with global_step on the x axis.)"
+)
+
+
+def propose(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], relative_to: str | os.PathLike[str] = "."
+) -> RunMap:
+    """One mapping for all runs at or below `paths` that do not say everything themselves.
+
+    Args:
+        paths: files, folders or globs.
+        relative_to: folder that the mapping will be saved in; its paths are relative to it.
+
+    Raises:
+        RecordError: there is nothing to read.
+    """
+    every = as_paths(paths)
+    return mapping_of(collect(every), [os.path.relpath(path, relative_to) for path in every])
+
+
+def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
+    """The mapping of what was collected."""
+    drafts = {name: _draft(name, one) for name, one in found.logs.items()}
+    for name, kept in _repeated(found, drafts).items():
+        drafts[name].take("skip", True, "likely", told(kept))
+    questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
+    for name, draft in drafts.items():
+        for key, question in draft.questions.items():
+            questions.setdefault(key, (question, []))[1].append(name)
+    asked = {
+        f"question-{i}": question.replace(runs=tuple(names))
+        for i, (question, names) in enumerate(questions.values(), 1)
+    }
+    certain = all(text.startswith("certain") for draft in drafts.values() for text in draft.evidence.values())
+    return RunMap(
+        searched=tuple(str(path) for path in searched),
+        confirmed=certain and not asked,
+        questions=asked,
+        runs={name: draft.entry() for name, draft in drafts.items()},
+    )
+
+
+def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> RunSet:
+    """Read every run of a mapping, and the tables beside them.
+
+    Args:
+        path: the mapping's file; what it searched is relative to its folder.
+        mapping: its contents, where they are at hand.
+
+    Raises:
+        RecordError: a question is open, the mapping is not confirmed, a run of it is gone, a file cannot be read.
+    """
+    mapping = RunMap.load(path) if mapping is None else mapping
+    readings = mapping.readings(str(path))
+    folder = Path(path).parent
+    found = collect([folder / searched for searched in mapping.searched])
+    notes: list[Note] = []
+    frames: list[Any] = []
+    for name, reading in readings.items():
+        if name not in found.logs:
+            _refuse_gone(str(path), name, found)
+        table = tabulate(found.logs[name].log, reading)
+        frames.append(build(table.frame, Options())[0])
+        notes += table.notes
+    notes += _left_out(mapping, found)
+    for runs in found.tables.values():
+        frames.append(runs.to_polars())
+        notes += runs.notes
+    labels = [*readings, *map(str, found.tables)]
+    try:
+        return RunSet(join(frames, labels, "error"), notes)
+    except RecordError as error:
+        hint = f"{path} searches {', '.join(mapping.searched)}: write into `searched` only what is to be read."
+        raise RecordError(error.message, f"{error.hint} {hint}" if error.hint else hint) from error
+
+
+def _refuse_gone(path: str, name: str, found: Collection) -> None:
+    raise RecordError(
+        f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
+        f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` into its entry.",
+    )
+
+
+def _left_out(mapping: RunMap, found: Collection) -> list[Note]:
+    strangers = [name for name in found.logs if name not in mapping.runs]
+    notes = [
+        Note("file-unreadable", "warning", f"not read: {error}", {"file": str(file)})
+        for file, error in found.unreadable.items()
+    ]
+    if strangers:
+        message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."
+        notes.append(Note("run-not-in-mapping", "warning", message, {"runs": strangers}))
+    return notes
+
+
+def _repeated(found: Collection, drafts: Mapping[str, _Draft]) -> dict[str, str]:
+    sizes = {
+        name: (draft.values.get("group_size"), draft.values.get("problems_per_batch")) for name, draft in drafts.items()
+    }
+    return twins({name: one.log for name, one in found.logs.items()}, sizes)
+
+
+@dataclass
+class _Draft:
+    """One entry in the making."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    evidence: dict[str, str] = field(default_factory=dict[str, str])
+    questions: dict[tuple[str, ...], Question] = field(default_factory=dict[tuple[str, ...], Question])
+
+    def take(self, name: str, value: Any, confidence: str, where: str) -> None:
+        self.values[name] = value
+        self.evidence[name] = f"{confidence}: {where}"
+
+    def ask(self, key: tuple[str, ...], asks: str, about: str, candidates: Mapping[str, str] | None = None) -> None:
+        self.questions[key] = Question(asks=asks, field=about, runs=(), candidates=dict(candidates or {}))
+
+    def entry(self) -> MappedRun:
+        own = {name: self.values[name] for name in self.values if name not in CONTEXT}
+        context = {name: self.values[name] for name in CONTEXT if self.values.get(name) is not None}
+        return MappedRun(**own, context=context, evidence=self.evidence)
+
+
+def _draft(name: str, one: CollectedLog) -> _Draft:
+    draft = _Draft()
+    hints = read_name(name)
+    for field_, value in one.log.said.items():
+        draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: column {field_}")
+    for field_, said in ({} if one.config is None else one.config.fields).items():
+        if field_ not in draft.values:
+            draft.take(field_, said.value, "certain", said.evidence)
+    _from_log(draft, one.log)
+    _from_name(draft, name, hints)
+    _batch(draft, name, one, hints)
+    for column in ("group_size", "problems_per_batch"):
+        symbol = {"group_size": "n", "problems_per_batch": "B_p"}[column]
+        if column not in draft.values and not any(q.field in (column, "batch") for q in draft.questions.values()):
+            draft.ask((column,), f"Nothing says the {column} ({symbol}) of these runs; what is it?", column)
+    _steps(draft, one.log)
+    _evaluation(draft, one.log)
+    return draft
+
+
+def _from_log(draft: _Draft, log: RunLog) -> None:
+    """B_p from the number of samples that a framework logs for every batch."""
+    tag = next((tag for tag in log.tags if tag.endswith(_SAMPLES_IN_BATCH)), None)
+    size = draft.values.get("group_size") or read_name(log.name).values.get("group_size")
+    if tag is None or not size or isinstance(size, Mapping) or "problems_per_batch" in draft.values:
+        return
+    values = log.series(tag).value_T
+    usual = float(np.median(values))
+    if usual > 0 and usual % int(size) == 0 and np.ptp(values) == 0:
+        where = f"{log.source}: {tag} = {usual:g} = n x B_p with n = {size}"
+        draft.take("problems_per_batch", int(usual) // int(size), "certain", where)
+
+
+def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
+    for column, parts in hints.unclear.items():
+        if column not in draft.values and column in ("group_size", "problems_per_batch"):
+            told = " or ".join(repr(part) for part in parts)
+            draft.ask((column, name), f"The name {name!r} says {column} twice: {told}. Which is it?", column)
+    for column, value in hints.values.items():
+        if column == "batch":
+            continue
+        known = draft.values.get(column)
+        if isinstance(known, Mapping):
+            continue
+        if known is None:
+            draft.take(column, value, "likely", f"{hints.words[column]!r} in the name")
+        elif not _same(known, value):
+            where = draft.evidence.pop(column)
+            del draft.values[column]
+            candidates = {_text(known): where, _text(value): f"{hints.words[column]!r} in the name"}
+            draft.ask(
+                (column, name), f"File and name of {name!r} disagree about {column}. Which holds?", column, candidates
+            )
+
+
+def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> None:
+    """A batch size of which it is not said whether it counts problems or rollouts."""
+    batch = hints.values.get("batch")
+    size = draft.values.get("group_size")
+    if "problems_per_batch" in draft.values:
+        return
+    if batch is None and one.config is not None and one.config.batch is not None:
+        said = one.config.batch
+        draft.ask(
+            ("problems_per_batch", "devices"),
+            f"These runs generated {said.value} rollouts on each device ({said.evidence}), on how many is not said. "
+            "What was B_p, problems per batch over all devices?",
+            "problems_per_batch",
+        )
+        return
+    if batch is None:
+        return
+    number, word = int(batch), hints.words["batch"]
+    if isinstance(size, int) and (number < size or number % size):
+        draft.take("problems_per_batch", number, "likely", f"{word!r} in the name; no multiple of n = {size}")
+        return
+    draft.values["batch"] = number
+    draft.evidence["batch"] = f"likely: {word!r} in the name"
+    example = f"{name}: B_p = {number}" if isinstance(size, int) else f"B_p = {number}"
+    shared = f"{name}: B_p = {number} / {size} = {number // size}" if isinstance(size, int) else f"B_p = {number} / n"
+    prefix = word.rstrip("0123456789")
+    draft.ask(
+        ("batch", prefix),
+        f"Does {prefix!r} in the names (as in {word!r}) count problems (prompts) or rollouts (samples) per batch?",
+        "batch",
+        {"problems": f"problems, so {example}", "rollouts": f"rollouts, so {shared}"},
+    )
+
+
+def _steps(draft: _Draft, log: RunLog) -> None:
+    if unit_of(log.framework, log.format, log.step_name) is None:
+        calls = f" {_CALLS}" if counts_calls(log.framework, log.step_name) else ""
+        draft.ask(
+            ("step_unit", log.step_name, calls),
+            f"What does the step {log.step_name!r} of these logs count?{calls}",
+            "step_unit",
+            {
+                "rollout_batches": "updates M: one for every batch of n x B_p rollouts",
+                "optimizer_updates": "optimiser steps; context updates_per_batch says how many there are in a batch",
+                "rollouts": "single samples, which some programs call episodes",
+                "epochs": "passes over the training problems; needs context n_problems",
+            },
+        )
+    elif log.framework == "trl" and "updates_per_batch" not in draft.values:
+        draft.take("updates_per_batch", 1, "likely", "TRL's default, one optimiser step for every rollout batch")
+
+
+def _evaluation(draft: _Draft, log: RunLog) -> None:
+    """Which tag is the evaluation, and over how many samples it is a mean."""
+    known = meanings(log.tags, log.framework, draft.values.get("eval_samples"))
+    measured = {tag: meaning for tag, meaning in known.items() if meaning.eval_set != TRAIN_SET}
+    named = [tag for tag in log.tags if BY_NAME.get(tag) is None and tag.startswith(("avg@", "best@", "worst@"))]
+    if named:
+        draft.values["metrics"] = {tag: tag for tag in named}
+        draft.evidence["metrics"] = "certain: the column names its metric"
+        return
+    if any(meaning.needs_k for meaning in measured.values()):
+        tags = ", ".join(tag for tag, meaning in measured.items() if meaning.needs_k)
+        draft.ask(("eval_samples", tags), f"How many samples per problem are behind {tags}?", "eval_samples")
+    if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
+        return
+    likely = [tag for tag in log.tags if LOOKS_LIKE_EVALUATION.fullmatch(tag) and tag not in measured]
+    candidates = {tag: _described(log, tag) for tag in (likely or log.tags)[:12]}
+    draft.ask(("metrics", *candidates), "Which of these is the validation reward (avg@k)?", "metrics", candidates)
+    if "eval_samples" not in draft.values:
+        draft.ask(("eval_samples",), "How many samples per problem are behind the evaluation?", "eval_samples")
+
+
+def _described(log: RunLog, tag: str) -> str:
+    series = log.series(tag)
+    return f"{len(series.step_T)} values, {series.value_T[0]:.4g} to {series.value_T[-1]:.4g}"
+
+
+def _plain(column: str, value: Any) -> Any:
+    """A cell as a number where its column holds numbers; step -> number as it is, a single number where it is one."""
+    if isinstance(value, Mapping):
+        pieces = cast(Mapping[int, int], value)
+        return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))
+    if BY_NAME[column].kind == "text":
+        return str(value)
+    number = float(value)
+    return int(number) if BY_NAME[column].kind == "integer" else number
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(one - other) <= _SPREAD * abs(one)
+    return str(one) == str(other)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

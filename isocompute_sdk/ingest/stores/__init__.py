@@ -1,0 +1,1 @@
+"""How logs lie on disk: event files, tables, journals, consoles, saved configurations. What they mean: `formats`."""

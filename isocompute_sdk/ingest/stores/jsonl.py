@@ -1,0 +1,152 @@
+"""JSON lines: one flat object per line, its keys the columns; a key may be absent from some lines.
+
+Polars reads files in which every line is whole and every key keeps its type; all others are read line by line, so that
+an error names its line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
+from isocompute_sdk.ingest.stores.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Objects = tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]
+SAMPLE_LINES = 1000
+"""Lines at the beginning and at the end of a file that say which columns it has."""
+
+
+def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
+    """Read one JSONL file; blank lines are skipped.
+
+    Raises:
+        RecordError: a line that is not a JSON object; the last one is taken for cut off.
+    """
+    text, replaced = read_text(path, on_truncated)
+    plain = read_plain(text)
+    if plain is not None:
+        columns = {name: plain[name] for name in plain.columns}
+        return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
+    rows, lines, notes = _objects(path, text, on_truncated)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return RawTable(
+        {name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), (*replaced, *notes)
+    )
+
+
+def read_plain(text: str) -> pl.DataFrame | None:
+    """A JSONL text as polars reads it, where that is sure to be all that it says; None otherwise."""
+    import polars as pl
+
+    height = text.count("\n") + (not text.endswith("\n"))
+    # An escaped quote makes it impossible to count keys; a blank line shifts the numbers of those after it.
+    if not text.startswith("{") or '\\"' in text or text.count("\n{") != height - 1:
+        return None
+    raw = text.encode()
+    try:
+        sample = "\n".join((*text.split("\n", SAMPLE_LINES)[:-1], *text.rsplit("\n", SAMPLE_LINES)[1:]))
+        schema = pl.read_ndjson(sample.encode() or raw, infer_schema_length=None).schema
+        frame = pl.read_ndjson(raw, schema=schema)
+        if _keys(text) != _cells(frame) + _nulls(text):
+            frame = pl.read_ndjson(raw, infer_schema_length=None)
+    except pl.exceptions.PolarsError:
+        return None
+    nested = any(dtype.is_nested() for dtype in frame.dtypes)
+    return frame if frame.height == height and not nested and _keys(text) == _cells(frame) + _nulls(text) else None
+
+
+def _keys(text: str) -> int:
+    return text.count('":') + text.count('" :')
+
+
+def _nulls(text: str) -> int:
+    return text.count('":null') + text.count('": null')
+
+
+def _cells(frame: pl.DataFrame) -> int:
+    return sum(len(series) - series.null_count() for series in frame.iter_columns())
+
+
+def read_objects(path: Path, on_truncated: OnTruncated = "error") -> Objects:
+    """The objects of a JSONL file, the line of each, and notes on what was left out.
+
+    Raises:
+        RecordError: as `read_jsonl`.
+    """
+    text, replaced = read_text(path, on_truncated)
+    rows, lines, notes = _objects(path, text, on_truncated)
+    return rows, lines, (*replaced, *notes)
+
+
+def first_object(path: Path, longest: int) -> Mapping[str, Any]:
+    """The object in the first line of a file, which tells whose log it is; empty where there is none.
+
+    Args:
+        path: any file.
+        longest: bytes that such a line has at most.
+    """
+    try:
+        with open_bytes(path) as file:
+            first = parse_json(file.readline(longest).decode("utf-8-sig", errors="replace"))
+    except (OSError, ValueError, *DAMAGED):
+        return {}
+    return cast(dict[str, Any], first) if isinstance(first, dict) else {}
+
+
+def _objects(path: Path, text: str, on_truncated: OnTruncated) -> Objects:
+    # Only "\n" ends a line: JSON strings may hold other line separators as they are.
+    texts = [(i + 1, line) for i, line in enumerate(text.split("\n")) if line.strip()]
+    if not texts:
+        raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    broken: list[int] = []
+    for number, line in texts:
+        try:
+            row = _object(path, number, line)
+        except RecordError as error:
+            if on_truncated == "error":
+                if number == texts[-1][0] and isinstance(error.__cause__, json.JSONDecodeError):
+                    told = f"{path}:{number}: the file ends inside this line"
+                    raise RecordError(told, TRUNCATED_HINT) from error
+                raise
+            broken.append(number)
+        else:
+            rows.append(row)
+            lines.append(number)
+    return rows, lines, _losses(path, broken, texts[-1][0])
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{path}:{number}: not JSON (column {error.colno}: {error.msg}); accepted: one object per line",
+            "Correct or remove the line.",
+        ) from error
+    if not isinstance(row, dict):
+        raise RecordError(
+            f"{path}:{number}: received {line.strip()[:60]!r}; accepted: one JSON object per line",
+            'Write every evaluation as its own line, e.g. {"n": 8, "step": 10, "avg@4": 0.5}.',
+        )
+    return cast(dict[str, Any], row)
+
+
+def _losses(path: Path, broken: Sequence[int], last: int) -> tuple[Note, ...]:
+    inside = [number for number in broken if number != last]
+    notes = [damaged(path, inside, "not JSON objects")] if inside else []
+    return (*notes, *([cut_off(path, last)] if last in broken else []))
+
+
+def _locator(path: Path, lines: Sequence[int]) -> Callable[[int], str]:
+    return lambda index: f"{path}:{lines[index]}"

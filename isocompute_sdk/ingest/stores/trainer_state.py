@@ -1,0 +1,81 @@
+"""`trainer_state.json` of TRL and the Hugging Face Trainer: its `log_history`, one entry per logged step.
+
+Every checkpoint holds the whole history up to itself, that of earlier attempts included as far as they were resumed
+from; the one with the largest step is read. Its steps are optimiser steps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.ingest.stores.raw import read_text
+
+STATE_FILE = "trainer_state.json"
+_NO_MEASUREMENTS = ("step", "epoch", "total_flos")
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+def is_state(path: Path) -> bool:
+    """Whether a file is a state, by its name."""
+    return unpacked(path).name == STATE_FILE
+
+
+def run_folder(path: Path) -> Path:
+    """The folder of the run that a state belongs to: the parent of a checkpoint."""
+    return path.parent.parent if CHECKPOINT.fullmatch(path.parent.name) else path.parent
+
+
+def latest(paths: list[Path]) -> Path:
+    """The state of the largest step among those of one run; one that lies beside the checkpoints is the last."""
+
+    def order(path: Path) -> float:
+        found = CHECKPOINT.fullmatch(path.parent.name)
+        return float(found[1]) if found else float("inf")
+
+    return max(paths, key=order)
+
+
+def read_trainer_state(paths: list[Path], name: str) -> RunLog:
+    """Read the history of one run from the latest of its states that is whole.
+
+    Raises:
+        RecordError: none of them is a whole state.
+    """
+    remaining = list(paths)
+    while True:
+        path = latest(remaining)
+        try:
+            attempts = _history(path)
+        except RecordError:
+            remaining.remove(path)
+            if not remaining:
+                raise
+        else:
+            return RunLog(name, path, "trl", attempts)
+
+
+def _history(path: Path) -> tuple[Attempt, ...]:
+    try:
+        state: Any = parse_json(read_text(path)[0])
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{path}:{error.lineno}: not JSON (column {error.colno}: {error.msg}): the file is damaged or was cut",
+            "Copy it again, or read the state of an earlier checkpoint.",
+        ) from error
+    history = state.get("log_history") if isinstance(state, dict) else None
+    if not isinstance(history, list) or not all(isinstance(row, dict) and "step" in row for row in history):
+        raise RecordError(
+            f"{path} has no log_history, a list of entries with a step; accepted: the state that a Trainer saves",
+            "Give a trainer_state.json of the Hugging Face Trainer.",
+        )
+    rows = [numeric(cast(dict[str, Any], row)) for row in history]
+    steps = [row["step"] for row in rows]
+    measured = [{tag: value for tag, value in row.items() if tag not in _NO_MEASUREMENTS} for row in rows]
+    return attempts_from_rows(path, steps, measured)
