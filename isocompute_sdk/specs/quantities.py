@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from isocompute_sdk.errors import SpecError, show
 from isocompute_sdk.specs.problems import problem
@@ -107,34 +107,35 @@ class Number:
         limits = " and ".join(f"{sign} {limit:g}" for sign, limit in bounds if limit is not None)
         return f"{'whole numbers' if self.whole else 'numbers'} {limits}".strip()
 
-    def parse(self, value: object) -> int | float:
-        """The number.
-
-        Raises:
-            SpecError: not a number, or one out of range, with what is accepted.
-        """
+    def read(self, value: object) -> int | float:
+        """The number, or an error for pydantic to collect."""
         received = f"received {show(value)}; accepted: {self.accepted}"
         try:
             exact = parse_number(value) if isinstance(value, str) else _exact(value)
         except SpecError as error:
-            raise SpecError(f"{received} (forms read: {FORMS})", error.hint) from None
+            raise problem(message=f"{received} (forms read: {FORMS})", hint=error.hint) from None
         if exact is not None and abs(exact) > LARGEST_COUNT:
-            raise SpecError(f"{received}, at most {LARGEST_COUNT:g}")
+            raise problem(message=f"{received}, at most {LARGEST_COUNT:g}")
         if exact is None or (self.whole and exact.denominator != 1):
-            raise SpecError(received)
+            raise problem(message=received)
         as_int = self.whole or (self.keep_whole and exact.denominator == 1)
         number = int(exact) if as_int else float(exact)
         # Compared after rounding to a float: 1e-400 is above 0, but the value kept would be 0.
         if not self._holds(number):
-            raise SpecError(received)
+            raise problem(message=received)
         return number
 
-    def read(self, value: object) -> int | float:
-        """As `parse`, with an error for pydantic to collect."""
+    def parse(self, value: object) -> int | float:
+        """The number, outside pydantic.
+
+        Raises:
+            SpecError: not a number, or one out of range, with what is accepted.
+        """
         try:
-            return self.parse(value)
-        except SpecError as error:
-            raise problem(message=error.message, hint=error.hint) from None
+            return self.read(value)
+        except PydanticCustomError as error:
+            context = error.context or {}
+            raise SpecError(str(context["message"]), context["hint"] or "Correct the number.") from None
 
     def _holds(self, number: float) -> bool:
         return (

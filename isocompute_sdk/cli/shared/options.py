@@ -67,7 +67,7 @@ def _numeric(option: str, help: str, panel: str | None, metavar: str, limits: di
             return Number(**limits).parse(value)
         except SpecError as error:
             # Not a ValueError, which typer would replace by a message of its own.
-            raise IsoComputeError(f"{option}: {error.message}", error.hint or "Correct it, or leave it out.") from None
+            raise IsoComputeError(f"{option}: {error.message}", error.hint) from None
 
     return typer.Option(option, help=help, rich_help_panel=panel, metavar=metavar, parser=read)
 
