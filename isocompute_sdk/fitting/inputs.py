@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.paper import Run
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.paper.analysis import Run
 from isocompute_sdk.fitting.surface.data import SurfaceRun
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
-
-_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 
 
 def series_of(
@@ -29,17 +27,17 @@ def series_of(
     """
     series = list(runs.series(name, eval_set))
     found: dict[str, tuple[int, int]] = {}
-    wanted = _AVERAGE.fullmatch(name)
+    wanted = average_of(name)
     if not stand_in or wanted is None:
         return series, found
     for other in runs.metrics:
-        match = _AVERAGE.fullmatch(other)
-        if match is None or other == name:
+        samples = average_of(other)
+        if samples is None or other == name:
             continue
         have = {s.run_id for s in series}
         more = [s for s in runs.series(other, eval_set or _eval_set(runs, name)) if s.run_id not in have]
         series += more
-        found |= {s.run_id: (int(wanted[1]), int(match[1])) for s in more}
+        found |= {s.run_id: (wanted, samples) for s in more}
     return series, found
 
 

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.bootstrap import reward_draws
-from isocompute_sdk.fitting.curves import RewardCurve
-from isocompute_sdk.fitting.shapes import Array
-
-Kind = Literal["mean", "run"]
-"""The noise-free reward averaged over runs, or one new measurement of one run."""
-
-
-class Prediction(NamedTuple):
-    """Predicted reward with an interval; `low` and `high` are NaN where no interval can be given."""
-
-    mean: Array
-    low: Array
-    high: Array
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.paper.bootstrap import reward_draws
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 
 
 def between_levels(
@@ -32,9 +21,9 @@ def between_levels(
     group_size: Array,
     *,
     level: float,
-    kind: Kind,
+    kind: Literal["mean", "run"],
     bounds: tuple[float, float],
-) -> Prediction:
+) -> tuple[Array, Array, Array]:
     """Curves at one B_p, interpolated in log n between the levels that were run.
 
     Args:
@@ -71,7 +60,7 @@ def between_levels(
     known = [(curve, drawn) for curve, drawn in zip(curves, draws, strict=True) if drawn is not None]
     if len(known) < len(curves):
         unknown = np.full(compute.shape, np.nan)
-        return Prediction(mean.reshape(compute.shape), unknown, unknown.copy())
+        return mean.reshape(compute.shape), unknown, unknown.copy()
     drawn_DCT = np.stack([reward_draws(curve, drawn, at) for curve, drawn in known], axis=1)
     low, high = np.quantile(blend(drawn_DCT), [(1 - level) / 2, (1 + level) / 2], axis=0)
     below, above = np.maximum(mean - low, 0.0), np.maximum(high - mean, 0.0)
@@ -79,5 +68,5 @@ def between_levels(
         rms = np.array([c.rms for c in curves])
         noise = NormalDist().inv_cdf((1 + level) / 2) * ((1 - share) * rms[lower] + share * rms[upper])
         below, above = np.hypot(below, noise), np.hypot(above, noise)
-    found = mean, np.clip(mean - below, *bounds), np.clip(mean + above, *bounds)
-    return Prediction(*(part.reshape(compute.shape) for part in found))
+    low, high = np.clip(mean - below, *bounds), np.clip(mean + above, *bounds)
+    return mean.reshape(compute.shape), low.reshape(compute.shape), high.reshape(compute.shape)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from isocompute_sdk.fitting.arrays import Array
 
 
 @dataclass(frozen=True)

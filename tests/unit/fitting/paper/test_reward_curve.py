@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.curves import Points, RewardCurve, evaluate, fit_curve
-from isocompute_sdk.fitting.shapes import SHAPES
+from isocompute_sdk.fitting.paper.families import SHAPES
+from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, fit_curve
 from isocompute_sdk.fitting.status import FitStatus
 
 TRUTHS = {

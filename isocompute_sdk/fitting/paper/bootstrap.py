@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable, sigmoid, steepest, to_x
-from isocompute_sdk.fitting.curves import Points, RewardCurve, evaluate, profile
+from isocompute_sdk.fitting.allocation import LawVariable, sigmoid, steepest, to_x
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.frontier import taking_part
-from isocompute_sdk.fitting.shapes import SHAPES, Array
+from isocompute_sdk.fitting.paper.families import SHAPES
+from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, profile
 from isocompute_sdk.fitting.varpro import project
+from isocompute_sdk.notes import Note
 
 MEASURED_COVERAGE = (0.25, 0.34)
 """Coverage of n* that intervals of this kind reached in simulation at a nominal .8: evaluations of one run
@@ -78,20 +80,16 @@ def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable) -> Array:
     return drawn
 
 
-def law_interval(draws_D4: Array, law: AllocationLaw, x_T: Array, level: float) -> tuple[Array, Array]:
-    """Ends of the interval of a law's real-valued size, each of shape (T,); it always holds the law's own value.
-
-    Args:
-        draws_D4: L, k, midpoint, b of each replicate.
-        law: the law that they belong to.
-        x_T: the law's own x (`AllocationLaw.to_x`).
-        level: coverage asked for.
-    """
-    octaves_DT = sigmoid(x_T[None, :], *(draws_D4[:, i, None] for i in range(4)))
-    low, high = np.quantile(octaves_DT, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    # Few draws, or draws to one side of the law: quantiles may then leave it out.
-    own = sigmoid(x_T, law.L, law.k, law.midpoint, law.b)
-    return 2.0 ** np.minimum(low, own), 2.0 ** np.maximum(high, own)
+def uncalibrated() -> Note:
+    """The bootstrap's intervals are too narrow."""
+    low, high = MEASURED_COVERAGE
+    return Note(
+        "interval-uncalibrated",
+        "warning",
+        f"Intervals come from a bootstrap over evaluations. In simulation such 80 % intervals held the best n in "
+        f"{low:.0%} to {high:.0%} of cases: read them as a lower limit of the uncertainty.",
+        {"measured_coverage": list(MEASURED_COVERAGE), "nominal": 0.8},
+    )
 
 
 def _rises(octaves_DT: Array) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 
 def record_breaking(reward_T: Array, bin_width: float, start: float = 0.0) -> np.ndarray:

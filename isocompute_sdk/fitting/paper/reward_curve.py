@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.shapes import SHAPES, Array, Shape
-from isocompute_sdk.fitting.solver import minimise
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.paper.families import SHAPES, Shape
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
 
@@ -21,6 +21,11 @@ curve with evaluation noise of .012 pins its plateau to no better than half to t
 PLATEAU_MISSING = 0.3
 """Largest part of the rise that the data may leave unseen for that. It matters for flat sigmoids, which have
 hardly risen at 3 x their half-way compute; the Hill form with exponent 1 lacks a quarter there."""
+
+
+MAX_EVALUATIONS = 500
+"""Calls of the residual after which a fit counts as not converged. Data that the model can describe need up to 200; on
+other data the optimiser would follow a flat valley for a minute and gain nothing."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +262,18 @@ def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], f
         def residual(values: Any) -> Array:
             return evaluate(shape, x, row(values))[0] - y
 
-        result = minimise(residual, model)
+        # With a parameter on its bound the covariance can be singular, and lmfit takes roots of negative numbers. No
+        # standard error is reported then.
+        with np.errstate(all="ignore"):
+            result: Any = lmfit.minimize(
+                residual,
+                model,
+                method="least_squares",
+                max_nfev=MAX_EVALUATIONS,
+                xtol=1e-12,
+                ftol=1e-12,
+                gtol=1e-12,
+            )
         found, converged = row(result.params)[0], bool(result.success)
         if np.sum(residual(model) ** 2) < np.sum(residual(result.params) ** 2):
             found = start

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from isocompute_sdk.fitting.allocation import AllocationLaw, sigmoid
-from isocompute_sdk.fitting.bootstrap import best_draws, curve_draws, law_draws, reward_draws
-from isocompute_sdk.fitting.curves import Points, fit_curve
+from isocompute_sdk.fitting.paper.bootstrap import best_draws, curve_draws, law_draws, reward_draws
+from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
 
 COMPUTE = np.geomspace(2e4, 4e6, 40)
 BOUNDS = (0.0, 1.0)
