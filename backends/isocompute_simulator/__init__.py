@@ -4,7 +4,7 @@ Everything that comes out of this package is a simulation and says so: the runs'
 `simulation/`, and the backend notes it.
 """
 
-from isocompute_simulator.adapter import SimulatorBackend
+from isocompute_simulator.backend import SimulatorBackend
 from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.tabulated import TabulatedTruth
