@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class IsoComputeError(Exception):
     """Base of every error this package raises on purpose.
@@ -18,6 +20,37 @@ class IsoComputeError(Exception):
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+
+class DocumentError(IsoComputeError, ValueError):
+    """A saved document that cannot be read, or whose values contradict each other.
+
+    Args:
+        message: what was wrong, with file, field, the value received and what is accepted.
+        hint: what to do next.
+        field: path of the first wrong field, such as `alternatives[0].group_size`; None for the whole document.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, field: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.field = field
+
+
+class FieldError(DocumentError):
+    """A value that breaks a rule of its class; raise it in `__post_init__`.
+
+    Args:
+        field: name of the field.
+        received: its value.
+        expected: the accepted values, such as `at most the budget of 3,000,000`.
+        hint: what to do next.
+    """
+
+    def __init__(self, field: str, received: object, expected: str, hint: str = "Correct the value.") -> None:
+        super().__init__(f"{field}: received {show(received)}; expected {expected}", hint, field)
+        self.args = (field, received, expected, hint)
+        self.received = received
+        self.expected = expected
 
 
 class SpecError(IsoComputeError, ValueError):
@@ -59,3 +92,17 @@ class PlanError(IsoComputeError, ValueError):
 
 class BackendError(IsoComputeError, RuntimeError):
     """A training framework cannot be found, or cannot do what the recipe asks."""
+
+
+def show(value: object, limit: int = 80) -> str:
+    """The value as Python writes it; longer texts than `limit` characters are cut in the middle."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 25]} ... {text[-20:]}"
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`("sweep", "group_size", 2)` as `sweep.group_size[2]`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text

@@ -1,19 +1,31 @@
-"""Writing files so that a kill at any moment leaves the old one or the new one, never half of either."""
+"""Files: written so that a kill leaves the old one or the new one; read only where regular and of bounded size."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from isocompute_sdk.errors import IsoComputeError
 
 T = TypeVar("T")
+
+LARGEST_DOCUMENT = 64 * 2**20
+"""Bytes of the largest saved document that is read."""
+
+_SPECIAL = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def check_path(path: object) -> Path:
@@ -27,6 +39,105 @@ def check_path(path: object) -> Path:
             f"path: received {path!r:.60}; accepted: the path of a file", "Give it as text, such as 'plan.json'."
         )
     return Path(os.fsdecode(path))
+
+
+def check_input(
+    path: object, *, what: str, largest: int | None = None, error: type[IsoComputeError] = IsoComputeError
+) -> Path:
+    """The path of a regular file of at most `largest` bytes; nothing is opened, so nothing can block.
+
+    Pipes and devices are refused, also as `/dev/stdin` or `<(...)`: reading from them may wait forever.
+
+    Args:
+        path: as the user gave it.
+        what: the expected content for messages, such as `a saved plan (JSON)`.
+        largest: size limit in bytes; None for no limit.
+        error: class of the error to raise.
+
+    Raises:
+        IsoComputeError: of the class `error`: not a path, no such file, not a regular file, or too large.
+    """
+    try:
+        target = check_path(path)
+    except IsoComputeError as wrong:
+        raise error(wrong.message, wrong.hint) from None
+    try:
+        _check_status(target.stat(), target, what, largest, error)
+    except OSError as refused:
+        raise _unreadable(target, what, refused, error) from refused
+    return target
+
+
+@contextmanager
+def open_input(
+    path: object, *, what: str, largest: int | None = None, error: type[IsoComputeError] = IsoComputeError
+) -> Generator[BinaryIO]:
+    """A file that `check_input` accepts, opened for reading bytes; arguments and errors as there."""
+    target = check_input(path, what=what, largest=largest, error=error)
+    try:
+        # O_NONBLOCK: the file may have been replaced by a pipe since it was checked.
+        descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as refused:
+        raise _unreadable(target, what, refused, error) from refused
+    with os.fdopen(descriptor, "rb") as stream:
+        _check_status(os.fstat(descriptor), target, what, largest, error)
+        yield stream
+
+
+def read_bytes(
+    path: object, *, what: str, largest: int = LARGEST_DOCUMENT, error: type[IsoComputeError] = IsoComputeError
+) -> bytes:
+    """The content of a file that `check_input` accepts; arguments and errors as there."""
+    with open_input(path, what=what, largest=largest, error=error) as stream:
+        try:
+            content = stream.read(largest + 1)
+        except OSError as refused:
+            raise _unreadable(check_path(path), what, refused, error) from refused
+    if len(content) > largest:
+        raise _too_large(check_path(path), len(content), what, largest, error)
+    return content
+
+
+def read_text(
+    path: object, *, what: str, largest: int = LARGEST_DOCUMENT, error: type[IsoComputeError] = IsoComputeError
+) -> str:
+    """The UTF-8 text of a file that `check_input` accepts, without a byte order mark.
+
+    Raises:
+        IsoComputeError: of the class `error`: as `check_input`, or not UTF-8.
+    """
+    try:
+        return read_bytes(path, what=what, largest=largest, error=error).decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        raise error(f"{path} is not UTF-8 text: {wrong}", f"Give {what}, saved as UTF-8.") from wrong
+
+
+def _check_status(
+    status: os.stat_result, path: Path, what: str, largest: int | None, error: type[IsoComputeError]
+) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        found = _SPECIAL.get(stat.S_IFMT(status.st_mode), "a special file")
+        raise error(
+            f"{str(path)[:200]} is {found}; accepted: {what}, in a regular file",
+            "Save the content to a file first and give that file."
+            if found != "a folder"
+            else "Give a file in that folder.",
+        )
+    if largest is not None and status.st_size > largest:
+        raise _too_large(path, status.st_size, what, largest, error)
+
+
+def _too_large(path: Path, size: int, what: str, largest: int, error: type[IsoComputeError]) -> IsoComputeError:
+    return error(
+        f"{path} has {size:,} bytes; accepted: {what} of at most {largest:,} bytes",
+        "Check that this is the right file.",
+    )
+
+
+def _unreadable(path: Path, what: str, refused: OSError, error: type[IsoComputeError]) -> IsoComputeError:
+    if isinstance(refused, FileNotFoundError):
+        return error(f"no such file: {str(path)[:200]}", f"Give the path of {what}.")
+    return error(f"{str(path)[:200]} cannot be read: {refused.strerror or refused}", f"Give the path of {what}.")
 
 
 @contextmanager
@@ -135,14 +246,8 @@ def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, 
     Raises:
         IsoComputeError: the file is missing, is not JSON, holds something else, or has another version.
     """
-    check_path(path)
     try:
-        raw = parse_json(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise IsoComputeError(f"no such file: {path}", f"Give the path of a saved {kind} (JSON).") from None
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise IsoComputeError(f"{path} cannot be read: {why}", f"Give the path of a saved {kind} (JSON).") from error
+        raw = parse_json(read_text(path, what=f"a saved {kind} (JSON)"))
     except json.JSONDecodeError as error:
         raise IsoComputeError(
             f"{path} is not valid JSON (line {error.lineno}: {error.msg})",

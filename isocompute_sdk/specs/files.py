@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk import files
+from isocompute_sdk.errors import SpecError, dotted
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.problems import Path, dotted
+from isocompute_sdk.specs.problems import Path
 from isocompute_sdk.specs.study import Study
 from isocompute_sdk.specs.yaml_reader import read_yaml
 from isocompute_sdk.specs.yaml_writer import write_yaml
 
 SpecType = TypeVar("SpecType", bound=Spec)
+
+LARGEST_SPEC = 8 * 2**20
+"""Bytes of the largest YAML file that is read: a mapping of ten thousand runs."""
 
 
 def load_study(path: str | pathlib.Path) -> Study:
@@ -32,16 +35,7 @@ def load_spec(path: str | pathlib.Path, type: type[SpecType]) -> SpecType:
     Raises:
         SpecError: as for `load_study`.
     """
-    if not isinstance(cast("object", path), str | os.PathLike) or not os.fspath(path) or "\0" in str(path):
-        raise SpecError(f"path: received {path!r:.60}; accepted: the path of a YAML file", "Give it as text.")
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise SpecError(f"no such file: {path}", f"Give the path of a YAML file with a {type.__name__}.") from None
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{path} is not UTF-8 text: {error}", "Save it as UTF-8.") from error
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}", "Give the path of a YAML file.") from error
+    text = files.read_text(path, what=f"a YAML file with a {type.__name__}", largest=LARGEST_SPEC, error=SpecError)
     return parse_spec(text, type, source=str(path))
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import SpecError, dotted, show
 
 Path = tuple[str | int, ...]
 """Where a value sits in a spec: keys and list positions from the top."""
@@ -52,20 +52,6 @@ def problem(
     """
     context = {"accepted": accepted, "message": message, "hint": hint, "field": field}
     return PydanticCustomError("isocompute", "{message}", context)
-
-
-def show(value: object, limit: int = 80) -> str:
-    """The value as Python writes it, cut in the middle where it is longer than `limit` characters."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 25]} ... {text[-20:]}"
-
-
-def dotted(path: Path) -> str:
-    """`("sweep", "group_size", 2)` as `sweep.group_size[2]`."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 def close_match(name: str, known: Iterable[str]) -> str | None:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs.problems import Path, dotted, show
+from isocompute_sdk.errors import SpecError, dotted, show
+from isocompute_sdk.specs.problems import Path
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent

@@ -173,7 +173,7 @@ def test_files_of_another_kind_are_refused_with_what_they_hold(tmp_path: Path, t
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(IsoComputeError, match="no such file"):
         files.read_json(tmp_path / "x.json", kind="plan", schema_version=1)
-    with pytest.raises(IsoComputeError, match="cannot be read"):
+    with pytest.raises(IsoComputeError, match="is a folder"):
         files.read_json(tmp_path, kind="plan", schema_version=1)
 
 

@@ -164,7 +164,7 @@ def test_a_note_is_given_when_it_is_due_and_only_then(code: str, source: dict[st
 def test_no_note_of_the_planner_is_left_out_here(repository: Path) -> None:
     given: set[str] = set()
     for name in ("caveats", "planner", "question", "alternatives", "choice", "plan", "pricing", "candidates"):
-        tree = ast.parse((repository / "isocompute_sdk" / "planner" / f"{name}.py").read_text(encoding="utf-8"))
+        tree = ast.parse((repository / "isocompute_sdk" / "planning" / f"{name}.py").read_text(encoding="utf-8"))
         calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
         first = [n.args[0] for n in calls if n.func.id == "Note" and n.args]  # type: ignore[union-attr]
         given |= {a.value for a in first if isinstance(a, ast.Constant)}

@@ -1,5 +1,6 @@
 """Reading YAML: the plain subset, the line of every complaint, and files that are not what they should be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -151,8 +152,15 @@ def test_scalars_have_the_type_they_look_like(text: str, value: object) -> None:
 def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"no such file: .*absent\.yaml"):
         load_study(tmp_path / "absent.yaml")
-    with pytest.raises(SpecError, match="cannot be read"):
+    with pytest.raises(SpecError, match="is a folder"):
         load_study(tmp_path)
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(SpecError, match="is a pipe"):
+        load_study(tmp_path / "pipe.yaml")
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(200 * 2**20)
+    with pytest.raises(SpecError, match="209,715,200 bytes"):
+        load_study(tmp_path / "large.yaml")
     (tmp_path / "latin.yaml").write_bytes("name: caf\xe9".encode("latin-1"))
     with pytest.raises(SpecError, match="is not UTF-8 text"):
         load_study(tmp_path / "latin.yaml")

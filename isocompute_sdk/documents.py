@@ -1,0 +1,388 @@
+"""Saved documents: a class is declared once, and written, read and checked from that declaration.
+
+Declare a frozen dataclass (or a pydantic model) with typed fields, and one `Document` below it::
+
+    @dataclass(frozen=True)
+    class Forecast:
+        group_size: Annotated[int, Field(ge=2)]      # a range: checked on reading
+        low: float
+        high: float
+        reward_T: Annotated[Array, Floats()]         # a float64 array; Floats(nan=True) saves NaN as null
+        surface: Annotated[Surface, Converted(Surface.to_dict, Surface.from_dict)]   # a type with its own JSON form
+
+        def __post_init__(self) -> None:             # rules between fields, checked in Python and on reading
+            if self.low > self.high:
+                raise FieldError("low", self.low, f"at most high = {self.high}")
+
+        @property
+        def width(self) -> float:
+            return self.high - self.low
+
+    FORECAST = Document("forecast", 2, Forecast, derived=("width",), upgrades={1: _from_1}, remedy="Run it again.")
+
+    FORECAST.save(path, forecast); FORECAST.load(path); FORECAST.to_dict(forecast); FORECAST.from_dict(mapping)
+
+- Types are strict: `true`, `"3"` and `3.0` are not whole numbers. Nested dataclasses, specs, tuples and mappings with
+  text keys need nothing more. Unknown fields are refused. Annotations must be resolvable at run time.
+- `derived` names properties that are written for readers of the JSON. On reading they must equal the recomputed ones.
+- `upgrades` maps an older schema version to a function that turns its mapping into that of the next version. Versions
+  without one, and newer ones, are refused by name.
+- `digest=True` also writes the sha256 of every field's canonical JSON: any changed value is found and named. A document
+  without digests (an older one) is checked by types and rules alone.
+- Floats keep every bit. NaN and infinities are errors in both directions, except in arrays with `Floats(nan=True)`.
+- Files are replaced in one step. Only regular files of at most `largest` bytes are read.
+
+pydantic is imported and the checks are built on first use, so that importing this module costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import DocumentError, FieldError, IsoComputeError, dotted, show
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+    from pydantic_core import CoreSchema
+
+T = TypeVar("T")
+Json = dict[str, Any]
+Upgrade = Callable[[Json], Json]
+"""Turns the mapping of one schema version into that of the next."""
+
+MAX_SHOWN = 6
+"""Problems listed in one error."""
+_ENVELOPE = ("kind", "schema_version", "digest")
+
+
+@dataclass(frozen=True)
+class Document(Generic[T]):
+    """How one class is saved; see the module's docstring for an example."""
+
+    kind: str
+    """Stable name in the file, such as `plan`."""
+    schema_version: int
+    type: type[T]
+    derived: tuple[str, ...] = ()
+    """Properties that are written beside the fields."""
+    upgrades: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
+    digest: bool = False
+    remedy: str = ""
+    """What a user can do about a wrong file, such as a command; the default asks to save it again."""
+    largest: int = files.LARGEST_DOCUMENT
+    """Size limit in bytes, in both directions."""
+    indent: int | None = 1
+
+    def to_dict(self, value: T) -> Json:
+        """JSON form of a value, with kind and schema version."""
+        body: Json = self._adapter.dump_python(value, mode="json", warnings="error")
+        body |= {name: getattr(value, name) for name in self.derived}
+        envelope: Json = {"kind": self.kind, "schema_version": self.schema_version}
+        return {**envelope, **body, **({"digest": _digests(body)} if self.digest else {})}
+
+    def to_text(self, value: T) -> str:
+        """JSON text of a value.
+
+        Raises:
+            IsoComputeError: larger than what `load` accepts.
+            ValueError: NaN or an infinity.
+        """
+        text = json.dumps(self.to_dict(value), indent=self.indent, allow_nan=False) + "\n"
+        if len(text) > self.largest:
+            raise DocumentError(
+                f"this {self.kind} has {len(text):,} bytes as JSON; accepted: at most {self.largest:,}",
+                "Save a smaller one: it could not be read back.",
+            )
+        return text
+
+    def save(self, path: object, value: T) -> Path:
+        """Write a value as JSON; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        text = self.to_text(value)
+        with files.saving(path) as target:
+            return files.write_text(target, text)
+
+    def load(self, path: object) -> T:
+        """Read what `save` wrote.
+
+        Raises:
+            IsoComputeError: no such file, not a regular file, too large, not JSON, another kind or schema version, or
+                a field that is missing, has the wrong type or contradicts another.
+        """
+        return self.from_text(files.read_bytes(path, what=self._what, largest=self.largest), str(path))
+
+    def from_text(self, text: str | bytes, source: str = "the text") -> T:
+        """Read a JSON text; `source` names it in errors, which are those of `load`."""
+        from pydantic_core import from_json
+
+        try:
+            raw = from_json(text, allow_inf_nan=False)
+        except ValueError as error:
+            raise DocumentError(f"{source} is not valid JSON: {error}", f"Give {self._what}.") from error
+        return self._read(raw, source)
+
+    def from_dict(self, raw: object) -> T:
+        """Read what `to_dict` returned.
+
+        Raises:
+            IsoComputeError: as `load`.
+        """
+        try:
+            text = json.dumps(raw, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DocumentError(
+                f"the mapping is not JSON: {error}", f"Give what to_dict() of a {self.kind} returned."
+            ) from error
+        return self.from_text(text, "the mapping")
+
+    def holds(self, path: object) -> bool:
+        """Whether a file is a JSON document of this kind, of any version; False where it cannot be read."""
+        try:
+            raw = files.parse_json(files.read_bytes(path, what=self._what, largest=self.largest))
+        except (IsoComputeError, ValueError):
+            return False
+        return isinstance(raw, dict) and cast("Json", raw).get("kind") == self.kind
+
+    def json_schema(self) -> Json:
+        """JSON schema of the saved form."""
+        schema = self._adapter.json_schema(mode="validation")
+        # The outermost "or null" exists for the configuration alone, see `_adapter`.
+        own = next((part for part in schema.pop("anyOf", ()) if part != {"type": "null"}), {})
+        if "$ref" in own:
+            own = schema["$defs"].pop(own["$ref"].rsplit("/", 1)[-1])
+        envelope: Json = {"kind": {"const": self.kind}, "schema_version": {"const": self.schema_version}}
+        extra: Json = {name: {"readOnly": True} for name in self.derived}
+        if self.digest:
+            extra["digest"] = {"type": "object", "additionalProperties": {"type": "string"}}
+        own["properties"] = {**envelope, **own.get("properties", {}), **extra}
+        own["required"] = [*envelope, *own.get("required", ())]
+        return {**schema, **own}
+
+    @property
+    def _what(self) -> str:
+        return f"a saved {self.kind} (JSON)"
+
+    @property
+    def _remedy(self) -> str:
+        return self.remedy or f"Save the {self.kind} again."
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        from pydantic import ConfigDict, TypeAdapter
+
+        config = ConfigDict(
+            strict=True,
+            extra="forbid",
+            allow_inf_nan=False,
+            ser_json_inf_nan="constants",  # left to json.dumps, which refuses them
+            use_attribute_docstrings=True,
+        )
+        # pydantic takes no configuration for a bare dataclass, and does for an optional one.
+        return cast("TypeAdapter[T]", TypeAdapter(self.type | None, config=config))
+
+    def _read(self, raw: object, source: str) -> T:
+        found = self._upgraded(raw, source)
+        saved = {name: found[name] for name in self.derived if name in found}
+        body = {name: part for name, part in found.items() if name not in _ENVELOPE and name not in self.derived}
+        value = self._validated(body, source)
+        for name, part in saved.items():
+            expected = getattr(value, name)
+            if not _equal(part, expected):
+                raise self._wrong(source, f"{name}: received {show(part)}; expected {show(expected)}", name)
+        self._check_digests(found, source)
+        return value
+
+    def _upgraded(self, raw: object, source: str) -> Json:
+        """The mapping in the present schema version."""
+        kind = cast("Json", raw).get("kind") if isinstance(raw, dict) else type(raw).__name__
+        if kind != self.kind:
+            raise DocumentError(f"{source} holds {show(kind)}, not a saved {self.kind}", f"Give {self._what}.")
+        found = dict(cast("Json", raw))
+        version: Any = found.get("schema_version")
+        while version != self.schema_version:
+            if type(version) is not int or version not in self.upgrades:
+                versions = ", ".join(map(str, [*sorted(self.upgrades), self.schema_version]))
+                raise DocumentError(
+                    f"{source}: schema_version: received {show(version)}; this release reads {versions}",
+                    "Read it with the release that wrote it, or make it again with this one.",
+                    "schema_version",
+                )
+            try:
+                found = self.upgrades[version](found)
+            except IsoComputeError:
+                raise
+            except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+                text = f"a part of schema version {version} is missing or wrong: {error!r}"
+                raise self._wrong(source, text) from error
+            version += 1
+        return found
+
+    def _validated(self, body: Json, source: str) -> T:
+        from pydantic import ValidationError
+        from pydantic_core import to_json
+
+        try:
+            # From JSON text: only there does strict mode accept a list for a tuple and a mapping for a dataclass.
+            return self._adapter.validate_json(to_json(body))
+        except ValidationError as error:
+            lines = _complaints(error, body)
+            shown = [line for line, _ in lines[:MAX_SHOWN]]
+            more = [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
+            raise self._wrong(source, "\n  ".join([*shown, *more]), lines[0][1]) from None
+
+    def _check_digests(self, found: Json, source: str) -> None:
+        digest = found.get("digest")
+        if digest is None or not self.digest:
+            return
+        now = _digests({name: part for name, part in found.items() if name not in _ENVELOPE})
+        if not isinstance(digest, dict):
+            raise self._wrong(source, f"digest: received {show(digest)}; expected a mapping", "digest")
+        for name in [*now, *cast("Json", digest)]:
+            if now.get(name) != cast("Json", digest).get(name):
+                text = f"{name}: received {show(found.get(name))}; expected the saved value (sha256 differs)"
+                raise self._wrong(source, text, name)
+
+    def _wrong(self, source: str, text: str, field: str | None = None) -> DocumentError:
+        return DocumentError(f"{source}: {text}", self._remedy, field)
+
+
+def _equal(saved: object, expected: object) -> bool:
+    """Whether a saved derived value is the recomputed one; floats may differ in their last bits."""
+    if isinstance(expected, float) and isinstance(saved, int | float) and not isinstance(saved, bool):
+        return abs(saved - expected) <= 1e-12 * abs(expected)
+    return type(saved) is type(expected) and saved == expected
+
+
+def _digests(body: Mapping[str, Any]) -> dict[str, str]:
+    """By field, the first 16 hexadecimal digits of the sha256 of its canonical JSON."""
+
+    def digest(value: Any) -> str:
+        text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    return {name: digest(value) for name, value in body.items()}
+
+
+def _canonical(value: Any) -> Any:
+    """The value with whole floats as integers: other programs write 4.0 as 4."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {name: _canonical(part) for name, part in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in cast("Sequence[Any]", value)]
+    return value
+
+
+def _complaints(error: ValidationError, body: Json) -> list[tuple[str, str]]:
+    """One line and one field path for every problem that pydantic found."""
+    found: list[tuple[str, str]] = []
+    for details in error.errors(include_url=False):
+        context, received = details.get("ctx", {}), details["input"]
+        path, text = _path(details["loc"], body), None
+        match details["type"]:
+            case "missing":
+                text = "missing"
+            case "unexpected_keyword_argument" | "extra_forbidden":
+                text = f"unknown field, received {show(received)}"
+            case "isocompute":
+                path = [*path, context["field"]] if context.get("field") else path
+                text = context["message"] or f"received {show(received)}; expected {context['accepted']}"
+            case "value_error" if isinstance(context.get("error"), FieldError):
+                broken = cast("FieldError", context["error"])
+                path = [*path, broken.field or ""]
+                text = f"received {show(broken.received)}; expected {broken.expected}"
+            case "value_error" | "assertion_error":
+                text = f"received {show(received)}; {context.get('error', details['msg'])}"
+            case _:
+                text = f"received {show(received)}; expected {details['msg'].removeprefix('Input should be ')}"
+        where = dotted(path)
+        found.append((f"{where}: {text}" if where else text, where))
+    return found
+
+
+def _path(location: Sequence[str | int], body: object) -> list[str | int]:
+    """The parts of pydantic's location that are positions in the document (others are names of types)."""
+    path: list[str | int] = []
+    for i, part in enumerate(location):
+        inside = cast("Collection[object]", body) if isinstance(body, dict | list) else ()
+        last = i == len(location) - 1
+        if isinstance(body, dict) and (part in inside or last):
+            body = cast("Json", body).get(str(part))
+        elif isinstance(body, list) and isinstance(part, int) and (part < len(inside) or last):
+            body = cast("list[object]", body)[part] if part < len(inside) else None
+        else:
+            continue
+        path.append(part)
+    return path
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Annotation of a float64 array with `ndim` axes, saved as nested lists: `Annotated[Array, Floats()]`."""
+
+    ndim: int = 1
+    nan: bool = False
+    """Accept NaN, which is saved as null."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Lists of strict, finite numbers become an array, and back."""
+        from pydantic_core import core_schema as core
+
+        schema: CoreSchema = core.float_schema(strict=True, allow_inf_nan=False)
+        if self.nan:
+            schema = core.nullable_schema(schema)
+        for _ in range(self.ndim):
+            schema = core.list_schema(schema)
+        write = core.plain_serializer_function_ser_schema(self._write)
+        return core.no_info_after_validator_function(self._array, schema, serialization=write)
+
+    def _array(self, values: list[Any]) -> Any:
+        import numpy as np
+
+        if not values:
+            return np.empty((0,) * self.ndim)
+        # Ragged lists raise a ValueError, which becomes an error at this field.
+        return np.array(values, dtype=np.float64)
+
+    def _write(self, array: Any) -> Any:
+        import numpy as np
+
+        missing = np.isnan(array)
+        if self.nan and missing.any():
+            array = array.astype(object)
+            array[missing] = None
+        return array.tolist()
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Annotation of a type with a JSON form of its own: `Annotated[X, Converted(X.to_dict, X.from_dict)]`."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Any JSON value, read and written by the two functions."""
+        from pydantic_core import core_schema as core
+
+        write = core.plain_serializer_function_ser_schema(self.write)
+        return core.no_info_after_validator_function(self._read, core.any_schema(), serialization=write)
+
+    def _read(self, raw: Any) -> Any:
+        try:
+            return self.read(raw)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"a part is missing or wrong: {error!r}") from error
+        except IsoComputeError as error:
+            raise ValueError(error.message) from error
