@@ -16,7 +16,7 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
-from isocompute_sdk.ingest.stores.raw import read_text
+from isocompute_sdk.ingest.stores.raw import LARGEST_CONFIG, read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
 from isocompute_sdk.specs import RunSpec
 
@@ -140,7 +140,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None if it is no configuration of a known framework."""
     try:
-        text, _ = read_text(path, "drop")  # of what is replaced, nothing is a key
+        text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
         found = _run_spec(path, raw)
         keys = Keys(path, dict(flat(raw)))
