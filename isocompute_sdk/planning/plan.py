@@ -4,20 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from isocompute_sdk import files
+from pydantic import Field, PlainSerializer
+
+from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.saved import fits_from
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.optima import Optimum
+from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.verdict import Verdict, verdict_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 
 SCHEMA_VERSION = 2
+SLACK = 1e-9
+"""Relative difference that rounding may make between two ways to compute one cost."""
+
+_GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
+"""Saves a spec without the fields that are None."""
+
+
+def _fits_to_json(fits: Fits | None) -> dict[str, Any] | None:
+    return None if fits is None else fits.to_dict(with_runs=False)
+
+
+def _fits_from_json(raw: Any) -> Fits | None:
+    return None if raw is None else Fits.from_dict(raw)
+
+
+def _check_amounts(where: str, received: Mapping[str, float], expected: Mapping[str, float], why: str) -> None:
+    """Raise a FieldError at the first amount that is not the expected one."""
+    for name in [*expected, *received]:
+        path = f"{where}.{name}" if where else name
+        if name not in expected:
+            raise FieldError(path, received[name], f"only {', '.join(expected)}")
+        amount = received.get(name)
+        if amount is None or abs(amount - expected[name]) > SLACK * abs(expected[name]):
+            raise FieldError(path, amount, f"{expected[name]:,.12g}: {why} {expected[name]:,.12g}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +77,7 @@ class Plan:
     """Problems per update batch, B_p."""
     update_steps: int
     """Policy updates, M."""
-    budget: Budget
+    budget: Annotated[Budget, _GIVEN_FIELDS]
     cost: float
     """Cost in the budget's own unit, at most what the budget has left."""
     costs: Mapping[str, float]
@@ -77,7 +104,7 @@ class Plan:
     """What stopped the plan from doing better: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
-    pilot: Sweep | None = None
+    pilot: Annotated[Sweep, _GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer, for plans without data of their own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
@@ -92,10 +119,79 @@ class Plan:
     unit, whether counted or not."""
     optima: tuple[Optimum, ...] = ()
     """Best per rollout and best per GPU-hour, at what this plan spends."""
-    fits: Fits | None = field(default=None, repr=False, compare=False)
+    fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
+        default=None, repr=False, compare=False
+    )
     """What the plan was made from, without the table of runs."""
-    saved_verdict: Verdict | None = field(default=None, repr=False, compare=False)
+    saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
     """The verdict of a plan that was read from a file; None in older ones."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1), ("n_problems", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise FieldError(name, value, f"a whole number, {least} or more")
+        self._check_costs()
+        self._check_answers()
+
+    def _check_costs(self) -> None:
+        """The costs follow from n, B_p, M, budget and throughput, and the machines can pay for and hold them.
+
+        Raises:
+            FieldError: another number.
+        """
+        refusal = self.hardware.refusal(self.rollouts_per_batch)
+        if refusal is not None:
+            raise FieldError(
+                "rollouts_per_batch", self.rollouts_per_batch, f"a batch that the hardware takes: {refusal}"
+            )
+        pricing = Pricing(
+            self.budget, self.throughput, self.evaluation or DEFAULT_EVALUATION, 1.0, self.evaluation_counted
+        )
+        expected = pricing.all_costs(self.rollouts_per_batch, self.update_steps)
+        where = f"group_size = {self.group_size} x problems_per_batch = {self.problems_per_batch} x update_steps = "
+        where += f"{self.update_steps:,} costs"
+        _check_amounts("costs", self.costs, expected, where)
+        _check_amounts("", {"cost": self.cost}, {"cost": expected[self.budget.unit]}, where)
+        if self.breakdown:
+            parts = pricing.parts(self.rollouts_per_batch, self.update_steps)
+            for part, amounts in parts.items():
+                _check_amounts(f"breakdown.{part}", self.breakdown.get(part, {}), amounts, where)
+        limits = [("cost", self.cost, self.budget.available, f"budget of {self.budget}")]
+        if self.budget.deadline_hours is not None:
+            limits.append(("wall_hours", self.costs["wall_hours"], self.budget.deadline_hours, "deadline"))
+        for name, spent, limit, what in limits:
+            if spent > limit * (1 + SLACK):
+                raise FieldError(name, spent, f"at most {limit:,.12g}, the {what}")
+
+    def _check_answers(self) -> None:
+        """Predictions lie within the metric's range, and intervals are ordered.
+
+        Raises:
+            FieldError: another number.
+        """
+        low, high = (-math.inf, math.inf) if self.fits is None else self.fits.bounds
+        rewards = {"predicted_reward": self.predicted_reward}
+        rewards |= {f"reward_interval[{i}]": end for i, end in enumerate(self.reward_interval or ())}
+        rewards |= {f"alternatives[{i}].predicted_reward": a.predicted_reward for i, a in enumerate(self.alternatives)}
+        for name, reward in rewards.items():
+            if reward is not None and not low <= reward <= high:
+                raise FieldError(name, reward, f"within the range of {self.metric}, {low:g} to {high:g}")
+        for name, interval in (
+            ("reward_interval", self.reward_interval),
+            ("group_size_interval", self.group_size_interval),
+        ):
+            if interval is not None and interval[0] > interval[1]:
+                raise FieldError(name, interval, "the lower end first")
+        positive = {"group_size_interval[0]": (self.group_size_interval or (1,))[0]}
+        positive |= {f"other_metrics.{metric}": n for metric, n in self.other_metrics.items()}
+        for name, value in (
+            *positive.items(),
+            ("law_group_size", self.law_group_size),
+            ("extrapolation", self.extrapolation),
+        ):
+            if value is not None and value <= 0:
+                raise FieldError(name, value, "above 0")
 
     @property
     def rollouts_per_batch(self) -> int:
@@ -170,125 +266,42 @@ class Plan:
         Raises:
             IsoComputeError: the file cannot be written.
         """
-        return files.save_json(path, self.to_dict())
+        return DOCUMENT.save(path, self._complete())
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Read what `save` wrote.
 
         Raises:
-            IsoComputeError: missing file, other content, another schema version.
+            IsoComputeError: no such file, other content, another schema version, or a number that was changed after
+                saving or contradicts another.
         """
-        return files.load_json(path, _plan_from, kind="plan", schema_version=SCHEMA_VERSION)
+        return DOCUMENT.load(path)
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
-        """JSON form; `with_fits=False` leaves out what plots of the plan need."""
-        fits = self.fits.to_dict(with_runs=False) if with_fits and self.fits is not None else None
-        return {
-            "kind": "plan",
-            "schema_version": SCHEMA_VERSION,
-            "verdict": vars(self.verdict),
-            "group_size": self.group_size,
-            "problems_per_batch": self.problems_per_batch,
-            "update_steps": self.update_steps,
-            "rollouts_per_batch": self.rollouts_per_batch,
-            "rollouts": self.rollouts,
-            "learning_rate": self.learning_rate,
-            "epochs": self.epochs,
-            "cost": self.cost,
-            "costs": dict(self.costs),
-            "gpus": self.gpus,
-            "wall_hours": self.wall_hours,
-            "gpu_hours": self.gpu_hours,
-            "usd": self.usd,
-            "breakdown": {part: dict(amounts) for part, amounts in self.breakdown.items()},
-            "optima": [vars(optimum) for optimum in self.optima],
-            "evaluation": None if self.evaluation is None else self.evaluation.model_dump(mode="json"),
-            "evaluation_counted": self.evaluation_counted,
-            "metric": self.metric,
-            "model": self.model,
-            "n_problems": self.n_problems,
-            "predicted_reward": self.predicted_reward,
-            "reward_interval": None if self.reward_interval is None else list(self.reward_interval),
-            "group_size_interval": None if self.group_size_interval is None else list(self.group_size_interval),
-            "law_group_size": self.law_group_size,
-            "extrapolation": self.extrapolation,
-            "binding": list(self.binding),
-            "alternatives": [vars(a) for a in self.alternatives],
-            "other_metrics": dict(self.other_metrics),
-            "notes": [note.to_dict() for note in self.notes],
-            "budget": self.budget.model_dump(mode="json", exclude_none=True),
-            "recipe": self.recipe.model_dump(mode="json"),
-            "hardware": self.hardware.model_dump(mode="json"),
-            "throughput": None if self.throughput is None else self.throughput.model_dump(mode="json"),
-            "pilot": None if self.pilot is None else self.pilot.model_dump(mode="json", exclude_none=True),
-            "passport": None if self.passport is None else self.passport.to_dict(),
-            "fits": fits,
-        }
+        """JSON form; `with_fits=False` leaves out the fits, which plots and `change` need."""
+        plan = self._complete()
+        return DOCUMENT.to_dict(plan if with_fits else replace(plan, fits=None))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Plan:
         """Inverse of `to_dict`.
 
         Raises:
-            IsoComputeError: not what `to_dict` returns.
+            IsoComputeError: as `load`.
         """
-        return files.build_saved(raw, _plan_from, kind="plan", schema_version=SCHEMA_VERSION)
+        return DOCUMENT.from_dict(raw)
+
+    def _complete(self) -> Plan:
+        """With the verdict, which needs the fits and must outlive them."""
+        return replace(self, saved_verdict=self.verdict)
 
 
-def _plan_from(raw: Mapping[str, Any]) -> Plan:
-    _check_saved(raw)
-    return Plan(
-        group_size=raw["group_size"],
-        problems_per_batch=raw["problems_per_batch"],
-        update_steps=raw["update_steps"],
-        budget=Budget.model_validate(raw["budget"]),
-        cost=raw["cost"],
-        costs=raw["costs"],
-        recipe=Recipe.model_validate(raw["recipe"]),
-        hardware=Hardware.model_validate(raw["hardware"]),
-        throughput=None if raw["throughput"] is None else Throughput.model_validate(raw["throughput"]),
-        metric=raw["metric"],
-        model=raw["model"],
-        n_problems=raw["n_problems"],
-        predicted_reward=raw["predicted_reward"],
-        reward_interval=_pair(raw["reward_interval"]),
-        group_size_interval=_pair(raw["group_size_interval"]),
-        law_group_size=raw["law_group_size"],
-        extrapolation=raw["extrapolation"],
-        binding=tuple(raw["binding"]),
-        alternatives=tuple(Alternative(**a) for a in raw["alternatives"]),
-        notes=tuple(Note.from_dict(note) for note in raw["notes"]),
-        pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
-        other_metrics=raw["other_metrics"],
-        passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
-        # The rest is not in plans that were saved before time was planned.
-        evaluation=None if raw.get("evaluation") is None else Evaluation.model_validate(raw["evaluation"]),
-        evaluation_counted=raw.get("evaluation_counted", False),
-        breakdown=raw.get("breakdown", {}),
-        optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
-        fits=None if raw["fits"] is None else fits_from(raw["fits"]),
-        saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
-    )
-
-
-def _check_saved(raw: Mapping[str, Any]) -> None:
-    """Refuse numbers that are none: a plan is shown and trained long after it was read.
-
-    Raises:
-        ValueError: naming the part.
-    """
-    whole = {name: raw[name] for name in ("group_size", "problems_per_batch", "update_steps")}
-    whole |= {name: raw[name] for name in ("n_problems",) if raw[name] is not None}
-    real = {name: raw[name] for name in ("predicted_reward", "law_group_size", "extrapolation")}
-    real = {name: value for name, value in real.items() if value is not None} | {"cost": raw["cost"]}
-    bad = [name for name, value in whole.items() if type(value) is not int or value < 1]
-    bad += [name for name, value in real.items() if type(value) not in (int, float) or not math.isfinite(value)]
-    parts = {"costs": raw["costs"], "other_metrics": raw["other_metrics"], "breakdown": raw.get("breakdown", {})}
-    bad += [name for name, value in parts.items() if not isinstance(value, Mapping)]
-    if bad:
-        raise ValueError(f"in {', '.join(bad)}")
-
-
-def _pair(value: Any) -> Any:
-    return None if value is None else (value[0], value[1])
+DOCUMENT = Document(
+    "plan",
+    SCHEMA_VERSION,
+    Plan,
+    derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
+    digest=True,
+    remedy="A plan is not edited by hand. For other numbers: isocompute launch PLAN --change group_size=...",
+)
