@@ -1,23 +1,28 @@
-"""`Plan`: one executable allocation, what it rests on and what else was close."""
+"""`Plan`: one executable allocation, the numbers behind it, near-ties and notes; saved as JSON, shown as text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import Field, PlainSerializer
 
 from isocompute_sdk.documents import Converted, Document
-from isocompute_sdk.errors import FieldError
+from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.levels import within_reach
+from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.surface.contrast import Place, draws_at
 from isocompute_sdk.fitting.surface.passport import Passport
-from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.optima import Optimum
-from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planning.verdict import Verdict, verdict_of
+from isocompute_sdk.notes import Note, by_severity
+from isocompute_sdk.planning.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
+from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 
 SCHEMA_VERSION = 2
@@ -47,30 +52,12 @@ def _check_amounts(where: str, received: Mapping[str, float], expected: Mapping[
             raise FieldError(path, amount, f"{expected[name]:,.12g}: {why} {expected[name]:,.12g}")
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """Another allocation worth knowing about, at the same budget."""
-
-    kind: str
-    """`near-tie`, `on-grid`, `conservative`, `best-by-curves` or `next-power-of-two`."""
-    group_size: int
-    problems_per_batch: int
-    update_steps: int
-    predicted_reward: float | None = None
-    """Predicted reward, where the fits can tell."""
-    expected_loss: float | None = None
-    """Predicted reward (or, for a prior, share of the gain) lost against the plan; negative where it is better."""
-
-    @property
-    def rollouts(self) -> int:
-        """C = n B_p M."""
-        return self.group_size * self.problems_per_batch * self.update_steps
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
+    saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
+    """The verdict of a plan that was read from a file; None in older files and in new plans."""
     group_size: int
     """Rollouts per problem, n."""
     problems_per_batch: int
@@ -87,44 +74,42 @@ class Plan:
     throughput: Throughput | None
     metric: str
     model: str | None
-    """Model that the plan is for; None where nobody said."""
+    """Model to be trained; None if unspecified."""
     n_problems: int | None
-    """Distinct training problems, where known."""
+    """Distinct training problems D; None if unknown."""
     predicted_reward: float | None
-    """Reward of the best checkpoint, noise-free; None where the fits hold no reward data for it."""
+    """Noise-free reward of the best checkpoint; None if the fits cannot predict it."""
     reward_interval: tuple[float, float] | None
-    """80 % interval for `predicted_reward`; None where it cannot be given."""
+    """80 % interval of `predicted_reward`; None without draws."""
     group_size_interval: tuple[int, int] | None
-    """80 % band of the best n, rounded outward to powers of two; None where it cannot be given."""
+    """80 % band of the best n; None without draws."""
     law_group_size: float | None
-    """Real-valued n that the law gives at this compute, before constraints and rounding."""
+    """Real-valued n of the law at this compute, before constraints and rounding; None without a law."""
     extrapolation: float | None
-    """Planned compute over the largest compute seen; None where there is nothing to compare with."""
+    """Planned compute over the largest compute seen; None without runs."""
     binding: tuple[str, ...]
-    """What stopped the plan from doing better: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
+    """Constraints that limited the plan: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
     pilot: Annotated[Sweep, _GIVEN_FIELDS] | None = None
-    """A sweep that would narrow the answer, for plans without data of their own."""
+    """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
-    """How far the fits carry, their backtest first; None for a law without runs of one's own."""
+    """How far the fits extrapolate; None without a surface."""
     evaluation: Evaluation | None = None
-    """How the run is measured: as often as asked, but within the share of cost allowed. None in older plans."""
+    """How the run is evaluated: as often as asked, within the share of cost allowed. None in older plans."""
     evaluation_counted: bool = False
-    """Whether hours and money in `cost` and `costs` hold the evaluations."""
+    """Whether hours and money in `cost` and `costs` include the evaluations."""
     breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
-    """Cost by purpose (training, evaluation, start; pilot, labelling, probes and lost attempts as the budget says) and
-    unit, whether counted or not."""
+    """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
+    that the budget does not pay."""
     optima: tuple[Optimum, ...] = ()
-    """Best per rollout and best per GPU-hour, at what this plan spends."""
+    """Best per rollout and best per GPU-hour for what this plan spends."""
     fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
         default=None, repr=False, compare=False
     )
-    """What the plan was made from, without the table of runs."""
-    saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
-    """The verdict of a plan that was read from a file; None in older ones."""
+    """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
     def __post_init__(self) -> None:
         for name, least in (("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1), ("n_problems", 1)):
@@ -215,12 +200,12 @@ class Plan:
 
     @property
     def verdict(self) -> Verdict:
-        """What the plan amounts to: a clear n, a tie, or a question instead of an answer."""
-        return self.saved_verdict if self.saved_verdict is not None else verdict_of(self)
+        """How decisively the data support n."""
+        return self.saved_verdict if self.saved_verdict is not None else Verdict.of(self)
 
     @property
     def unused_share(self) -> float:
-        """Share of the budget that the plan leaves."""
+        """Share of the available budget that the plan leaves."""
         return 1.0 - self.cost / self.budget.available
 
     @property
@@ -240,8 +225,30 @@ class Plan:
 
     @property
     def usd(self) -> float | None:
-        """Price of the run in US dollars; None where no price is known."""
+        """Price of the run in US dollars; None without a price per GPU-hour."""
         return self.costs.get("usd")
+
+    @property
+    def span(self) -> float:
+        """Width of the metric's range."""
+        return 1.0 if self.fits is None else self.fits.bounds[1] - self.fits.bounds[0]
+
+    @property
+    def compute(self) -> float:
+        """The plan's compute on the axis of its fits: rollouts or tokens."""
+        in_tokens = self.fits is not None and self.fits.compute == "log10_tokens"
+        return float(self.costs["tokens"] if in_tokens else self.rollouts)
+
+    def reward_draws(self) -> Array:
+        """Predicted rewards by draw of the fits.
+
+        Raises:
+            PlanError: the plan was saved without its fits.
+            FitError: the fits cannot predict this n.
+        """
+        if self.fits is None:
+            raise PlanError("this plan was saved without its fits", "Load one that Plan.save wrote.")
+        return reward_draws(self.fits, self.compute, self.group_size, self.problems_per_batch)
 
     def launch_script(self, backend: str = "openrlhf", *, model: str | None = None, **options: Any) -> str:
         """A bash script that trains this plan; see `isocompute_sdk.api.launch_script` for the options."""
@@ -250,15 +257,49 @@ class Plan:
         return launch_script(self, backend, model=model, **options)
 
     def summary(self) -> str:
-        """The plan as text."""
-        from isocompute_sdk.planning.report import summarise
+        """Table of the plan, its alternatives, its notes and its pilot."""
+        lines = [f"{label:<24} {text}" for label, text in self.rows()]
+        lines += [f"{a.kind:<24} {describe(a)}" for a in self.alternatives if a.kind != "other"]
+        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        if self.pilot is not None:
+            lines.append(describe_pilot(self.pilot))
+        return "\n".join(lines)
 
-        return summarise(self)
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as (label, text) pairs in reading order, the verdict first."""
+        n, problems, steps = self.group_size, self.problems_per_batch, self.update_steps
+        spent, available = (amount_text(part, self.budget.unit) for part in (self.cost, self.budget.available))
+        rule = f"{self.recipe.learning_rate_rule} rule, {self.recipe.name}"
+        found = [
+            ("verdict", f"{self.verdict.kind}: {self.verdict.sentence}"),
+            ("group size n", _group_size(self)),
+            ("problems per batch B_p", f"{problems}"),
+            ("update steps M", f"{steps:,}"),
+            ("rollouts C", f"{self.rollouts:,} = {n} x {problems} x {steps:,}"),
+            ("rollouts per batch B", f"{self.rollouts_per_batch:,}"),
+            ("learning rate", f"{self.learning_rate:.3g} ({rule})"),
+            ("cost", f"{spent} of {available} ({1 - self.unused_share:.1%})"),
+            *_expenses(self),
+        ]
+        if self.epochs is not None:
+            found.append(("epochs", f"{self.epochs:.2f} over {self.n_problems:,} problems"))
+        found.append((f"predicted {self.metric}", _reward(self)))
+        if self.extrapolation is not None:
+            found.append(("extrapolation", f"{self.extrapolation:.2g} x the largest compute seen"))
+        found.append(("ends by", ", ".join(self.binding)))
+        found += [(f"best n for {metric}", str(n)) for metric, n in self.other_metrics.items()]
+        lines = () if self.passport is None else self.passport.lines()
+        return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
 
     def _repr_html_(self) -> str:
-        from isocompute_sdk.planning.report import to_html
-
-        return to_html(self)
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(label)}</th><td>{escape(text)}</td></tr>"
+            for label, text in self.rows()
+        )
+        notes = "".join(
+            f"<li><b>{escape(n.code)}</b> ({n.severity}): {escape(n.message)}</li>" for n in by_severity(self.notes)
+        )
+        return f"<table>{rows}</table><ul>{notes}</ul>"
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON; a kill leaves the old file or the new one.
@@ -305,3 +346,100 @@ DOCUMENT = Document(
     digest=True,
     remedy="A plan is not edited by hand. For other numbers: isocompute launch PLAN --change group_size=...",
 )
+
+
+def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Array:
+    """Predicted rewards of a configuration by draw; a single one if the fits have no paired draws.
+
+    Raises:
+        FitError: a group size that the fits cannot predict.
+    """
+    predicted = fits.predict(compute, group_size, problems_per_batch)
+    if fits.surface is None:
+        return np.array([float(predicted.mean)])
+    # B_p is asked at most an octave outside those that were run.
+    problems = within_reach(fits.problems_per_batch, problems_per_batch)
+    return draws_at(fits.surface, Place(compute, float(group_size), problems))
+
+
+def describe(alternative: Alternative) -> str:
+    """One alternative on one line."""
+    a = alternative
+    text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
+    if a.predicted_reward is not None:
+        text += f", predicted {a.predicted_reward:.3f}"
+    if a.expected_loss is not None:
+        text += f" ({-a.expected_loss:+.3f})"
+    return text
+
+
+def describe_pilot(pilot: Sweep) -> str:
+    """A pilot sweep in one sentence."""
+    sizes = ", ".join(map(str, pilot.group_size))
+    return (
+        f"A pilot that would narrow this: n = {sizes} at B_p = {pilot.problems_per_batch[0]}, "
+        f"{pilot.rollouts:,} rollouts each, then fit and plan again."
+    )
+
+
+def _group_size(plan: Plan) -> str:
+    text = str(plan.group_size)
+    if plan.law_group_size is not None:
+        text += f" (law: {plan.law_group_size:.0f})"
+    if plan.group_size_interval is not None:
+        low, high = plan.group_size_interval
+        text += f", 80 % band {low} to {high}"
+    return text
+
+
+def _reward(plan: Plan) -> str:
+    if plan.predicted_reward is None:
+        return "not predicted: no reward curve for this n, model and metric"
+    text = f"{plan.predicted_reward:.3f}"
+    if plan.reward_interval is not None:
+        low, high = plan.reward_interval
+        text += f" (80 % interval {low:.3f} to {high:.3f}, see notes)"
+    return text
+
+
+def _expenses(plan: Plan) -> list[tuple[str, str]]:
+    """Rows on time and money: the totals, the cost by purpose, and both optima."""
+    found: list[tuple[str, str]] = []
+    if plan.wall_hours is not None:
+        units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
+        together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU(s)"]
+        found.append(("in all", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])))
+    if plan.evaluation is not None and "evaluation" in plan.breakdown:
+        found.append(("evaluation", _evaluation(plan)))
+    parts = {part: a for part, a in plan.breakdown.items() if part not in ("training", "evaluation")}
+    found += [
+        (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
+        for label, amounts in parts.items()
+    ]
+    texts = [_optimum(o) for o in plan.optima]
+    if texts and len(set(texts)) == 1:
+        return [*found, ("best per both", f"rollout and GPU-hour: {texts[0]}")]
+    return found + [(f"best per {o.per.replace('_', '-')}", text) for o, text in zip(plan.optima, texts, strict=True)]
+
+
+def _evaluation(plan: Plan) -> str:
+    evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
+    assert evaluation is not None, "checked by the caller"
+    unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
+    share = spent[unit] / plan.breakdown["training"][unit]
+    problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
+    placed = "included above" if plan.evaluation_counted else "not included above"
+    return (
+        f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
+        f"{share:.1%} of training, {placed}"
+    )
+
+
+def _optimum(optimum: Optimum) -> str:
+    o = optimum
+    reached = "none" if o.reward_at_equal_gpu_hours is None else f"{o.reward_at_equal_gpu_hours:.3f}"
+    return (
+        f"n = {o.group_size}, B_p = {o.problems_per_batch}, {o.gpus} GPU(s): {o.reward_at_equal_rollouts:.3f} with the "
+        f"plan's rollouts ({amount_text(o.gpu_hours_at_equal_rollouts, 'gpu_hours')}), {reached} in its GPU-hours "
+        f"({o.rollouts_at_equal_gpu_hours:,} rollouts)"
+    )
