@@ -2,8 +2,8 @@
 
     python benchmarks/allocation.py --scenarios 300 --seed 1 --methods paper best-pilot-run --workers 2
 
-Every scenario is a pilot sweep; each method chooses n for 1, 3 and 10 times its largest budget. Regret is the best true
-reward that any n in [n_min, 2 n_max] with at least 5 update steps reaches there, less the true reward of the chosen n,
+Every scenario is a pilot sweep; each method chooses n for 1, 3, 10 and 30 times its largest budget. Regret is the best
+true reward that any n in [n_min, 2 n_max] with at least 5 update steps reaches there, less that of the chosen n,
 as a share of the scenario's reward range (the gain over the base model within reach at 10 times the budget).
 A simulation: numbers say how methods compare on these families, not what a training run will return.
 """
@@ -27,20 +27,26 @@ import numpy.typing as npt
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.records import RunSet
-from isocompute_simulator import FAMILIES, Scenario, draw_scenario
+from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.scenario import METRIC, STEPS_PER_OCTAVE
 
 TUNING_SEED = 20_001
 """Scenarios that constants of the simulator and of the methods may be chosen on; so are those of 20002 to 20007."""
 TEST_SEED = 90_001
 """Scenarios for reported numbers: nothing may be chosen on them."""
-RATIOS = (1.0, 3.0, 10.0)
+RATIOS = (1.0, 3.0, 10.0, 30.0)
 MIN_UPDATE_STEPS = 5
 NEAR_BEST = 0.005
 """A set of n covers where one of them loses at most this share of the reward range."""
 SMOOTHING_SHARE = 0.1
 """Window of the moving average by which the best pilot run is found, as a share of its evaluations."""
 LEVELS = (0.8, 0.9)
+FAMILY_SETS = {"formula": FAMILIES, "real": REAL_FAMILIES, "all": (*FAMILIES, *REAL_FAMILIES)}
+"""Families that scenarios of one seed take in turn."""
+SIZES = {"up to 4": 4, "5 to 15": 15, "16 to 25": 25, "more": 10**6}
+"""Classes of sweeps by their number of runs."""
+MATERIAL, IMMATERIAL = 0.01, 0.005
+"""Reward that a verdict must not lose, and reward for which nobody need go on."""
 
 Array = npt.NDArray[np.float64]
 
@@ -86,6 +92,9 @@ class Answer:
     """80 % sets for the best n."""
     failed: bool = False
     """The method had nothing to say and the best pilot run answered."""
+    verdicts: tuple[str, ...] | None = None
+    stops: tuple[tuple[int, int], ...] | None = None
+    """(group size, rollouts) of the default plan, which may spend less than the budget."""
 
 
 Method = Callable[[RunSet, Question], Answer]
@@ -117,16 +126,13 @@ def surface(runs: RunSet, question: Question, mode: Literal["expected", "conserv
     try:
         fits = iso.fit(runs, METRIC, method="surface")
         planner = iso.Planner(fits, recipe=iso.Recipe.preset("easy"))
-        plans = [
-            planner.allocate(
-                target,
-                problems_per_batch=question.problems_per_batch,
-                min_update_steps=MIN_UPDATE_STEPS,
-                spend="all",
-                mode=mode,
-            )
-            for target in question.targets
-        ]
+        options: dict[str, Any] = {
+            "problems_per_batch": question.problems_per_batch,
+            "min_update_steps": MIN_UPDATE_STEPS,
+            "mode": mode,
+        }
+        plans = [planner.allocate(target, spend="all", **options) for target in question.targets]
+        default = [planner.allocate(target, **options) for target in question.targets]
     except IsoComputeError:
         return Answer(best_pilot_run(runs, question).chosen, failed=True)
     chosen = [plan.group_size for plan in plans]
@@ -134,7 +140,13 @@ def surface(runs: RunSet, question: Question, mode: Literal["expected", "conserv
     for level in LEVELS:
         found = fits.predict(question.targets, chosen, question.problems_per_batch, level=level, kind="mean")
         intervals[level] = tuple(zip(found.low.tolist(), found.high.tolist(), strict=True))
-    return Answer(tuple(chosen), intervals, _best_sets(fits, question))
+    return Answer(
+        tuple(chosen),
+        intervals,
+        _best_sets(fits, question),
+        verdicts=tuple(plan.verdict.kind for plan in default),
+        stops=tuple((plan.group_size, plan.rollouts) for plan in default),
+    )
 
 
 def _best_sets(fits: iso.Fits, question: Question) -> tuple[tuple[int, ...], ...] | None:
@@ -180,15 +192,28 @@ class Row:
     set_covers: bool | None
     set_octaves: float | None
     failed: bool
+    runs: int
+    """Runs of the sweep."""
+    loss: float
+    """Reward lost, on the metric's own scale."""
+    verdict: str | None
+    left: float | None
+    """Reward still to be had within the budget by who follows the default plan."""
+    spent: float | None
+    """Share of the budget that the default plan spends."""
+    left_after_pilot: float
+    """Reward that the best n gains from the pilot's largest compute to the target."""
+    above_grid: bool
+    """Whether the best n lies above the largest that was run."""
     absurd: bool
     """A chosen n that is not allowed, or an interval outside the metric's bounds."""
     seconds: float
 
 
-def examine(index: int, seed: int, methods: Sequence[str], family: str | None = None) -> list[Row]:
+def examine(index: int, seed: int, methods: Sequence[str], families: Sequence[str] = FAMILIES) -> list[Row]:
     """All methods on one scenario; scenarios of one seed take the families in turn."""
     rng = np.random.default_rng([seed, index])
-    scenario = draw_scenario(rng, family or FAMILIES[index % len(FAMILIES)])
+    scenario = draw_scenario(rng, families[index % len(families)])
     targets = tuple(ratio * scenario.largest_rollouts for ratio in RATIOS)
     levels = scenario.levels
     question = Question(targets, levels[0], levels[-1], scenario.problems_per_batch[0])
@@ -211,7 +236,8 @@ def _judge(
     reward = float(scenario.true_reward(target, chosen))
     intervals = {level: pairs[which] for level, pairs in answer.intervals.items()}
     near = None if answer.best_sets is None else np.array(answer.best_sets[which], dtype=float)
-    loss = None if near is None else (best - scenario.true_reward(target, near)) / scenario.reward_range
+    lost = None if near is None else (best - scenario.true_reward(target, near)) / scenario.reward_range
+    stop = None if answer.stops is None else answer.stops[which]
     return Row(
         scenario=index,
         family=scenario.family,
@@ -220,19 +246,26 @@ def _judge(
         regret=max(best - reward, 0.0) / scenario.reward_range,
         octaves_off=abs(float(np.log2(chosen / best_n))),
         covered={level: low <= reward <= high for level, (low, high) in intervals.items()},
-        set_covers=None if loss is None else bool(np.any(loss <= NEAR_BEST)),
+        set_covers=None if lost is None else bool(np.any(lost <= NEAR_BEST)),
         set_octaves=None if near is None else float(np.log2(near.max() / near.min())),
         failed=answer.failed,
+        runs=len(scenario.design.runs),
+        loss=max(best - reward, 0.0),
+        verdict=None if answer.verdicts is None else answer.verdicts[which],
+        left=None if stop is None else best - float(scenario.true_reward(stop[1], stop[0])),
+        spent=None if stop is None else stop[1] / target,
+        left_after_pilot=best - scenario.best(question.targets[0], question.n_min, question.n_max, MIN_UPDATE_STEPS)[1],
+        above_grid=best_n > question.n_max,
         absurd=not question.allows(target, chosen) or any(not 0 <= a <= b <= 1 for a, b in intervals.values()),
         seconds=seconds,
     )
 
 
 def run(
-    scenarios: int, seed: int, methods: Sequence[str], family: str | None = None, workers: int = 1
+    scenarios: int, seed: int, methods: Sequence[str], families: Sequence[str] = FAMILIES, workers: int = 1
 ) -> Iterator[list[Row]]:
     """Rows of one scenario after another."""
-    jobs = [(index, seed, tuple(methods), family) for index in range(scenarios)]
+    jobs = [(index, seed, tuple(methods), tuple(families)) for index in range(scenarios)]
     if workers == 1:
         yield from (examine(*job) for job in jobs)
         return
@@ -241,7 +274,7 @@ def run(
         yield from pool.imap(_examine, jobs, chunksize=4)
 
 
-def _examine(job: tuple[int, int, Sequence[str], str | None]) -> list[Row]:
+def _examine(job: tuple[int, int, Sequence[str], Sequence[str]]) -> list[Row]:
     return examine(*job)
 
 
@@ -249,7 +282,7 @@ def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One record per method, family (and all of them) and ratio."""
     records: list[dict[str, Any]] = []
     for method in dict.fromkeys(row.method for row in rows):
-        for family in ("all", *(f for f in FAMILIES if any(row.family == f for row in rows))):
+        for family in ("all", *(f for f in FAMILY_SETS["all"] if any(row.family == f for row in rows))):
             for ratio in RATIOS:
                 part = [r for r in rows if r.method == method and r.ratio == ratio and family in ("all", r.family)]
                 records.append({"method": method, "family": family, "ratio": ratio, **_summary(part)})
@@ -282,6 +315,53 @@ def _summary(rows: Sequence[Row]) -> dict[str, Any]:
     return found
 
 
+def by_size(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Share of 80 % intervals that hold, by number of runs and ratio, with its 95 % binomial interval."""
+    records: list[dict[str, Any]] = []
+    least = 0
+    for name, most in SIZES.items():
+        for ratio in RATIOS:
+            part = [r.covered[0.8] for r in rows if least < r.runs <= most and r.ratio == ratio and r.covered]
+            if part:
+                low, high = wilson(sum(part), len(part))
+                share = float(np.mean(part))
+                records.append({"runs": name, "ratio": ratio, "N": len(part), "80 %": share, "low": low, "high": high})
+        least = most
+    return records
+
+
+def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
+    """95 % interval of a share, by Wilson's formula."""
+    share, denominator = hits / count, 1 + z**2 / count
+    centre = (share + z**2 / (2 * count)) / denominator
+    half = z * float(np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))) / denominator
+    return centre - half, centre + half
+
+
+def verdicts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What each verdict was said of and lost, and how stops fared, over all ratios and by ratio."""
+    records: list[dict[str, Any]] = []
+    said = [r for r in rows if r.verdict is not None]
+    for ratio in (None, *RATIOS):
+        part = [r for r in said if ratio in (None, r.ratio)]
+        for kind in sorted({str(r.verdict) for r in part}):
+            mine = [r for r in part if r.verdict == kind]
+            records.append(
+                {
+                    "ratio": "all" if ratio is None else ratio,
+                    "verdict": kind,
+                    "share": len(mine) / len(part),
+                    "loses > .01": float(np.mean([r.loss > MATERIAL for r in mine])),
+                    "> .01 left": float(np.mean([(r.left or 0.0) > MATERIAL for r in mine])),
+                }
+            )
+        little = [r for r in part if r.ratio > 1 and r.left_after_pilot < IMMATERIAL]
+        if little:
+            eased = float(np.mean([r.verdict == "stop-spending" or (r.spent or 1.0) < 0.9 for r in little]))
+            records.append({"ratio": ratio or "all", "verdict": "(little left) stops or spends less", "share": eased})
+    return records
+
+
 COLUMNS = {
     "method": "method", "family": "family", "ratio": "x", "scenarios": "N", "mean": "regret", "stderr": "+-",
     "median": "median", "p90": "p90", "octaves": "octaves", "coverage_80%": "80 %", "coverage_90%": "90 %",
@@ -293,6 +373,14 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(COLUMNS.values()) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(_cell(record[name]) for name in COLUMNS) + " |" for record in records]
+    return "\n".join(lines)
+
+
+def plain_table(records: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table with the records' own keys as columns."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_cell(record.get(name)) for name in names) + " |" for record in records]
     return "\n".join(lines)
 
 
@@ -312,17 +400,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scenarios", type=int, default=300)
     parser.add_argument("--seed", type=int, default=TUNING_SEED, help=f"tuning {TUNING_SEED}, test {TEST_SEED}")
     parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=DEFAULT_METHODS)
-    parser.add_argument("--family", choices=FAMILIES, help="keep to one family")
+    parser.add_argument("--families", nargs="+", default=["formula"], help=f"names, or {', '.join(FAMILY_SETS)}")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every row and the summary here")
     options = parser.parse_args(arguments)
+    families = [name for one in options.families for name in FAMILY_SETS.get(one, (one,))]
     rows = [
         row
-        for found in run(options.scenarios, options.seed, options.methods, options.family, options.workers)
+        for found in run(options.scenarios, options.seed, options.methods, families, options.workers)
         for row in found
     ]
     records = summarise(rows)
     sys.stdout.write(f"{options.scenarios} simulated scenarios, seed {options.seed}\n\n{table(records)}\n")
+    for more in (by_size(rows), verdicts(rows)):
+        sys.stdout.write(f"\n{plain_table(more)}\n")
     if options.json is not None:
         document = {"seed": options.seed, "summary": records, "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(document, indent=1), encoding="utf-8")

@@ -57,11 +57,11 @@ def main() -> None:
 
 def measure(folder: Path) -> tuple[float, float]:
     """MiB resident after loading, and MiB by which the peak rises in the update steps."""
-    from isocompute_torch import assembly, loop
-    from isocompute_torch.checkpoint import Counters
-    from isocompute_torch.configuration import load_configuration
-    from isocompute_torch.journal import Journal
-    from isocompute_torch.progress import RunProgress
+    from isocompute_torch.runner import assembly, loop
+    from isocompute_torch.runner.checkpoint import Counters
+    from isocompute_torch.runner.configuration import load_configuration
+    from isocompute_torch.runner.console import RunProgress
+    from isocompute_torch.runner.journal import Journal
 
     configuration = load_configuration(folder)
     with ExitStack() as stack:

@@ -11,11 +11,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from isocompute_torch import assembly, loop
-from isocompute_torch.checkpoint import Counters
-from isocompute_torch.configuration import load_configuration
-from isocompute_torch.journal import Journal, read_journal
-from isocompute_torch.progress import RunProgress
+from isocompute_torch.runner import assembly, loop
+from isocompute_torch.runner.checkpoint import Counters
+from isocompute_torch.runner.configuration import load_configuration
+from isocompute_torch.runner.console import RunProgress
+from isocompute_torch.runner.journal import Journal, read_journal
 
 
 def main() -> None:

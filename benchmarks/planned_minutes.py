@@ -23,7 +23,7 @@ from isocompute_sdk.specs import RunSpec, Study, load_study
 from isocompute_sdk.timing.probe import probe_pairs, probe_runs
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
-from isocompute_torch.journal import read_journal
+from isocompute_torch.runner.journal import read_journal
 
 PROBLEMS = 200
 """Validation problems of the built-in task."""

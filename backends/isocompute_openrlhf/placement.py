@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training import sharing
+from isocompute_sdk.training import checks
 
 LARGEST_PACKED_BATCH = 16384
 """Rollouts per batch up to which packing by tokens is the default.
@@ -50,7 +50,7 @@ def place(run: RunSpec, options: OpenRLHFOptions) -> tuple[Placement | None, tup
         return None, (found,)
     nodes, gpus_per_node = found
     placement = Placement(nodes, gpus_per_node, options.tensor_parallel)
-    notes = sharing.tensor_parallel_does_not_fit(placement.tensor_parallel, gpus_per_node)
+    notes = checks.tensor_parallel_does_not_fit(placement.tensor_parallel, gpus_per_node)
     notes += _batch_notes(run, options, placement)
     return placement, tuple(notes)
 
@@ -59,12 +59,12 @@ def _nodes_and_gpus(run: RunSpec, options: OpenRLHFOptions) -> tuple[int, int] |
     """Nodes and GPUs per node from the options and `hardware.gpus`, or why they do not fit together."""
     if options.gpus_per_node is not None:
         return _as_stated(run, options.nodes, options.gpus_per_node)
-    several = sharing.several_gpu_counts(run, "Name it with the options nodes and gpus_per_node.")
+    several = checks.several_gpu_counts(run, "Name it with the options nodes and gpus_per_node.")
     if several:
         return several[0]
     counts = run.hardware.gpu_counts
     total = counts[0]
-    nodes = sharing.nodes_for(total, options.nodes)
+    nodes = checks.nodes_for(total, options.nodes)
     return nodes if isinstance(nodes, Note) else (nodes, total // nodes)
 
 
@@ -103,7 +103,7 @@ def _batch_notes(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -
             "GPUs x micro_rollout_batch": placement.gpus * options.micro_rollout_batch,
         }
     for what, divisor in parts.items():
-        notes += sharing.batch_not_divisible(run, divisor, what)
+        notes += checks.batch_not_divisible(run, divisor, what)
     return notes
 
 

@@ -15,7 +15,7 @@ from isocompute_openrlhf.recipe_notes import recipe_notes
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training import checks, sharing
+from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option, read_options
 
 
@@ -29,7 +29,7 @@ def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Pla
     files, misnamed = _problem_files(run, options)
     notes += (*misnamed, *recipe_notes(run), *_evaluation(run), *checks.data_formats(files), *_amounts(run))
     notes += (*_paths(run, files), *_seed(run, placement))
-    nodes = sharing.several_nodes(placement.nodes, placement.gpus_per_node) if placement is not None else []
+    nodes = checks.several_nodes(placement.nodes, placement.gpus_per_node) if placement is not None else []
     return unique((*run.recipe.notes(), *notes, *_order(run), *nodes)), options, placement
 
 

@@ -4,9 +4,10 @@ Everything that comes out of this package is a simulation and says so: the runs'
 `simulation/`, and the backend notes it.
 """
 
-from isocompute_simulator.adapter import SimulatorBackend
+from isocompute_simulator.backend import SimulatorBackend
 from isocompute_simulator.families import FAMILIES
-from isocompute_simulator.scenario import Scenario, draw_scenario
+from isocompute_simulator.scenario import REAL_FAMILIES, Scenario, draw_scenario
+from isocompute_simulator.tabulated import TabulatedTruth
 from isocompute_simulator.truth import Truth
 
-__all__ = ["FAMILIES", "Scenario", "SimulatorBackend", "Truth", "draw_scenario"]
+__all__ = ["FAMILIES", "REAL_FAMILIES", "Scenario", "SimulatorBackend", "TabulatedTruth", "Truth", "draw_scenario"]

@@ -23,6 +23,8 @@ EARLY_STOP_RATE = 0.05
 SMALLEST_EXPONENTS = (2, 3, 3, 3, 4, 4)
 LARGEST_EXPONENT = 10
 LEAST_STEPS = 8
+LARGE = (26, 60)
+"""Runs of a large sweep."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,26 @@ def draw_design(rng: np.random.Generator) -> SweepDesign:
     evaluations = round(np.exp(rng.uniform(np.log(FEWEST_EVALUATIONS), np.log(MOST_EVALUATIONS))))
     by_steps = bool(rng.random() < EVERY_SO_MANY_STEPS_SHARE)
     return SweepDesign(levels, problems, tuple(runs), evaluations, by_steps, bool(rng.random() < LOG_SPACED_SHARE))
+
+
+def draw_large_design(rng: np.random.Generator) -> SweepDesign:
+    """A sweep of 26 to 60 runs: as `draw_design`, with 2 to 4 seeds."""
+    while True:
+        design = draw_design(rng)
+        seeds = int(rng.integers(2, 5))
+        first = [run for run in design.runs if run.seed == 0]
+        runs = tuple(
+            PlannedRun(r.group_size, r.problems_per_batch, seed, r.update_steps) for r in first for seed in range(seeds)
+        )
+        if LARGE[0] <= len(runs) <= LARGE[1]:
+            return SweepDesign(
+                design.levels,
+                design.problems_per_batch,
+                runs,
+                min(design.evaluations, 40),
+                design.by_steps,
+                design.log_spaced,
+            )
 
 
 def typical_design(rollouts: int) -> SweepDesign:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isocompute_simulator.tabulated import TabulatedTruth
 from isocompute_simulator.truth import Array, Truth
 
 CORRELATED_SHARE = 0.4
@@ -16,6 +17,11 @@ DECAY_RATE = 0.06
 """Share of runs whose reward falls slowly from some point on."""
 MISSING_SWEEPS_SHARE, MISSING_RATE = 0.25, 0.1
 """Share of sweeps with gaps in their logs, and share of evaluations missing there."""
+
+SHIFT = (0.06, 0.25)
+"""Size of the shift of an odd run or evaluation."""
+END_SHARE = 0.4
+"""Share of sweeps with wrong evaluations in which they stand at 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,27 @@ class Noise:
     """Share of evaluations that are missing."""
     collapse_rate: float = COLLAPSE_RATE
     decay_rate: float = DECAY_RATE
+    outlier_rate: float = 0.0
+    """Share of evaluations that are wrong: a broken grader or a failed evaluation."""
+    outlying_run_rate: float = 0.0
+    """Share of runs that were measured or trained differently: shifted as a whole."""
+    unequal: float = 0.0
+    """Standard deviation over runs of the logarithm of how much a run may differ from others."""
+
+
+def draw_rough_noise(rng: np.random.Generator, *, outlying: bool = False) -> Noise:
+    """Noise with what recorded sweeps have besides: wrong evaluations, odd runs, run effects of unequal size.
+
+    Args:
+        rng: randomness.
+        outlying: whether wrong evaluations and odd runs are certain, not occasional.
+    """
+    return replace(
+        draw_noise(rng),
+        outlier_rate=float(rng.uniform(0.01, 0.1)) if rng.random() < (0.7 if outlying else 0.15) else 0.0,
+        outlying_run_rate=float(rng.uniform(0.05, 0.15)) if rng.random() < (0.7 if outlying else 0.15) else 0.0,
+        unequal=float(rng.uniform(0.0, 0.8)),
+    )
 
 
 def draw_noise(rng: np.random.Generator) -> Noise:
@@ -70,17 +97,40 @@ def evaluation_noise(noise: Noise, count: int, rng: np.random.Generator) -> Arra
 
 
 def measured_curve(
-    truth: Truth, noise: Noise, rollouts_T: Array, group_size: int, problems_per_batch: int, rng: np.random.Generator
+    truth: Truth | TabulatedTruth,
+    noise: Noise,
+    rollouts_T: Array,
+    group_size: int,
+    problems_per_batch: int,
+    rng: np.random.Generator,
 ) -> Array:
     """What one run logs at each compute, faults included; NaN where an evaluation is missing."""
-    factor, delay = run_effects(noise, rng)
+    own = replace(noise, **_scaled(noise, float(np.exp(rng.normal(0.0, noise.unequal))))) if noise.unequal else noise
+    factor, delay = run_effects(own, rng)
     mean = truth.mean(rollouts_T, group_size, problems_per_batch, delay=delay)
     gain = (mean - truth.base_reward) * factor * _kept(noise, len(rollouts_T), rng)
     value = truth.base_reward + gain + evaluation_noise(noise, len(rollouts_T), rng)
+    if noise.outlying_run_rate and rng.random() < noise.outlying_run_rate:
+        value = value + rng.choice([-1.0, 1.0]) * rng.uniform(*SHIFT)
+    if noise.outlier_rate:
+        value = _with_outliers(value, noise.outlier_rate, rng)
     # The base model is always measured: it costs no training.
     missing = rng.random(len(value)) < noise.missing_rate
     missing[0] = False
     return np.where(missing, np.nan, np.clip(value, 0.0, 1.0))
+
+
+def _scaled(noise: Noise, factor: float) -> dict[str, float]:
+    return {"amplitude_sd": noise.amplitude_sd * factor, "delay_sd": noise.delay_sd * factor}
+
+
+def _with_outliers(value_T: Array, rate: float, rng: np.random.Generator) -> Array:
+    """Some evaluations after the first at an end of the range, or off by a shift."""
+    wrong = rng.random(len(value_T)) < rate
+    wrong[0] = False
+    ends = rng.choice([0.0, 1.0])
+    shifted = value_T + rng.choice([-1.0, 1.0], len(value_T)) * rng.uniform(*SHIFT, len(value_T))
+    return np.where(wrong, ends if rng.random() < END_SHARE else shifted, value_T)
 
 
 def _kept(noise: Noise, count: int, rng: np.random.Generator) -> Array:

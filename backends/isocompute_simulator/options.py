@@ -12,9 +12,22 @@ Seed = Annotated[int, Number(whole=True, ge=0)]
 class SimulatorOptions(Spec):
     """Options of one simulated run. Runs that share task, task_seed and scale train on the same simulated task."""
 
-    task: Literal["easy", "hard", "unsaturated", "insensitive", "overfitting", "rough", "bandit", "interference"] = (
-        "easy"
-    )
+    task: Literal[
+        "easy",
+        "hard",
+        "unsaturated",
+        "insensitive",
+        "overfitting",
+        "rough",
+        "skills",
+        "memorising",
+        "declining",
+        "two-stage",
+        "dipping",
+        "tilted",
+        "bandit",
+        "interference",
+    ] = "easy"
     """A family of reward curves, or softmax policies that are really trained by policy gradient: `bandit` (each problem
     on its own) or `interference` (problems share features)."""
     task_seed: Seed = 0

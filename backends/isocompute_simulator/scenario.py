@@ -9,10 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.records import RunSet
-from isocompute_simulator.design import SweepDesign, draw_design
+from isocompute_simulator.design import SweepDesign, draw_design, draw_large_design
 from isocompute_simulator.families import FAMILIES, draw_family, draw_truth
-from isocompute_simulator.noise import Noise, draw_noise, measured_curve, run_effects
+from isocompute_simulator.noise import Noise, draw_noise, draw_rough_noise, measured_curve, run_effects
+from isocompute_simulator.processes import PROCESSES, draw_process
+from isocompute_simulator.tabulated import TabulatedTruth
 from isocompute_simulator.truth import Array, Truth
+
+REAL_FAMILIES = (*PROCESSES, "outlying", "large")
+"""Families with what recorded curves have and `FAMILIES` lack. `outlying`: any of `PROCESSES` with wrong evaluations
+and odd runs; `large`: any of them with a sweep of 26 to 60 runs."""
 
 METRIC = "avg@4"
 RANGE_RATIO = 10.0
@@ -26,10 +32,10 @@ class Scenario:
     """A simulated pilot sweep and its truth."""
 
     family: str
-    """One of `FAMILIES`."""
+    """One of `FAMILIES` or `REAL_FAMILIES`."""
     runs: RunSet
     """The sweep as a user would read it: metric avg@4, rewards of the base model included."""
-    truth: Truth = field(repr=False)
+    truth: Truth | TabulatedTruth = field(repr=False)
     design: SweepDesign = field(repr=False)
     noise: Noise = field(repr=False)
 
@@ -117,20 +123,31 @@ def draw_scenario(rng: np.random.Generator, family: str | None = None) -> Scenar
 
     Args:
         rng: randomness; the same state gives the same scenario.
-        family: one of `FAMILIES`; None draws one, all equally likely.
+        family: one of `FAMILIES` or `REAL_FAMILIES`; None draws one of `FAMILIES`, all equally likely.
 
     Raises:
         ValueError: unknown family.
     """
+    if family in REAL_FAMILIES:
+        return _draw_real(family, rng)
     if family is not None and family not in FAMILIES:
-        raise ValueError(f"family = {family!r}; accepted: {', '.join(FAMILIES)}")
+        raise ValueError(f"family = {family!r}; accepted: {', '.join((*FAMILIES, *REAL_FAMILIES))}")
     drawn = draw_family(rng) if family is None else family
     design = draw_design(rng)
     truth, noise = draw_truth(drawn, design, rng), draw_noise(rng)
     return Scenario(drawn, _train(drawn, design, truth, noise, rng), truth, design, noise)
 
 
-def _train(family: str, design: SweepDesign, truth: Truth, noise: Noise, rng: np.random.Generator) -> RunSet:
+def _draw_real(family: str, rng: np.random.Generator) -> Scenario:
+    design = draw_large_design(rng) if family == "large" else draw_design(rng)
+    process = family if family in PROCESSES else PROCESSES[int(rng.integers(len(PROCESSES)))]
+    truth, noise = draw_process(process, design, rng), draw_rough_noise(rng, outlying=family == "outlying")
+    return Scenario(family, _train(family, design, truth, noise, rng), truth, design, noise)
+
+
+def _train(
+    family: str, design: SweepDesign, truth: Truth | TabulatedTruth, noise: Noise, rng: np.random.Generator
+) -> RunSet:
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run_id", "group_size", "problems_per_batch", "seed", "step", "value")
     }

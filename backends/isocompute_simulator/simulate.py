@@ -14,6 +14,8 @@ from isocompute_simulator.configuration import Configuration
 from isocompute_simulator.design import typical_design
 from isocompute_simulator.families import draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, measured_curve
+from isocompute_simulator.processes import PROCESSES, draw_process
+from isocompute_simulator.tabulated import TabulatedTruth
 from isocompute_simulator.truth import Truth
 
 BANDITS = {"bandit": 0.0, "interference": None}
@@ -29,11 +31,12 @@ def simulate(configuration: Configuration) -> Iterator[tuple[int, dict[str, floa
         yield from _on_a_curve(configuration)
 
 
-def curve_task(configuration: Configuration) -> tuple[Truth, Noise]:
+def curve_task(configuration: Configuration) -> tuple[Truth | TabulatedTruth, Noise]:
     """The task of a run on a reward curve: the same for all runs that name the same task, seed and scale."""
     options = configuration.options
     rng = np.random.default_rng([options.task_seed, options.scale])
-    truth, noise = draw_truth(options.task, typical_design(options.scale), rng), draw_noise(rng)
+    draw = draw_process if options.task in PROCESSES else draw_truth
+    truth, noise = draw(options.task, typical_design(options.scale), rng), draw_noise(rng)
     if configuration.run.data.n_problems is not None:
         truth = replace(truth, n_problems=configuration.run.data.n_problems)
     if options.noise is not None:

@@ -9,9 +9,9 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, describe_options
-from isocompute_torch.configuration import KIND, SCHEMA_VERSION
 from isocompute_torch.options import TorchOptions
 from isocompute_torch.preflight import examine
+from isocompute_torch.runner.configuration import KIND, SCHEMA_VERSION
 
 VERSION = "2.13.0"
 """PyTorch release that the runner was checked with."""

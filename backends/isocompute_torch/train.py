@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.configuration import Configuration, load_configuration
 from isocompute_torch.failures import InputError
-from isocompute_torch.journal import Journal, append_line, read_journal
 from isocompute_torch.problems import file_digest
-from isocompute_torch.vllm_install import require_vllm, vllm_version
+from isocompute_torch.runner.configuration import Configuration, load_configuration
+from isocompute_torch.runner.journal import Journal, append_line, read_journal
+from isocompute_torch.sampling.vllm_install import require_vllm, vllm_version
 
 ATTEMPTS_FILE = "attempts.jsonl"
 LOCK_FILE = ".lock"
@@ -79,8 +79,8 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:
-        from isocompute_torch import assembly, checkpoint, loop
-        from isocompute_torch.progress import RunProgress
+        from isocompute_torch.runner import assembly, checkpoint, loop
+        from isocompute_torch.runner.console import RunProgress
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
@@ -97,6 +97,9 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
         progress = stack.enter_context(RunProgress(run.run_id, run.update_steps, counters.step))
+        note = parts.learner.policy.architecture.note
+        if note is not None and configuration.options.merge_duplicates:
+            progress.note(note)
         if counters.step:
             progress.note(f"going on after step {counters.step}")
         try:

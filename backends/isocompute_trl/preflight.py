@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import Recipe, RunSpec
-from isocompute_sdk.training import checks, sharing
+from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import read_options
 from isocompute_sdk.training.checks import LARGEST_CHANGE
 from isocompute_trl.flags import LOSS_TYPES, STD_EPSILON, processes, samples_per_pass
@@ -27,7 +27,7 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
 
 
 def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
-    several = sharing.several_gpu_counts(run)
+    several = checks.several_gpu_counts(run)
     if several:
         return several
     counts, notes = run.hardware.gpu_counts, list[Note]()
@@ -38,15 +38,15 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
         )
         notes.append(Note("invalid-option", "refuse", message))
     count = processes(run, options)
-    if count > sharing.USUAL_NODE:
+    if count > checks.USUAL_NODE:
         message = (
-            f"{count} GPUs: TRL runs on one machine here, and few have more than {sharing.USUAL_NODE}. For several "
+            f"{count} GPUs: TRL runs on one machine here, and few have more than {checks.USUAL_NODE}. For several "
             "machines use the backend openrlhf or verl."
         )
         notes.append(Note("one-machine-only", "warning", message, {"gpus": count}))
-    notes += sharing.batch_not_divisible(run, count)
+    notes += checks.batch_not_divisible(run, count)
     if options.sampler == "vllm":
-        notes += sharing.tensor_parallel_does_not_fit(options.tensor_parallel, count)
+        notes += checks.tensor_parallel_does_not_fit(options.tensor_parallel, count)
     return notes
 
 

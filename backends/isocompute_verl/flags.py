@@ -14,7 +14,7 @@ from typing import Any
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
-from isocompute_sdk.training.sharing import nodes_for
+from isocompute_sdk.training.checks import nodes_for
 from isocompute_verl.options import VeRLOptions
 
 VERSION = "0.9.1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import Recipe, RunSpec
-from isocompute_sdk.training import checks, sharing
+from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import read_options
 from isocompute_sdk.training.checks import LARGEST_CHANGE
 from isocompute_verl.flags import STD_EPSILON
@@ -34,16 +34,16 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
 
 
 def _placement(run: RunSpec, options: VeRLOptions) -> list[Note]:
-    several = sharing.several_gpu_counts(run)
+    several = checks.several_gpu_counts(run)
     if several:
         return several
     counts, notes = run.hardware.gpu_counts, list[Note]()
-    gpus, nodes = counts[0], sharing.nodes_for(counts[0], options.nodes)
+    gpus, nodes = counts[0], checks.nodes_for(counts[0], options.nodes)
     if isinstance(nodes, Note):
         notes.append(nodes)
     else:
-        notes += sharing.tensor_parallel_does_not_fit(options.tensor_parallel, gpus // nodes)
-        notes += sharing.several_nodes(nodes, gpus // nodes)
+        notes += checks.tensor_parallel_does_not_fit(options.tensor_parallel, gpus // nodes)
+        notes += checks.several_nodes(nodes, gpus // nodes)
     updates = run.recipe.updates_per_batch
     if run.problems_per_batch % updates:
         message = (
@@ -52,7 +52,7 @@ def _placement(run: RunSpec, options: VeRLOptions) -> list[Note]:
         )
         notes.append(Note("updates-cut-groups", "refuse", message))
     else:
-        notes += sharing.batch_not_divisible(run, gpus)
+        notes += checks.batch_not_divisible(run, gpus)
     return notes
 
 

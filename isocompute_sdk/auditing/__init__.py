@@ -1,6 +1,6 @@
-"""What runs that somebody already has really bought: each against the frontier at its compute."""
+"""Audit of existing runs: each run and each group size against the best known n at the same compute."""
 
-from isocompute_sdk.auditing.conduct import audit
-from isocompute_sdk.auditing.result import Audit, Comparison, GroupAudit, ProposedRun, RunAudit, SizeAudit
+from isocompute_sdk.auditing.audit_runs import audit
+from isocompute_sdk.auditing.result import Audit, GroupAudit, ProposedRun, RunAudit, SizeAudit, SizeComparison
 
-__all__ = ["Audit", "Comparison", "GroupAudit", "ProposedRun", "RunAudit", "SizeAudit", "audit"]
+__all__ = ["Audit", "GroupAudit", "ProposedRun", "RunAudit", "SizeAudit", "SizeComparison", "audit"]

@@ -1,29 +1,46 @@
-"""What an audit found: the result, its groups, their runs, and the runs that would settle what is open."""
+"""What an audit found, and its text: groups of comparable runs, their runs, and the runs that would settle the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import files
+from isocompute_sdk.auditing.words import count, some
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.contrast import Estimate
-from isocompute_sdk.notes import Note
+from isocompute_sdk.notes import Note, by_severity
 
 SCHEMA_VERSION = 1
 
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
-"""`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly not;
+"""`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
-Verdict = Literal["ahead", "tie", "hardly-matters", "undecided", "one-size"]
-"""What a comparison of group sizes says; `one-size`: only one n was run."""
+SizeVerdict = Literal["ahead", "tie", "hardly-matters", "undecided", "one-size"]
+"""Result of a comparison of group sizes; `one-size`: only one n was run."""
+
+COLUMNS = ("run", "n x B_p", "rollouts", "reached", "best there", "behind by", "equal at", "")
+"""Columns of the table of runs."""
+FLAT = 0.01
+"""Share of the metric's range: a second half of a run that gained less bought nothing."""
+ALWAYS = ("model", "train_data", "n_problems")
+"""Context fields that the title of a group always shows."""
+STANDINGS: dict[Standing, str] = {
+    "best": "best here",
+    "level": "level",
+    "behind": "behind",
+    "undecided": "cannot tell",
+    "alone": "alone",
+    "not-judged": "",
+}
+"""Standings as the table shows them."""
 
 
 @dataclass(frozen=True)
 class RunAudit:
-    """One run: what it reached, and where its configuration stood at its compute."""
+    """One run: what it reached, and how its configuration compares at its compute."""
 
     run_id: str
     group_size: int
@@ -35,30 +52,62 @@ class RunAudit:
     """Compute spent, C."""
     evaluations: int
     reached: float
-    """Level of its best checkpoint: the highest mean of a few successive evaluations (`conduct.best_level`)."""
+    """Level of its best checkpoint: the highest mean of a few successive evaluations (`audit_runs.best_level`)."""
     standing: Standing = "not-judged"
     expected: float | None = None
-    """Fitted reward of its configuration at its compute (at the fault, where it collapsed)."""
+    """Fitted reward of its configuration at its compute, or before its fault if it collapsed."""
     best_group_size: int | None = None
     """n of the best known configuration at this compute."""
     best_problems_per_batch: int | None = None
+    """B_p of that configuration."""
     best_reward: float | None = None
     """Fitted reward of that configuration."""
     behind: Estimate | None = None
-    """Reward that the best known configuration is ahead by."""
+    """Fitted reward of the best known configuration minus that of this run's."""
     equal_reward: Estimate | None = None
     """Rollouts with which the best known configurations reach the same reward: median and interval."""
     equal_reward_bounded: bool = True
-    """False where an end of that interval lies outside what was asked."""
+    """False if an end of that interval lies outside the range that was searched."""
     last_half: Estimate | None = None
-    """Reward that the second half of its compute bought."""
+    """Reward gained in the second half of its compute."""
     forecast: bool = False
-    """True where the best known configuration was not run this far."""
+    """True if the best known configuration was not run this far."""
     fault: Literal["collapse", "decay"] | None = None
     fault_rollouts: float | None = None
-    """Compute after which it collapsed, or decayed."""
+    """Compute after which it collapsed or decayed."""
     off_curve: float | None = None
-    """Measured less fitted reward at its end, where that is more than chance makes of one run; else None."""
+    """Measured minus fitted reward at its end, if larger than chance explains for one run; else None."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether it was compared with another configuration."""
+        return self.standing not in ("best", "alone")
+
+    def row(self) -> tuple[str, ...]:
+        """The run as one row of `COLUMNS`."""
+        mark = "*" if self.forecast and self.compared else ""
+        return (
+            self.run_id,
+            _configuration(self.group_size, self.problems_per_batch),
+            count(self.rollouts),
+            f"{self.reached:.3f}",
+            self._best_cell(),
+            _interval(self.behind) if self.behind is not None and self.compared else "",
+            self._equal_cell(),
+            STANDINGS[self.standing] + mark,
+        )
+
+    def _best_cell(self) -> str:
+        if self.best_group_size is None or self.best_reward is None or self.standing == "alone":
+            return ""
+        return f"{_configuration(self.best_group_size, self.best_problems_per_batch)} {self.best_reward:.3f}"
+
+    def _equal_cell(self) -> str:
+        if self.equal_reward is None or not self.compared:
+            return ""
+        share = Estimate(*(value / self.rollouts for value in self.equal_reward))
+        about = "" if self.equal_reward_bounded else "~"
+        return f"{about}{share.mean:.0%} ({share.low * 100:.0f} to {share.high * 100:.0f}%)"
 
 
 @dataclass(frozen=True)
@@ -70,25 +119,28 @@ class SizeAudit:
     runs: int
     """Runs with this n that reached the compute of the comparison."""
     reward: Estimate
+    """Fitted reward."""
     behind: Estimate
-    """Reward lost against the n with the largest expected reward; zeros for that n."""
+    """Reward of the n with the largest expected reward minus that of this n; zeros for that n itself."""
     probability_best: float
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SizeComparison:
     """Every group size that was run as far as one compute."""
 
     rollouts: float
+    """That compute."""
     sizes: tuple[SizeAudit, ...]
-    """Increasing in n."""
-    verdict: Verdict
+    """In increasing n."""
+    verdict: SizeVerdict
     sentence: str
+    """The verdict with its numbers."""
 
 
 @dataclass(frozen=True)
 class ProposedRun:
-    """A run that would settle something."""
+    """A run that would settle an open question."""
 
     group_size: int
     problems_per_batch: int | None
@@ -96,9 +148,15 @@ class ProposedRun:
     """Length of the run."""
     why: str
     continues: str | None = None
-    """Run that it continues, where that saves what was spent; `rollouts` is the new length."""
+    """Run to continue, if that saves rollouts; `rollouts` is then its new length."""
     costs: int = 0
-    """Rollouts that it adds."""
+    """Additional rollouts."""
+
+    def describe(self) -> str:
+        """Configuration, length and reason on one line."""
+        problems = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
+        what = f"continue {self.continues} to" if self.continues else f"n = {self.group_size}{problems},"
+        return f"{what} {count(self.rollouts)} rollouts: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -108,14 +166,14 @@ class GroupAudit:
     name: str
     """`1`, `2`, ... in the order of the report."""
     context: Mapping[str, Any]
-    """What they agree on."""
+    """Context fields on which all runs agree."""
     runs: tuple[RunAudit, ...]
-    comparisons: tuple[Comparison, ...] = ()
-    """At the largest compute that two group sizes reached, then where all of them were measured."""
+    comparisons: tuple[SizeComparison, ...] = ()
+    """At the largest compute that two group sizes reached, then at the largest that all of them reached."""
     sentence: str = ""
-    """The finding in plain words, or why there is none."""
+    """The main finding, or why there is none."""
     reason: str | None = None
-    """Why the group could not be fitted; None where it was."""
+    """Why the group could not be fitted; None if it was."""
     spent: float = 0.0
     """Rollouts of all its runs."""
     equal_reward: Estimate | None = None
@@ -123,11 +181,60 @@ class GroupAudit:
     proposals: tuple[ProposedRun, ...] = ()
     notes: tuple[Note, ...] = ()
     fits: Fits | None = field(default=None, repr=False, compare=False)
+    """Fits of the group; None if it could not be fitted."""
+
+    def findings(self) -> Iterator[str]:
+        """The findings, one sentence each: comparison of sizes, cost of equal reward, flat ends, faults."""
+        yield f"{_capital(self.sentence)}."
+        for comparison in self.comparisons[1:]:
+            yield f"{_capital(comparison.sentence)}."
+        if self.equal_reward is not None:
+            cost = self.equal_reward
+            end = "In a sweep the difference is the price of learning this."
+            yield (
+                f"The same rewards, each run at the best known n for it, would have cost {count(cost.mean)} "
+                f"({count(cost.low)} to {count(cost.high)}) of the {count(self.spent)} rollouts spent"
+                + (f". {end}" if cost.high < self.spent else ": not clearly less.")
+            )
+        if self.fits is not None and self.fits.passport is not None:
+            yield f"{_capital(self.fits.passport.lines()[0])}."
+        flat = self.flat_runs()
+        if flat:
+            half = sum(run.rollouts for run in flat) / 2
+            yield (
+                f"{len(flat)} run(s) gained less than {self._flat_gain():g} in their second half, {count(half)} "
+                f"rollouts in all: {some([run.run_id for run in flat])}."
+            )
+        faults = [run for run in self.runs if run.fault is not None and run.fault_rollouts is not None]
+        for run in faults[:5]:
+            word = "collapsed" if run.fault == "collapse" else "fell from its peak"
+            lost = 1.0 - (run.fault_rollouts or 0.0) / run.rollouts
+            yield f"{run.run_id} {word} after {count(run.fault_rollouts or 0.0)}: the last {lost:.0%} bought nothing."
+
+    def flat_runs(self) -> list[RunAudit]:
+        """Runs without a fault whose second half surely gained less than `FLAT` of the metric's range."""
+        least = self._flat_gain()
+        halves = [run for run in self.runs if run.last_half is not None and run.fault is None]
+        return [run for run in halves if run.last_half is not None and run.last_half.high < least]
+
+    def _flat_gain(self) -> float:
+        return FLAT if self.fits is None else FLAT * (self.fits.bounds[1] - self.fits.bounds[0])
+
+    def proposal_lines(self) -> list[str]:
+        """A heading with the cost of all proposed runs, then one line for each; empty without any."""
+        if not self.proposals:
+            return []
+        total = sum(one.costs for one in self.proposals)
+        spent = f" ({total / self.spent:.0%} of what was spent)" if self.spent else ""
+        return [
+            f"Runs that would settle it, {count(total)} rollouts in all{spent}:",
+            *(f"  {one.describe()}" for one in self.proposals),
+        ]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What runs that somebody already has really bought."""
+    """What each run and each group size of existing runs bought."""
 
     metric: str
     eval_set: str
@@ -135,16 +242,60 @@ class Audit:
     """Coverage of the intervals."""
     groups: tuple[GroupAudit, ...]
     left_out: Mapping[str, str]
-    """Runs, or files, that take no part, with the reason."""
+    """Runs or files that take no part -> reason."""
     apart: tuple[str, ...]
-    """Why each group cannot be compared with the first that it resembles, one sentence each."""
+    """One sentence per group: why it cannot be compared with the earlier group that it resembles most."""
     notes: tuple[Note, ...] = ()
 
-    def summary(self) -> str:
-        """The audit as text."""
-        from isocompute_sdk.auditing.report import summarise
+    def headline(self) -> str:
+        """How many runs and groups were audited, on which metric."""
+        runs = sum(len(group.runs) for group in self.groups)
+        groups = f"{len(self.groups)} group(s) of comparable runs"
+        return f"{runs} run(s) in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
 
-        return summarise(self)
+    def title(self, group: GroupAudit) -> str:
+        """A group on one line: its sizes, model and data, and the context that differs between groups."""
+
+        def telling(name: str) -> bool:
+            return name in ALWAYS or len({repr(one.context.get(name)) for one in self.groups}) > 1
+
+        context = ", ".join(f"{name} {_short(value)}" for name, value in group.context.items() if telling(name))
+        sizes = sorted({run.group_size for run in group.runs})
+        problems = sorted({run.problems_per_batch for run in group.runs if run.problems_per_batch is not None})
+        extent = f"n = {_listed(sizes)}; B_p = {_listed(problems) or 'not stated'}"
+        return f"Group {group.name}: {len(group.runs)} run(s), {extent}" + (f"; {context}" if context else "")
+
+    def closing(self) -> list[str]:
+        """Lines after the groups: which are not compared, what was left out, and how to read the table."""
+        lines: list[str] = []
+        if self.apart:
+            lines += ["Not compared:", *(f"  {line}" for line in self.apart)]
+        if self.left_out:
+            lines += ["Left out:", *(f"  {name}: {why}" for name, why in self.left_out.items())]
+        runs = [run for group in self.groups for run in group.runs]
+        if any(run.expected is not None for run in runs):
+            lines.append(
+                "Reached: the run's own best, a mean of a few successive evaluations. Best there: the best known "
+                "n x B_p at the same rollouts, with its fitted reward. Behind by: fitted reward missing to that. Equal "
+                "at: rollouts with which the best known n reaches the same fitted reward, as a share of the run's. The "
+                "last two are about runs of that n on average, not about one run's luck."
+            )
+        if any(run.forecast and run.compared for run in runs):
+            lines.append("*: the best known n was not run this far; it is a forecast.")
+        return lines
+
+    def summary(self) -> str:
+        """The whole audit as plain text."""
+        lines = [self.headline(), ""]
+        for group in self.groups:
+            lines += [self.title(group), *(f"  {line}" for line in group.findings())]
+            lines += _table([run.row() for run in group.runs])
+            lines += [f"  {line}" for line in group.proposal_lines()]
+            lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
+            lines.append("")
+        lines += self.closing()
+        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        return "\n".join(lines).rstrip()
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON; a kill leaves the old file or the new one.
@@ -198,3 +349,31 @@ def _plain(one: RunAudit | SizeAudit) -> dict[str, Any]:
 
 def _estimate(value: Estimate | None) -> dict[str, float] | None:
     return None if value is None else value._asdict()
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    everything = [COLUMNS, *rows]
+    widths = [max(len(row[i]) for row in everything) for i in range(len(COLUMNS))]
+    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in everything]
+
+
+def _configuration(n: int, problems: int | None) -> str:
+    return f"{n} x {'?' if problems is None else problems}"
+
+
+def _interval(value: Estimate) -> str:
+    return f"{value.mean:.3f} ({value.low:.3f} to {value.high:.3f})"
+
+
+def _listed(values: Sequence[int]) -> str:
+    if len(values) <= 6:
+        return ", ".join(map(str, values))
+    return f"{values[0]} to {values[-1]} ({len(values)} levels)"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

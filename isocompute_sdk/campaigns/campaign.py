@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api, files
-from isocompute_sdk.campaigns.comparison import Comparison, compare
 from isocompute_sdk.campaigns.executors import Executor, Job, LocalExecutor, Result
+from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner

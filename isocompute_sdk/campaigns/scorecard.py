@@ -17,8 +17,8 @@ import numpy as np
 
 from isocompute_sdk import files
 from isocompute_sdk.campaigns import campaign
-from isocompute_sdk.campaigns.comparison import SCHEMA_VERSION as COMPARISON_VERSION
-from isocompute_sdk.campaigns.comparison import compare
+from isocompute_sdk.campaigns.prediction_check import SCHEMA_VERSION as COMPARISON_VERSION
+from isocompute_sdk.campaigns.prediction_check import compare
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan

@@ -21,10 +21,8 @@ WIDE = 110
 
 def audit(
     logs: Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.", readable=False)],
-    metric: Annotated[
-        str | None, typer.Option(help="Metric to look at; avg@4, or what most runs have. Also names a reward column.")
-    ] = None,
-    eval_set: Annotated[str | None, typer.Option(help="Evaluation set; validation, or what most runs have.")] = None,
+    metric: opt.OneMetric = None,
+    eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
     set_: opt.Constants = None,
     rename: Annotated[
@@ -54,7 +52,7 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
-    from isocompute_sdk.auditing.reading import read_logs
+    from isocompute_sdk.auditing.log_reading import read_logs
 
     runs, left_out = read_logs(
         logs,
@@ -78,8 +76,8 @@ def audit(
 
 
 def _pictures(found: Audit, folder: Path) -> list[Path]:
-    from isocompute_sdk.auditing.picture import plot_group
     from isocompute_sdk.plots import figures as plots
+    from isocompute_sdk.plots.audit_figure import plot_group
 
     fitted = [group for group in found.groups if group.fits is not None]
     return [plots.save_figure(plot_group(group, found.metric), folder / f"audit_{group.name}.png") for group in fitted]
@@ -91,22 +89,21 @@ def _print(found: Audit) -> None:
     from rich.markup import escape
     from rich.padding import Padding
 
-    from isocompute_sdk.auditing import report
     from isocompute_sdk.cli.shared.display import print_notes
 
     console = Console(highlight=False)
-    console.print(escape(report.headline(found)))
+    console.print(escape(found.headline()))
     for group in found.groups:
         console.print()
-        console.print(f"[bold]{escape(report.title(found, group))}[/bold]")
-        for line in report.findings(group):
+        console.print(f"[bold]{escape(found.title(group))}[/bold]")
+        for line in group.findings():
             console.print(Padding(escape(line.strip()), (0, 0, 0, 2)))
         _print_table(console, group)
-        for line in report.settle_lines(group):
+        for line in group.proposal_lines():
             console.print(Padding(escape(line.strip()), (0, 0, 0, 4 if line.startswith(" ") else 2)))
         print_notes(group.notes)
     console.print()
-    for line in report.closing(found):
+    for line in found.closing():
         console.print(Padding(escape(line.strip()), (0, 0, 0, 2 if line.startswith(" ") else 0)))
     print_notes(found.notes)
 
@@ -116,20 +113,20 @@ def _print_table(console: Console, group: GroupAudit) -> None:
     from rich.padding import Padding
     from rich.table import Table
 
-    from isocompute_sdk.auditing import report
+    from isocompute_sdk.auditing.result import COLUMNS
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    rows = report.rows(group)
+    rows = [run.row() for run in group.runs]
     # Columns that no run fills say nothing.
-    filled = [i for i in range(len(report.COLUMNS)) if any(row[i] for row in rows)]
+    filled = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
     if console.width < WIDE:
-        filled = [i for i in filled if report.COLUMNS[i] not in ("reached", "best there")]
+        filled = [i for i in filled if COLUMNS[i] not in ("reached", "best there")]
         rows = [
-            tuple(cell.partition(" (")[0] if report.COLUMNS[i] == "equal at" else cell for i, cell in enumerate(row))
+            tuple(cell.partition(" (")[0] if COLUMNS[i] == "equal at" else cell for i, cell in enumerate(row))
             for row in rows
         ]
     for i in filled:
-        table.add_column(report.COLUMNS[i], no_wrap=i != 0, overflow="fold", min_width=12 if i == 0 else None)
+        table.add_column(COLUMNS[i], no_wrap=i != 0, overflow="fold", min_width=12 if i == 0 else None)
     for row in rows:
         table.add_row(*(escape(row[i]) for i in filled))
     console.print(Padding(table, (0, 0, 0, 2)))

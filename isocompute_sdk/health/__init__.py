@@ -1,6 +1,6 @@
-"""Is a run healthy? Detectors over what runs log, as coded notes that say what was seen, where, and what to try."""
+"""Detectors of unhealthy runs over what they log: coded notes with the numbers, the step and advice."""
 
-from isocompute_sdk.health.report import Finding, Health
-from isocompute_sdk.health.verdict import check_health
+from isocompute_sdk.health.detectors import check_health
+from isocompute_sdk.health.diagnosis import Finding, Health
 
 __all__ = ["Finding", "Health", "check_health"]

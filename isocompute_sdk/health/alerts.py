@@ -9,9 +9,10 @@ from typing import Any
 
 from isocompute_sdk import files
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.health.band import band_findings
+from isocompute_sdk.health.detectors import detect
+from isocompute_sdk.health.diagnosis import notes_by_run
+from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import RunTraces
-from isocompute_sdk.health.verdict import detect, notes_of
 from isocompute_sdk.notes import Note, Severity
 
 SCHEMA_VERSION = 1
@@ -145,7 +146,7 @@ def notes_now(runs: Iterable[RunTraces], planned: PlannedRun | None) -> dict[str
         run.run_id: (*detect(run), *(band_findings(run, planned.fits) if planned and planned.is_it(run) else ()))
         for run in runs
     }
-    return notes_of(found)
+    return notes_by_run(found)
 
 
 def _key(alert: Alert) -> Key:

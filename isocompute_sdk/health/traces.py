@@ -1,8 +1,7 @@
-"""`RunTraces`: the quantities that detectors look at, run by run, out of a `RunSet`."""
+"""`RunTraces`: the quantities that detectors read, run by run, taken from a `RunSet`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocompute_sdk.health.quantities import NAMES, PROBE, QUANTITY_OF, REWARD
-from isocompute_sdk.health.smoothing import Array, medians, noise_of
+from isocompute_sdk.health.levels import Array, medians, noise_of
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 
 if TYPE_CHECKING:
@@ -19,57 +18,102 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.records import RunSet
 
-_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
+NAMES: dict[str, tuple[str, ...]] = {
+    "train_reward": ("train_reward", "critic/score/mean", "train/reward"),
+    "entropy": ("entropy", "actor/entropy", "train/entropy_loss"),
+    "kl": ("kl", "actor/kl_loss", "train/kl"),
+    "response_length": (
+        "response_length",
+        "response_length/mean",
+        "train/response_length",
+        "completions/mean_length",
+    ),
+    "truncated_share": (
+        "truncated_share",
+        "response_length/clip_ratio",
+        "train/truncated",
+        "completions/clipped_ratio",
+    ),
+    "zero_variance_share": ("zero_variance_share", "frac_reward_zero_std"),
+    "gradient_norm": ("gradient_norm", "actor/grad_norm", "train/actor_grad_norm", "grad_norm"),
+    "importance_weight": ("importance_weight_mean", "rollout_corr/rollout_is_mean"),
+    "importance_capped": ("importance_capped_share",),
+    "sampler_kl": ("sampler_kl", "rollout_corr/kl", "train/vllm_kl"),
+    "trained_share": ("trained_share",),
+}
+"""Quantity -> metric names under which it is found; the first one that a run has is used. The built-in runner's name
+comes first, then those of frameworks whose logs were read without renaming."""
+QUANTITY_OF: dict[str, str] = {name: quantity for quantity, names in NAMES.items() for name in names}
+REWARD, PROBE = "reward", "probe"
+"""Quantities without a fixed metric name: the reward on held-out problems, and the same metric on the training
+probe."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One quantity of one run in the order it was measured, shape (T,) each."""
+    """One quantity of one run over time; every array has shape (T,)."""
 
     step_T: Array
-    """Update steps done, NaN where unknown."""
+    """Update steps done; NaN if unknown."""
     rollouts_T: Array
-    """Compute C in rollouts, not decreasing."""
+    """Compute C in rollouts, non-decreasing."""
     value_T: Array
 
     @cached_property
     def level_T(self) -> Array:
-        """Medians of the last few values, see `smoothing.medians`."""
+        """Running medians of `value_T` (`levels.medians`)."""
         return medians(self.value_T)
 
     @cached_property
     def noise_T(self) -> Array:
-        """Standard deviation of one value as it could be known then, see `smoothing.noise_of`."""
+        """Standard deviation of one value, estimated from earlier values only (`levels.noise_of`)."""
         return noise_of(self.value_T)
 
     def __len__(self) -> int:
         """Number of values."""
         return len(self.value_T)
 
+    def known_at(self, level_T: Array, rollouts_T: Array) -> Array:
+        """The last of this trace's levels measured at or before each compute; NaN before the first.
+
+        Args:
+            level_T: one level for each value of this trace.
+            rollouts_T: computes C in rollouts, as measured for another trace.
+        """
+        out = np.full(len(rollouts_T), np.nan)
+        place_T = np.searchsorted(self.rollouts_T, rollouts_T, side="right") - 1
+        out[place_T >= 0] = level_T[place_T[place_T >= 0]]
+        return out
+
+    def at(self, place: int) -> str:
+        """One place in words: its step, or its compute if steps are unknown."""
+        step = self.step_T[place]
+        return f"C = {self.rollouts_T[place]:,.0f}" if np.isnan(step) else f"step {step:,.0f}"
+
 
 @dataclass(frozen=True, eq=False)
 class RunTraces:
-    """One run as detectors see it."""
+    """One run as input of the detectors."""
 
     run_id: str
     group_size: int
     problems_per_batch: int | None
     context: Mapping[str, Any]
     traces: Mapping[str, Trace]
-    """By quantity (`quantities.NAMES`, `reward`, `probe`); those that were measured."""
+    """The measured quantities, by name: keys of `NAMES`, `reward` and `probe`."""
 
 
 def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> tuple[RunTraces, ...]:
     """The traces of every run, in order of appearance.
 
     Args:
-        runs: what was logged.
-        metric: the metric on held-out problems; None for avg@k with the largest k that a run has.
-        eval_set: the set of held-out problems; None for `validation`, or the first set that is not of training ones.
+        runs: evaluations and step metrics.
+        metric: reward on held-out problems. None: avg@k with the largest k that a run has.
+        eval_set: set of held-out problems. None: `validation`, else the first set without training problems.
     """
     import polars as pl
 
-    rewards = [metric] if metric is not None else [name for name in runs.metrics if _AVERAGE.fullmatch(name)]
+    rewards = [metric] if metric is not None else [name for name in runs.metrics if average_of(name)]
     parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*QUANTITY_OF, *rewards])))
     return tuple(
         RunTraces(
@@ -133,5 +177,4 @@ def _training_first(eval_set: str) -> tuple[int, str]:
 
 def _held_out_first(measure: tuple[str, str]) -> tuple[int, int, str]:
     name, where = measure
-    match = _AVERAGE.fullmatch(name)
-    return -int(match[1]) if match else 0, int(where != DEFAULT_EVAL_SET), where
+    return -(average_of(name) or 0), int(where != DEFAULT_EVAL_SET), where

@@ -14,9 +14,8 @@ from pydantic import Field, PlainSerializer
 
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, PlanError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.levels import within_reach
-from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import Place, draws_at
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
@@ -358,7 +357,7 @@ def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch
     if fits.surface is None:
         return np.array([float(predicted.mean)])
     # B_p is asked at most an octave outside those that were run.
-    problems = within_reach(fits.problems_per_batch, problems_per_batch)
+    problems = fits.reachable_problems_per_batch(problems_per_batch)
     return draws_at(fits.surface, Place(compute, float(group_size), problems))
 
 

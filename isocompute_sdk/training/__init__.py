@@ -1,7 +1,38 @@
-"""Backends: the protocol, the registry, and the launch scripts they write (rendering, quoting, carried programs)."""
+"""Backends: the protocol, the registry, and the launch scripts that backends write.
 
-from isocompute_sdk.training.quoting import comment, heredoc, sh
-from isocompute_sdk.training.rendering import render
+These names are what a backend needs; `checks` holds the notes that the built-in backends share, `payload` the programs
+that a launch script carries.
+"""
+
+from isocompute_sdk.training import checks
+from isocompute_sdk.training.backend import (
+    Backend,
+    BackendInfo,
+    BackendOption,
+    Launch,
+    describe_options,
+    invalid_option,
+    read_options,
+    run_folder,
+)
+from isocompute_sdk.training.payload import programs
+from isocompute_sdk.training.rendering import comment, heredoc, render, sh
 from isocompute_sdk.training.script_backend import ScriptBackend
 
-__all__ = ["ScriptBackend", "comment", "heredoc", "render", "sh"]
+__all__ = [
+    "Backend",
+    "BackendInfo",
+    "BackendOption",
+    "Launch",
+    "ScriptBackend",
+    "checks",
+    "comment",
+    "describe_options",
+    "heredoc",
+    "invalid_option",
+    "programs",
+    "read_options",
+    "render",
+    "run_folder",
+    "sh",
+]

@@ -271,7 +271,7 @@ def test_a_run_that_was_started_and_has_measured_nothing_says_so(
 def test_describing_and_checking_a_run_loads_no_training_framework(backend: Backend) -> None:
     run = run_for(backend).model_dump_json()
     code = (
-        "import json, sys; from isocompute_sdk import registry; from isocompute_sdk.specs import RunSpec; "
+        "import json, sys; from isocompute_sdk.training import registry; from isocompute_sdk.specs import RunSpec; "
         f"backend = registry.load({backend.name!r}); backend.describe(); "
         "backend.preflight(RunSpec.model_validate_json(sys.argv[1])); "
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"

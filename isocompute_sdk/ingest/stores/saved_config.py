@@ -15,7 +15,7 @@ from typing import Any, cast
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
-from isocompute_sdk.ingest.stores.raw import read_text
+from isocompute_sdk.ingest.stores.raw import LARGEST_CONFIG, read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
 
 FILES = (
@@ -86,7 +86,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
 def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None where it is no configuration of a known framework."""
     try:
-        text, _ = read_text(path, "drop")  # of what is replaced, nothing is a key
+        text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
         # The request of a launch script holds the run beside what its programs need.
         if unpacked(path).name == "request.json" and isinstance(raw, dict) and isinstance(raw.get("run"), dict):

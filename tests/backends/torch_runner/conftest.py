@@ -18,8 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import train
-from isocompute_torch.journal import read_journal
-from isocompute_torch.model import Policy, load_policy
+from isocompute_torch.policy.loading import load_policy
+from isocompute_torch.policy.model import Policy
+from isocompute_torch.runner.journal import read_journal
 
 torch.set_num_threads(1)
 
@@ -37,29 +38,32 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 
 def configurations() -> dict[str, transformers.PretrainedConfig]:
-    """Small models that differ in what can go wrong: positions, grouped heads, windows, capped logits."""
+    """Small models that differ in what can go wrong: positions, grouped heads, windows, soft caps."""
     common: dict[str, Any] = {
         "vocab_size": WIDTH,
         "hidden_size": 32,
         "intermediate_size": 64,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "max_position_embeddings": 64,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
         "eos_token_id": 1,
         "pad_token_id": 0,
         "bos_token_id": None,
         "initializer_range": 0.3,
     }
     return {
-        "qwen2": transformers.Qwen2Config(**common, num_key_value_heads=2, tie_word_embeddings=True),
-        "llama": transformers.LlamaConfig(**common, num_key_value_heads=4, tie_word_embeddings=False),
-        "few-tokens": transformers.LlamaConfig(
-            **common, num_key_value_heads=2, head_dim=WIDTH, attention_bias=True, tie_word_embeddings=True
-        ),
-        "mistral": transformers.MistralConfig(**common, num_key_value_heads=2, sliding_window=4),
+        "qwen2": transformers.Qwen2Config(**common, tie_word_embeddings=True),
+        "qwen3": transformers.Qwen3Config(**common, head_dim=16),
+        "llama": transformers.LlamaConfig(**{**common, "num_key_value_heads": 4}, attention_bias=True),
+        "mistral": transformers.MistralConfig(**common, sliding_window=256),
+        "mistral-window": transformers.MistralConfig(**common, sliding_window=4),
+        "gemma": transformers.GemmaConfig(**common, head_dim=8),
         "gemma2": transformers.Gemma2Config(
-            **common, num_key_value_heads=2, head_dim=8, sliding_window=4, final_logit_softcapping=2.0
+            **common, head_dim=8, sliding_window=4, final_logit_softcapping=2.0, attn_logit_softcapping=0.5
         ),
+        "phi3": transformers.Phi3Config(**common),
+        "olmo2": transformers.Olmo2Config(**common),
         "gpt2": transformers.GPT2Config(
             vocab_size=WIDTH,
             n_embd=32,
@@ -71,6 +75,7 @@ def configurations() -> dict[str, transformers.PretrainedConfig]:
             pad_token_id=0,
             initializer_range=0.3,
         ),
+        "stablelm": transformers.StableLmConfig(**common),
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_torch.journal import Journal, append_line, comparable, read_journal
+from isocompute_torch.runner.journal import Journal, append_line, comparable, read_journal
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from isocompute_sdk.specs import Recipe
-from isocompute_torch import scoring
 from isocompute_torch.failures import RunFailed
-from isocompute_torch.learner import Learner
-from isocompute_torch.model import Policy, load_reference, load_value_model
-from isocompute_torch.sampler_torch import TorchSampler
-from isocompute_torch.sampling import Samples
+from isocompute_torch.learning import scoring
+from isocompute_torch.learning.learner import Learner
+from isocompute_torch.policy.loading import load_reference, load_value_model
+from isocompute_torch.policy.model import Policy
+from isocompute_torch.sampling.sampler import Samples
+from isocompute_torch.sampling.torch_sampler import TorchSampler
 
 PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
 GROUP = 24
@@ -102,7 +103,7 @@ def test_merging_and_micro_batches_leave_the_gradient_unchanged(
         assert other_stats == pytest.approx(stats, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("family", ["llama", "few-tokens", "mistral", "gemma2"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3", "gemma2", "mistral-window"])
 def test_merging_leaves_the_gradient_unchanged_for_other_families(
     policy: Callable[..., Policy], model_folder: Callable[[str], Any], family: str
 ) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from isocompute_torch.batching import Layout, Rows, plain_layout
-from isocompute_torch.model import Policy
-from isocompute_torch.prefix_tree import SHORTEST, tree_layout
-from isocompute_torch.scoring import score
+from isocompute_torch.learning.layout import Layout, Rows, plain_layout
+from isocompute_torch.learning.prefix_tree import SHORTEST, tree_layout
+from isocompute_torch.learning.scoring import score
+from isocompute_torch.policy.architecture import KNOWN
+from isocompute_torch.policy.model import Policy
 
 PAD = 0
 
@@ -71,32 +74,54 @@ def test_every_token_is_predicted_from_its_own_prefix(data: st.DataObject) -> No
     assert histories(layout) == expected
 
 
-@pytest.mark.parametrize(
-    ("family", "tolerance"), [("gpt2", 1e-12), ("llama", 1e-5), ("qwen2", 1e-5), ("few-tokens", 1e-5)]
-)
-def test_log_probabilities_are_those_of_separate_sequences(
-    policy: Callable[..., Policy], family: str, tolerance: float
-) -> None:
-    chosen = policy(family, torch.float64 if family == "gpt2" else torch.float32)
-    assert chosen.reads_trees
-    generator = torch.Generator().manual_seed(0)
+def a_batch(seed: int = 0) -> Rows:
+    """90 rollouts of two prompts that share many prefixes."""
+    generator = torch.Generator().manual_seed(seed)
     responses = [(i % 2, torch.randint(2, 4, (3 + i % 4,), generator=generator).tolist()) for i in range(90)]
-    rows, every = rows_of(responses, [[2, 12, 3, 13], [4, 13]]), torch.arange(90)
+    return rows_of(responses, [[2, 12, 3, 13], [4, 13]])
+
+
+@pytest.mark.parametrize("family", sorted(KNOWN))
+def test_trees_give_the_scores_and_the_gradient_of_separate_sequences(
+    policy: Callable[..., Policy], family: str
+) -> None:
+    chosen = policy(family, torch.float64)
+    # All but GPT-2 round to float32 inside their norms.
+    tolerance = 1e-12 if family == "gpt2" else 1e-5
+    rows, every = a_batch(), torch.arange(90)
     tree, plain = tree_layout(rows, every, PAD, chosen.dtype), plain_layout(rows, every, PAD)
+    assert chosen.architecture.reads_trees
     assert tree is not None
     assert tree.input_ids_SL.shape[1] == SHORTEST
     assert tree.input_ids_SL.numel() < plain.input_ids_SL.numel() / 2
-    for part, whole in zip(
-        score(chosen, tree, temperature=0.7, entropy="measure"),
-        score(chosen, plain, temperature=0.7, entropy="measure"),
-        strict=True,
-    ):
+    direction = torch.randn(plain.mask_UT.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    scores: list[tuple[Tensor, Tensor]] = []
+    gradients: list[Tensor] = []
+    for layout in (tree, plain):
+        chosen.model.zero_grad()
+        logprob, entropy = score(chosen, layout, temperature=0.7, entropy="train")
+        (direction * (logprob + entropy)).sum().backward()
+        scores.append((logprob, entropy))
+        gradients.append(torch.cat([p.grad.flatten() for p in chosen.model.parameters() if p.grad is not None]))
+    for part, whole in zip(*scores, strict=True):
         torch.testing.assert_close(part, whole, rtol=tolerance, atol=tolerance)
+    assert gradients[1].norm() > 1e-2
+    assert (gradients[0] - gradients[1]).norm() < tolerance * gradients[1].norm()
 
 
-@pytest.mark.parametrize("family", ["mistral", "gemma2"])
-def test_models_with_windows_are_not_given_trees(policy: Callable[..., Policy], family: str) -> None:
-    assert not policy(family).reads_trees
+@pytest.mark.parametrize("family", [*sorted(KNOWN), "gemma2", "mistral-window", "stablelm"])
+def test_scores_are_those_of_the_models_own_forward_pass(policy: Callable[..., Policy], family: str) -> None:
+    chosen, rows = policy(family), a_batch()
+    model: Any = chosen.model
+    layout = plain_layout(rows, torch.arange(90), PAD)
+    found, _ = score(chosen, layout, temperature=0.7)
+    for row in (0, 31, 89):
+        prompt = rows.prompt_ids[int(rows.prompt_index_U[row])]
+        length = int(rows.mask_UT[row].sum())
+        response = rows.response_UT[row, :length]
+        logits = model(input_ids=torch.cat([torch.tensor(prompt), response])[None, :-1]).logits[0, len(prompt) - 1 :]
+        expected = (logits / 0.7).log_softmax(-1).gather(-1, response[:, None])[:, 0]
+        torch.testing.assert_close(found[row, :length], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_long_or_unlike_rollouts_are_left_as_they_are() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from isocompute_torch.checkpoint import latest_step
-from isocompute_torch.journal import comparable
+from isocompute_torch.runner.checkpoint import latest_step
+from isocompute_torch.runner.journal import comparable
 
 Start = Callable[..., tuple[int, str]]
 EVERYTHING = {"preset": "easy", "max_response_tokens": 4, "temperature": 1.0, "kl_coef": 0.01, "entropy_coef": 0.01}

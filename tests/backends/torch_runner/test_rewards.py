@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_torch.failures import InputError, RunFailed
-from isocompute_torch.rewards import RewardFunction
+from isocompute_torch.rewards.function import RewardFunction
 
 Make = Callable[..., RewardFunction]
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy import stats
 
-from isocompute_torch.model import Policy
-from isocompute_torch.sampler_torch import TorchSampler
-from isocompute_torch.sampling import Samples, log_distribution
+from isocompute_torch.policy.model import Policy
+from isocompute_torch.sampling.sampler import Samples, log_distribution
+from isocompute_torch.sampling.torch_sampler import TorchSampler
 
-FAMILIES = ["qwen2", "llama", "few-tokens", "mistral", "gemma2", "gpt2"]
+FAMILIES = ["qwen2", "qwen3", "llama", "mistral-window", "gemma2", "gpt2"]
 PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
 EOS = 1
 

@@ -14,8 +14,8 @@ from isocompute_sdk.specs import RunSpec
 if TYPE_CHECKING:
     import torch
 
-    from isocompute_torch.model import Policy
-    from isocompute_torch.sampler_vllm import VLLMSampler
+    from isocompute_torch.policy.model import Policy
+    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
 
 LONGEST = 24
 """Most tokens of prompt and response that the engine is started for."""
@@ -58,7 +58,7 @@ def policy(model_folder: Path) -> Policy:
     """The policy whose weights the engine holds."""
     import torch
 
-    from isocompute_torch.model import load_policy
+    from isocompute_torch.policy.loading import load_policy
 
     return load_policy(str(model_folder), torch.device("cpu"), torch.float32)
 
@@ -66,7 +66,7 @@ def policy(model_folder: Path) -> Policy:
 @pytest.fixture(scope="session")
 def sampler(policy: Policy, model_folder: Path) -> Iterator[VLLMSampler]:
     """The engine; without vLLM this fails, and so do all tests that ask for it."""
-    from isocompute_torch.sampler_vllm import VLLMSampler
+    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
 
     sampler = VLLMSampler(policy, str(model_folder), longest=LONGEST)
     yield sampler

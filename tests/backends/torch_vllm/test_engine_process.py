@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from isocompute_torch.sampler_vllm import VLLMSampler
+    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
 
 pytestmark = pytest.mark.vllm
 
@@ -20,8 +20,9 @@ PROGRAM = """
 import json, os, random, signal, sys, threading
 import numpy as np, torch, transformers
 from isocompute_torch.failures import InputError
-from isocompute_torch.model import Policy, load_policy
-from isocompute_torch.sampler_vllm import VLLMSampler
+from isocompute_torch.policy.loading import load_policy
+from isocompute_torch.policy.model import Policy
+from isocompute_torch.sampling.vllm_sampler import VLLMSampler
 
 torch.set_num_threads(1)
 folder, refused_folder, llama_folder = sys.argv[1:]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from isocompute_torch.checkpoint import latest_step
-from isocompute_torch.journal import read_journal
+from isocompute_torch.runner.checkpoint import latest_step
+from isocompute_torch.runner.journal import read_journal
 
 pytestmark = pytest.mark.vllm
 

@@ -10,13 +10,13 @@ import torch
 from scipy import stats
 
 from isocompute_torch.failures import InputError
-from isocompute_torch.sampler_torch import TorchSampler
-from isocompute_torch.sampler_vllm import VLLMSampler
-from isocompute_torch.sampling import Sampler, Samples, log_distribution
-from isocompute_torch.vllm_engine import CPU_TOKENS_AT_ONCE
+from isocompute_torch.sampling.sampler import Sampler, Samples, log_distribution
+from isocompute_torch.sampling.torch_sampler import TorchSampler
+from isocompute_torch.sampling.vllm_engine import CPU_TOKENS_AT_ONCE
+from isocompute_torch.sampling.vllm_sampler import VLLMSampler
 
 if TYPE_CHECKING:
-    from isocompute_torch.model import Policy
+    from isocompute_torch.policy.model import Policy
 
 pytestmark = pytest.mark.vllm
 
@@ -213,7 +213,7 @@ def test_a_temperature_that_vllm_would_change_is_refused(sampler: VLLMSampler) -
 
 
 def test_a_number_format_that_vllm_lacks_is_refused(model_folder: Any) -> None:
-    from isocompute_torch.model import load_policy
+    from isocompute_torch.policy.loading import load_policy
 
     policy = load_policy(str(model_folder), torch.device("cpu"), torch.float64)
     with pytest.raises(InputError, match=r"received torch\.float64 with sampler vllm; accepted: float32, bfloat16"):

@@ -14,8 +14,8 @@ import pytest
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import TorchBackend, train
-from isocompute_torch.journal import read_journal
-from isocompute_torch.vllm_install import INSTALL
+from isocompute_torch.runner.journal import read_journal
+from isocompute_torch.sampling.vllm_install import INSTALL
 
 SCRIPT = "scripts/install_vllm_cpu.sh"
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
-from isocompute_sdk.auditing.conduct import best_level
+from isocompute_sdk.auditing.audit_runs import best_level
 from isocompute_sdk.auditing.grouping import BASE_GAP
-from isocompute_sdk.auditing.picture import plot_group
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.surface.data import DEFAULT_NOISE, SMALLEST_NOISE, noise_scale
+from isocompute_sdk.plots.audit_figure import plot_group
 
 END = 4e6
 

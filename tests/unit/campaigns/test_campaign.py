@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome, carry_out
-from isocompute_sdk.campaigns.comparison import compare
 from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.campaigns.prediction_check import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -27,7 +27,7 @@ from isocompute_sdk.training import registry
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.02)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
 FILES = ("campaign.json", "study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json")
-SOURCE = Path(__file__).with_name("curve_backend.py")
+SOURCE = Path(__file__).parents[1] / "curve_backend.py"
 
 
 @pytest.fixture(scope="module")

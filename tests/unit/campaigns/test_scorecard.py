@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from isocompute_sdk import Planner, RecordError, RunSet, fit
-from isocompute_sdk.campaigns.comparison import Comparison
+from isocompute_sdk.campaigns.prediction_check import Comparison
 from isocompute_sdk.campaigns.scorecard import Score, Scorecard, binomial_interval, keep_score, read_scorecard
 from isocompute_sdk.records.checkpoints import choose_checkpoint
 

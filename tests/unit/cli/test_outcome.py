@@ -10,7 +10,7 @@ import pytest
 
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import Outcome
-from isocompute_sdk.campaigns.comparison import Comparison, compare
+from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.cli.quickstart.outcome import describe_outcome, tolerance
 from isocompute_sdk.planning import Planner, change_plan
 from isocompute_sdk.records import RunSet

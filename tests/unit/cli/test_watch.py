@@ -19,7 +19,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.cli.watch import alert_command
 from isocompute_sdk.health.alerts import Alert
-from isocompute_sdk.health.band import band_findings
+from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import gather
 from isocompute_sdk.notes import Note
 

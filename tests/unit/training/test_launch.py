@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Recipe, RunSpec
-from isocompute_sdk.training import ScriptBackend, checks, comment, heredoc, render, sh, sharing
+from isocompute_sdk.training import ScriptBackend, checks, comment, heredoc, render, sh
 from isocompute_sdk.training.backend import BackendInfo
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
@@ -144,7 +144,7 @@ def test_a_part_that_does_not_exist_is_named() -> None:
 @given(st.integers(2, 40), st.integers(1, 20), st.integers(1, 3), st.integers(1, 16))
 def test_a_batch_is_refused_exactly_where_some_gpu_would_get_less(n: int, each: int, updates: int, gpus: int) -> None:
     run = small_run(group_size=n, problems_per_batch=each * updates, recipe=Recipe(updates_per_batch=updates))
-    found = sharing.batch_not_divisible(run, gpus)
+    found = checks.batch_not_divisible(run, gpus)
     assert bool(found) == bool(n * each % gpus)
     for note in found:
         near = [int(word) for word in re.findall(r"\d+", note.message.split("Nearest multiples:")[1])]

@@ -1,0 +1,1 @@
+"""One update: rollouts laid out for the model, scored, and turned into an optimiser step."""

@@ -1,0 +1,181 @@
+"""Micro-batches by token budget, and their layout: which rows go through the model, and where each token's score is.
+
+Prompts and responses are put together without their last token and padded on the right. Attention is causal, so what
+stands after a row's end changes nothing in it, and no mask is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isocompute_torch.sampling.sampler import Samples
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rollouts that training looks at; equal ones stand here once."""
+
+    prompt_index_U: Tensor
+    """Prompt of each row, shape (U,)."""
+    response_UT: Tensor
+    """Sampled tokens, shape (U, T)."""
+    mask_UT: Tensor
+    """1 for sampled tokens."""
+    sampled_logprob_UT: Tensor
+    """Log-probabilities from the sampler."""
+    first_U: Tensor
+    """A rollout that each row stands for."""
+    row_R: Tensor
+    """Row that stands for each rollout."""
+    prompt_ids: list[list[int]]
+    """Token ids of each distinct prompt."""
+
+    def __len__(self) -> int:
+        return len(self.prompt_index_U)
+
+    def summed(self, weight_R: Tensor) -> Tensor:
+        """Weights of rollouts added up over the rows that stand for them, shape (U,)."""
+        return torch.zeros(len(self), dtype=weight_R.dtype, device=weight_R.device).index_add_(0, self.row_R, weight_R)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One forward pass over S sequences of L tokens, and where the scores of U rows are in it."""
+
+    input_ids_SL: Tensor
+    """Token ids, padded on the right."""
+    attention_mask: Tensor | None
+    """Additive mask of shape (S, 1, L, L); None where plain causal attention is right."""
+    position_ids_SL: Tensor | None
+    """Positions; None where they count up from 0."""
+    source_J: Tensor
+    """Flat positions (of S times L) whose next-token distribution is asked for."""
+    pick_K: Tensor | None
+    """Which of the J distributions each of K scored tokens is drawn from; None where it is one each, in order."""
+    token_K: Tensor
+    """The scored tokens."""
+    node_UT: Tensor
+    """Which of the K scored tokens stands at each place of the rows; 0 where masked."""
+    mask_UT: Tensor
+    """1 for sampled tokens."""
+
+    def to_rows(self, value_K: Tensor) -> Tensor:
+        """Values per scored token, as (U, T) with 0 where masked."""
+        return torch.where(self.mask_UT > 0, value_K[self.node_UT], 0.0)
+
+    def source_values_to_rows(self, value_SL: Tensor) -> Tensor:
+        """Values per position of the forward pass, as (U, T): that of the state before each token."""
+        value_J = value_SL.flatten()[self.source_J]
+        return self.to_rows(value_J if self.pick_K is None else value_J[self.pick_K])
+
+
+def unmerged(samples: Samples) -> Rows:
+    """Every rollout as a row of its own."""
+    every_R = torch.arange(len(samples.prompt_index_R), device=samples.prompt_index_R.device)
+    return Rows(
+        samples.prompt_index_R,
+        samples.response_RT,
+        samples.mask_RT,
+        samples.logprob_RT,
+        every_R,
+        every_R,
+        samples.prompt_ids,
+    )
+
+
+def merged(samples: Samples, reward_R: Tensor) -> Rows:
+    """Rollouts with the same prompt, response and reward as one row.
+
+    Args:
+        samples: the rollout batch.
+        reward_R: rewards, float64; NaN equals NaN here.
+    """
+    # Rewards are told apart by their bits, so that NaN is one value; what is compared are the bytes of whole rows.
+    token_RT = torch.where(samples.mask_RT > 0, samples.response_RT + 1, 0)
+    bits_R = reward_R.to(torch.float64).view(torch.int64)
+    key_RC = torch.cat((bits_R.unsqueeze(-1), samples.prompt_index_R.unsqueeze(-1), token_RT), dim=1).cpu().numpy()
+    bytes_R = np.ascontiguousarray(key_RC).view(np.dtype((np.void, key_RC.itemsize * key_RC.shape[1]))).ravel()
+    _, first, row = np.unique(bytes_R, return_index=True, return_inverse=True)
+    # Rows in the order of their first rollouts, so that the order of the prompts is kept.
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    first_U = torch.from_numpy(first[order]).to(reward_R.device)
+    return Rows(
+        samples.prompt_index_R[first_U],
+        samples.response_RT[first_U],
+        samples.mask_RT[first_U],
+        samples.logprob_RT[first_U],
+        first_U,
+        torch.from_numpy(rank[row]).to(reward_R.device),
+        samples.prompt_ids,
+    )
+
+
+def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int) -> list[Tensor]:
+    """Indices of the chosen rows in groups whose padded size stays within the budget, the shortest rows first.
+
+    A row that is larger than the budget by itself is a group of its own.
+    """
+    prompt_P = torch.tensor([len(prompt) for prompt in rows.prompt_ids], device=rows.prompt_index_U.device)
+    length_U = prompt_P[rows.prompt_index_U] + rows.mask_UT.sum(-1).long()
+    lengths: list[int] = length_U[chosen_U].tolist()
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    groups: list[list[int]] = []
+    current: list[int] = []
+    for i in order:
+        if current and (len(current) + 1) * lengths[i] > token_budget:
+            groups.append(current)
+            current = []
+        current.append(i)
+    if current:
+        groups.append(current)
+    # In their first order within a group: neighbours share a prompt.
+    return [chosen_U[torch.tensor(sorted(group), device=chosen_U.device)] for group in groups]
+
+
+def plain_layout(rows: Rows, chosen_U: Tensor, pad_id: int) -> Layout:
+    """Each chosen row as one sequence."""
+    device = chosen_U.device
+    prompt_index_U = rows.prompt_index_U[chosen_U]
+    mask_UT = rows.mask_UT[chosen_U]
+    length_U = mask_UT.sum(-1).long()
+    longest = int(length_U.max())
+    mask_UT, response_UT = mask_UT[:, :longest], rows.response_UT[chosen_U, :longest]
+    prompt_PL, start_P = padded(rows.prompt_ids, pad_id, device)
+    start_U = start_P[prompt_index_U]
+    width = int((start_U + length_U).max()) - 1
+    position_L = torch.arange(width, device=device)
+    offset_UL = position_L - start_U.unsqueeze(-1)
+    from_prompt_UL = prompt_PL[prompt_index_U][:, position_L.clamp(max=prompt_PL.shape[1] - 1)]
+    from_response_UL = response_UT.gather(1, offset_UL.clamp(0, longest - 1))
+    input_ids_UL = torch.where(offset_UL < 0, from_prompt_UL, from_response_UL)
+    input_ids_UL = input_ids_UL.masked_fill(offset_UL >= length_U.unsqueeze(-1), pad_id)
+    kept = (mask_UT > 0).flatten().nonzero().squeeze(-1)
+    node_UT = torch.zeros(mask_UT.numel(), dtype=torch.long, device=device)
+    node_UT[kept] = torch.arange(len(kept), device=device)
+    base_U = torch.arange(len(chosen_U), device=device) * width + start_U - 1
+    source_UT = base_U.unsqueeze(-1) + torch.arange(longest, device=device)
+    return Layout(
+        input_ids_SL=input_ids_UL,
+        attention_mask=None,
+        position_ids_SL=None,
+        source_J=source_UT.flatten()[kept],
+        pick_K=None,
+        token_K=response_UT.flatten()[kept],
+        node_UT=node_UT.view_as(mask_UT),
+        mask_UT=mask_UT,
+    )
+
+
+def padded(prompt_ids: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Prompts padded on the right, shape (P, L), and their lengths, shape (P,)."""
+    lengths = [len(prompt) for prompt in prompt_ids]
+    longest = max(lengths)
+    table = [list(prompt) + [pad_id] * (longest - len(prompt)) for prompt in prompt_ids]
+    return torch.tensor(table, device=device), torch.tensor(lengths, device=device)

@@ -1,0 +1,295 @@
+"""One update: a scored rollout batch in, new weights out.
+
+The loss is policy + kl_coef * KL - entropy_coef * entropy, each term a mean over its own rollouts of the WHOLE batch,
+so that micro-batches add up to exactly the gradient of the full batch. PPO adds the loss of its value model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isocompute_sdk.specs import Recipe
+from isocompute_torch.failures import RunFailed
+from isocompute_torch.learning.layout import Layout, Rows, merged, micro_batches, plain_layout, unmerged
+from isocompute_torch.learning.optimiser import Optimiser
+from isocompute_torch.learning.prefix_tree import tree_layout
+from isocompute_torch.learning.scoring import score
+from isocompute_torch.losses import (
+    Mean,
+    Seen,
+    cispo_loss,
+    entropy_loss,
+    kl_estimate,
+    kl_loss,
+    surrogate_loss,
+    value_loss,
+)
+from isocompute_torch.losses.advantages import (
+    GroupAdvantages,
+    generalised_advantages,
+    group_advantages,
+    normalised_over_tokens,
+    token_rewards,
+)
+from isocompute_torch.policy.model import Policy, ValueModel
+from isocompute_torch.sampling.sampler import Samples
+
+POLICY_LOSSES = {"grpo": surrogate_loss, "cispo": cispo_loss, "ppo": surrogate_loss}
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Advantages of the whole batch, the mean of each term over it, and PPO's values and returns."""
+
+    advantage: Tensor
+    """Per row, shape (U,), or per row and token, shape (U, T)."""
+    policy: Mean
+    kl: Mean
+    entropy: Mean
+    old_value_UT: Tensor | None = None
+    return_UT: Tensor | None = None
+
+
+class Learner:
+    """Policy, reference, value model and their optimisers.
+
+    Args:
+        policy: what is trained.
+        recipe: the training recipe.
+        group_size: rollouts per problem, n.
+        reference: the frozen base model; needed with a KL term.
+        value_model: needed for PPO.
+        n_train: rollouts per problem that enter the gradient; None for all.
+        token_budget: most tokens in one forward and backward pass.
+        merge: treat equal rollouts as one with a weight, and read what rollouts of a prompt share once.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        recipe: Recipe,
+        group_size: int,
+        *,
+        reference: Policy | None = None,
+        value_model: ValueModel | None = None,
+        n_train: int | None = None,
+        token_budget: int = 8_192,
+        merge: bool = True,
+    ) -> None:
+        self.policy = policy
+        self.recipe = recipe
+        self.group_size = group_size
+        self.reference = reference
+        self.value_model = value_model
+        self.n_train = n_train
+        self.token_budget = token_budget
+        self.merge = merge
+        common: dict[str, Any] = {
+            "betas": recipe.adam_betas,
+            "weight_decay": recipe.weight_decay,
+            "clip": recipe.gradient_clip,
+        }
+        self.optimiser = Optimiser(policy.model.parameters(), **common)
+        self.value_optimiser = None if value_model is None else Optimiser(value_model.parameters(), **common)
+
+    def update(
+        self, samples: Samples, reward_R: Tensor, *, learning_rate: float, value_learning_rate: float = 0.0
+    ) -> dict[str, float]:
+        """One optimiser step; returns what was measured on the way.
+
+        Args:
+            samples: the rollout batch, whole groups of `group_size`.
+            reward_R: rewards, float64; NaN where the reward function failed.
+            learning_rate: of this step.
+            value_learning_rate: of this step, for PPO's value model.
+
+        Returns:
+            Means over the whole batch. `loss` is the total that was differentiated, `policy_loss` its policy term.
+            `kl` is to the base model, per sampled token; it is there only with kl_coef > 0, since no reference model
+            is loaded otherwise. `entropy` is always there.
+
+        Raises:
+            RunFailed: loss or gradient is not finite; the weights are as before then.
+        """
+        stats = self.gradient(samples, reward_R)
+        stats["gradient_norm"] = _finite("gradient norm", self.optimiser.gradient_norm())
+        if self.value_optimiser is not None:
+            stats["value_gradient_norm"] = _finite("value gradient norm", self.value_optimiser.gradient_norm())
+            self.value_optimiser.step(value_learning_rate)
+        self.optimiser.step(learning_rate)
+        return stats
+
+    def gradient(self, samples: Samples, reward_R: Tensor) -> dict[str, float]:
+        """Leave the gradient of one batch with the optimisers; returns what was measured."""
+        rows = merged(samples, reward_R) if self.merge else unmerged(samples)
+        advantages, targets = self._targets(rows, reward_R)
+        stats: defaultdict[str, float] = defaultdict(float)
+        stats["zero_variance_share"] = advantages.zero_variance_share
+        loud_U, silent_U = self._split(targets)
+        for chosen_U in micro_batches(rows, silent_U, self.token_budget):
+            with torch.no_grad():
+                _, measured = self._loss(rows, chosen_U, targets)
+            _add(stats, measured)
+        for chosen_U in micro_batches(rows, loud_U, self.token_budget):
+            loss, measured = self._loss(rows, chosen_U, targets)
+            _finite("loss", measured["loss"])
+            loss.backward()  # pyright: ignore[reportUnknownMemberType]
+            self.optimiser.collect()
+            if self.value_optimiser is not None:
+                self.value_optimiser.collect()
+            _add(stats, measured)
+        return dict(stats)
+
+    def _targets(self, rows: Rows, reward_R: Tensor) -> tuple[GroupAdvantages, _Targets]:
+        recipe = self.recipe
+        kl_UT, value_UT = self._before(rows)
+        penalty_R = None if kl_UT is None else recipe.kl_coef * kl_UT.sum(-1)[rows.row_R]
+        advantages = group_advantages(
+            reward_R,
+            self.group_size,
+            normalize=recipe.normalize_advantage,
+            std_epsilon=recipe.std_epsilon,
+            penalty_R=penalty_R,
+            n_train=self.n_train,
+        )
+        policy = self._mean(rows, advantages, recipe.zero_variance_filter_policy)
+        kl = self._mean(rows, advantages, recipe.zero_variance_filter_kl)
+        entropy = self._mean(rows, advantages, recipe.zero_variance_filter_entropy)
+        if value_UT is None:
+            return advantages, _Targets(advantages.advantage_R[rows.first_U], policy, kl, entropy)
+        penalty_UT = None if kl_UT is None else recipe.kl_coef * kl_UT
+        step_reward_UT = token_rewards(reward_R[rows.first_U], rows.mask_UT, penalty_UT)
+        advantage_UT, return_UT = generalised_advantages(
+            step_reward_UT, value_UT, rows.mask_UT, gamma=recipe.gae_gamma, lam=recipe.gae_lambda
+        )
+        if recipe.normalize_advantage:
+            advantage_UT = normalised_over_tokens(
+                advantage_UT, rows.mask_UT, std_epsilon=recipe.std_epsilon, weight_R=policy.weight_R
+            )
+        return advantages, _Targets(advantage_UT, policy, kl, entropy, value_UT, return_UT)
+
+    def _mean(self, rows: Rows, advantages: GroupAdvantages, zero_variance_filter: bool) -> Mean:
+        weight_U = rows.summed(advantages.row_weight(zero_variance_filter=zero_variance_filter))
+        return Mean.of_batch(rows.mask_UT, self.recipe.loss_aggregation, weight_U)
+
+    def _before(self, rows: Rows) -> tuple[Tensor | None, Tensor | None]:
+        """What has to be known of the whole batch before its gradient: per-token KL in the reward, and values."""
+        penalised = self.recipe.kl_coef > 0 and self.recipe.kl_in == "reward"
+        kl_UT = torch.zeros_like(rows.sampled_logprob_UT) if penalised else None
+        value_UT = torch.zeros_like(rows.sampled_logprob_UT) if self.value_model is not None else None
+        if kl_UT is None and value_UT is None:
+            return None, None
+        every_U = torch.arange(len(rows), device=rows.first_U.device)
+        with torch.no_grad():
+            for chosen_U in micro_batches(rows, every_U, self.token_budget):
+                layout = self._layout(rows, chosen_U)
+                width = layout.mask_UT.shape[1]
+                if kl_UT is not None:
+                    logprob_UT, _ = score(self.policy, layout, temperature=self.recipe.temperature)
+                    kl_UT[chosen_U, :width] = kl_estimate(
+                        logprob_UT, self._reference_logprob(layout), layout.mask_UT, self.recipe.kl_estimator
+                    )
+                if value_UT is not None:
+                    value_UT[chosen_U, :width] = self._values(layout)
+        return kl_UT, value_UT
+
+    def _loss(self, rows: Rows, chosen_U: Tensor, targets: _Targets) -> tuple[Tensor, dict[str, float]]:
+        """Loss of some rows, as their share of the loss of the whole batch, and its stats."""
+        recipe = self.recipe
+        seen = self._seen(rows, chosen_U, targets)
+        policy_mean = targets.policy.rows(chosen_U)
+        policy = POLICY_LOSSES[recipe.algorithm](
+            seen,
+            policy_mean,
+            clip=recipe.ratio_clip,
+            tis_cap=recipe.tis_cap if recipe.importance_sampling == "tis" else None,
+        )
+        entropy = entropy_loss(seen, targets.entropy.rows(chosen_U))
+        total, stats = policy.value, {**policy.stats, **entropy.stats}
+        if recipe.entropy_coef > 0:
+            total = total + recipe.entropy_coef * entropy.value
+        if seen.reference_logprob_RT is not None:
+            kl = kl_loss(seen, targets.kl.rows(chosen_U), estimator=recipe.kl_estimator)
+            stats |= kl.stats
+            if recipe.kl_in == "loss":
+                total = total + recipe.kl_coef * kl.value
+        if seen.value_RT is not None:
+            value = value_loss(seen, policy_mean, clip=recipe.value_clip)
+            stats |= value.stats
+            total = total + value.value
+        return total, {**stats, "loss": total.item()}
+
+    def _seen(self, rows: Rows, chosen_U: Tensor, targets: _Targets) -> Seen:
+        """Score the chosen rows under the policy, the reference and the value model, as far as they are needed."""
+        layout = self._layout(rows, chosen_U)
+        width = layout.mask_UT.shape[1]
+
+        def cut(tensor: Tensor) -> Tensor:
+            return tensor[chosen_U] if tensor.ndim == 1 else tensor[chosen_U, :width]
+
+        logprob_UT, entropy_UT = score(
+            self.policy,
+            layout,
+            temperature=self.recipe.temperature,
+            entropy="train" if self.recipe.entropy_coef > 0 else "measure",
+        )
+        has_values = targets.old_value_UT is not None and targets.return_UT is not None
+        return Seen(
+            logprob_RT=logprob_UT,
+            sampled_logprob_RT=cut(rows.sampled_logprob_UT),
+            advantage=cut(targets.advantage),
+            mask_RT=layout.mask_UT,
+            reference_logprob_RT=None if self.reference is None else self._reference_logprob(layout),
+            entropy_RT=entropy_UT,
+            value_RT=self._values(layout) if has_values else None,
+            old_value_RT=None if targets.old_value_UT is None else cut(targets.old_value_UT),
+            return_RT=None if targets.return_UT is None else cut(targets.return_UT),
+        )
+
+    def _split(self, targets: _Targets) -> tuple[Tensor, Tensor]:
+        """Rows with a gradient, and rows that are only measured: their share of the gradient is exactly 0."""
+        recipe = self.recipe
+        policy_U, kl_U, entropy_U = (mean.weight_R != 0 for mean in (targets.policy, targets.kl, targets.entropy))
+        loud_U = policy_U & (targets.advantage != 0) if targets.advantage.ndim == 1 else policy_U
+        if recipe.kl_coef > 0 and recipe.kl_in == "loss":
+            loud_U = loud_U | kl_U
+        if recipe.entropy_coef > 0:
+            loud_U = loud_U | entropy_U
+        silent_U = (policy_U | kl_U | entropy_U) & ~loud_U
+        return loud_U.nonzero().squeeze(-1), silent_U.nonzero().squeeze(-1)
+
+    def _layout(self, rows: Rows, chosen_U: Tensor) -> Layout:
+        layout = None
+        if self.merge and self.policy.architecture.reads_trees:
+            layout = tree_layout(rows, chosen_U, self.policy.codec.pad_id, self.policy.dtype)
+        return layout or plain_layout(rows, chosen_U, self.policy.codec.pad_id)
+
+    def _reference_logprob(self, layout: Layout) -> Tensor:
+        assert self.reference is not None, "a KL term needs the reference"
+        with torch.no_grad():
+            return score(self.reference, layout, temperature=self.recipe.temperature)[0]
+
+    def _values(self, layout: Layout) -> Tensor:
+        assert self.value_model is not None, "PPO needs the value model"
+        value_SL = self.value_model(layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL)
+        return layout.source_values_to_rows(value_SL)
+
+
+def _finite(what: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise RunFailed(
+            f"the {what} is {value}: training has diverged; accepted: finite numbers",
+            "Lower the learning rate. The weights are those before this step, and the last checkpoint is kept.",
+        )
+    return value
+
+
+def _add(total: defaultdict[str, float], part: dict[str, float]) -> None:
+    for name, value in part.items():
+        total[name] += value

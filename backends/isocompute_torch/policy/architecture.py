@@ -1,0 +1,86 @@
+"""What a model's configuration says about its forward pass. Imports no torch.
+
+Prefix trees replace the attention mask of a model, and scoring applies the output head to chosen positions only. Both
+are exact only if the model has no other rule of its own: a window, a cap, a scale. The configuration states such rules;
+random or tiny weights can hide them from a numerical comparison.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from isocompute_sdk.files import parse_json
+
+KNOWN = frozenset({"gemma", "gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"})
+"""Model types that the tests compare with the plain forward pass, gradients included."""
+LONGEST_TREE = 256
+"""Most tokens of a sequence that holds trees. A sliding window of at least this size hides nothing in it."""
+CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+"""Configuration keys of soft caps: x becomes cap * tanh(x / cap)."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How the runner may call a model."""
+
+    model_type: str
+    """Name of the architecture, as in config.json."""
+    caps_attention: bool
+    """Whether attention scores are soft-capped: transformers' eager attention applies the cap, its other kernels do
+    not."""
+    obstacle: str | None
+    """Why prefixes are not shared and the head is not applied separately; None if both are exact."""
+
+    @property
+    def reads_trees(self) -> bool:
+        """Whether a mask and positions decide alone which tokens see each other, and logits are head(hidden states)."""
+        return self.obstacle is None
+
+    @property
+    def note(self) -> str | None:
+        """What a user should know about speed; None if prefixes are shared."""
+        if self.obstacle is None:
+            return None
+        return (
+            f"{self.obstacle}: training reads every distinct rollout as a sequence of its own instead of sharing "
+            "prefixes. Results are the same; a step takes up to twice as long."
+        )
+
+
+def architecture_of(config: Mapping[str, Any]) -> Architecture:
+    """The architecture that a configuration describes.
+
+    Args:
+        config: the content of config.json; of a model of several modalities, its text part.
+    """
+    config = config.get("text_config") or config
+    model_type = str(config.get("model_type"))
+    return Architecture(model_type, bool(config.get("attn_logit_softcapping")), _obstacle(model_type, config))
+
+
+def architecture_in(folder: str | Path) -> Architecture | None:
+    """The architecture of the model saved in `folder`; None if the folder holds no readable config.json."""
+    try:
+        config = parse_json((Path(folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        return None
+    return architecture_of(cast("dict[str, Any]", config)) if isinstance(config, dict) else None
+
+
+def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:
+    for key in CAPS:
+        if config.get(key):
+            return f"model type {model_type} has {key} = {config[key]}"
+    if model_type not in KNOWN:
+        return f"model type {model_type} is not among the tested ones ({', '.join(sorted(KNOWN))})"
+    kinds = set(config.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
+    if kinds:
+        return f"model type {model_type} has layers of {', '.join(sorted(kinds))}"
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    if window is not None and window < LONGEST_TREE:
+        return f"model type {model_type} has a sliding window of {window} tokens, shorter than {LONGEST_TREE}"
+    return None

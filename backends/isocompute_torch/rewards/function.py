@@ -1,0 +1,216 @@
+"""Rewards: the user's function in a process of its own, a time limit per call, and an account of what failed.
+
+A call that raises, takes too long, ends its process or returns no finite number has no reward. It is written as NaN,
+never as 0: the caller leaves such rollouts out and reports how many there were.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import pickle
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, Self, cast
+
+from isocompute_torch.failures import InputError, RunFailed
+from isocompute_torch.rewards import worker
+from isocompute_torch.rewards.worker import CELL, PENDING, SCORED, STUCK_CALLS
+
+START_SECONDS = 300.0
+"""Longest time that loading the reward file may take."""
+GRACE_SECONDS = 2.0
+"""How much longer than its time limit a call may hold the process before the process is stopped."""
+FAILED_SHARE_LIMIT = 0.2
+"""Share of failed calls in one batch, or one evaluation, above which the run stops."""
+
+Call = tuple[str, str, Any]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Rewards of one batch of calls."""
+
+    rewards: list[float]
+    """One per call; NaN where the call failed."""
+    errors: int
+    """Calls that failed."""
+    messages: tuple[str, ...]
+    """Distinct messages of failed calls, the first few."""
+
+    def check(self, what: str, *, stop_on_error: bool) -> None:
+        """Stop the run where too many calls failed.
+
+        Raises:
+            RunFailed: more than `FAILED_SHARE_LIMIT` of the calls failed, or any with `stop_on_error`.
+        """
+        limit = 0.0 if stop_on_error else FAILED_SHARE_LIMIT
+        if self.errors > limit * len(self.rewards):
+            raise RunFailed(
+                f"{what}: the reward function failed for {self.errors} of {len(self.rewards)} rollouts; accepted: "
+                f"at most {limit:.0%}. {'; '.join(self.messages)}",
+                "Correct the reward function, then start the run again: it goes on from its last checkpoint.",
+            )
+
+
+class RewardFunction:
+    """A user's reward function, called as reward(prompt, response, answer) -> float.
+
+    Args:
+        target: `file.py` (its function `reward`), `file.py:function` or `module:function`.
+        timeout_seconds: time limit of one call.
+
+    Raises:
+        InputError: the function cannot be loaded.
+    """
+
+    def __init__(self, target: str, *, timeout_seconds: float = 10.0) -> None:
+        self.target = target
+        self.timeout_seconds = timeout_seconds
+        self._results = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as this object)
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def score(self, calls: Sequence[Call], *, seed: int = 0) -> Scores:
+        """Call the function once per (prompt, response, answer), in order.
+
+        `random`, and numpy's global generator where it is loaded, are seeded before the first call.
+
+        Raises:
+            RunFailed: `STUCK_CALLS` calls in a row took too long or ended the process.
+        """
+        calls = list(calls)
+        if not calls:
+            return Scores([], 0, ())
+        size = CELL.size * len(calls)
+        self._results.truncate(0)
+        self._results.truncate(size)
+        messages: dict[str, None] = {}
+        with mmap.mmap(self._results.fileno(), size) as cells:
+            first = in_a_row = 0
+            while first < len(calls):
+                self._send((seed, first, calls[first:]))
+                told, stuck = self._wait(cells, first, len(calls))
+                messages.update(dict.fromkeys(told))
+                if stuck is None:
+                    break
+                in_a_row = in_a_row + 1 if stuck == first else 1
+                first = stuck + 1
+                self._start()
+                if in_a_row == STUCK_CALLS:
+                    raise _stuck(told)
+            rewards = [value if state == SCORED else math.nan for state, value in CELL.iter_unpack(cells)]
+        return Scores(rewards, sum(math.isnan(reward) for reward in rewards), tuple(messages))
+
+    def close(self) -> None:
+        """End the process; nothing can be scored after."""
+        self._stop()
+        self._results.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _stop(self) -> None:
+        if self._process is None:
+            return
+        with suppress(BrokenPipeError):  # what the process did not read before it ended
+            self._requests.close()
+        self._replies.close()
+        try:
+            self._process.wait(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _start(self) -> None:
+        self._stop()
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+        passed = (theirs_in, theirs_out, self._results.fileno())
+        self._process = subprocess.Popen(
+            # -P: the folder of this package does not become a place to import the user's modules from.
+            [sys.executable, "-P", worker.__file__, *map(str, passed)],
+            pass_fds=passed,
+            stdin=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._requests: IO[bytes] = os.fdopen(ours_out, "wb")
+        self._replies: IO[bytes] = os.fdopen(ours_in, "rb")
+        self._send((self.target, self.timeout_seconds))
+        answer = self._answer(START_SECONDS)
+        if answer is None or answer[0] != "ready":
+            reason = "it ended, or took too long, while it was loaded" if answer is None else str(answer[1])
+            raise InputError(
+                f"reward {self.target!r}: {reason}",
+                "data.reward is file.py, file.py:function or module:function; relative to the folder of the start.",
+            )
+
+    def _send(self, message: object) -> None:
+        try:
+            pickle.dump(message, self._requests)
+            self._requests.flush()
+        except BrokenPipeError:
+            # The process is gone: `_wait` finds that out, and which call it was.
+            return
+
+    def _answer(self, seconds: float) -> tuple[str, object] | None:
+        """The next reply; None where there is none in time, or will never be one."""
+        ready, _, _ = select.select([self._replies], [], [], seconds)
+        if not ready:
+            return None
+        try:
+            return cast("tuple[str, object]", pickle.load(self._replies))
+        except (EOFError, pickle.UnpicklingError):
+            return None
+
+    def _wait(self, cells: mmap.mmap, first: int, end: int) -> tuple[list[str], int | None]:
+        """Messages of a batch, and the call that it came to an early end at (None: all are done)."""
+        patience = self.timeout_seconds + GRACE_SECONDS
+        position, moved = first, time.monotonic()
+        while True:
+            answer = self._answer(min(0.25, patience))
+            if answer is not None:
+                told = cast("list[str]", answer[1])
+                if answer[0] == "stuck":
+                    raise _stuck(told)
+                return told, None
+            before, position = position, _progress(cells, position, end)
+            if position > before:
+                moved = time.monotonic()
+            process = cast("subprocess.Popen[bytes]", self._process)
+            if process.poll() is not None:
+                position = _progress(cells, position, end)
+                return [f"the reward function ended its process (status {process.returncode})"], position
+            if time.monotonic() - moved > patience:
+                process.kill()
+                return [f"no result within {self.timeout_seconds:g} s; the process had to be stopped"], position
+
+
+def _stuck(messages: Sequence[str]) -> RunFailed:
+    return RunFailed(
+        f"the reward function gave no result in {STUCK_CALLS} calls in a row: {'; '.join(messages)}",
+        "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
+    )
+
+
+def _progress(cells: mmap.mmap, position: int, end: int) -> int:
+    """Index of the first call from `position` on that is not over."""
+    while position < end and CELL.unpack_from(cells, CELL.size * position)[0] != PENDING:
+        position += 1
+    return position

@@ -1,0 +1,116 @@
+"""Making the parts of a run from its configuration."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from isocompute_torch.learning.learner import Learner
+from isocompute_torch.policy.loading import choose_device, choose_dtype, load_policy, load_reference, load_value_model
+from isocompute_torch.policy.model import Policy
+from isocompute_torch.problems import BatchOrder, Problem, probe_subset, read_problems
+from isocompute_torch.rewards.function import RewardFunction
+from isocompute_torch.runner.configuration import Configuration
+from isocompute_torch.runner.loop import Parts
+from isocompute_torch.runner.memory import keep_freed_memory
+from isocompute_torch.runner.prompts import PromptSet
+from isocompute_torch.sampling.sampler import Sampler
+from isocompute_torch.sampling.torch_sampler import TorchSampler
+
+
+def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
+    """All problem sets of a run: `train`, and the evaluation sets by name.
+
+    Raises:
+        InputError: a file is missing or malformed.
+    """
+    data, plan = configuration.run.data, configuration.run.evaluation
+
+    def read(path: str) -> list[Problem]:
+        return read_problems(path, prompt_key=data.prompt_key, answer_key=data.answer_key)
+
+    train = read(data.train)
+    sets = {"train": train, "validation": read(data.validation)[: plan.n_problems]}
+    for name, path in configuration.options.evaluation_files().items():
+        sets[name] = read(path)[: plan.n_problems]
+    if configuration.options.probe_problems:
+        sets["train_probe"] = probe_subset(train, configuration.options.probe_problems)
+    return sets
+
+
+def assemble(configuration: Configuration, problems: dict[str, list[Problem]], stack: ExitStack) -> Parts:
+    """Load model, reward function and problems.
+
+    Args:
+        configuration: the run.
+        problems: what `load_problems` read.
+        stack: closes what has to be closed at the end.
+
+    Raises:
+        InputError: one of them cannot be used.
+    """
+    run, options = configuration.run, configuration.options
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    order = BatchOrder(len(problems["train"]), run.problems_per_batch, run.seed)
+    reward = stack.enter_context(RewardFunction(run.data.reward, timeout_seconds=options.reward_timeout_seconds))
+    device = choose_device(options.device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    dtype = choose_dtype(options.dtype, device)
+    policy = load_policy(run.model, device, dtype)
+
+    def encoded(name: str, chosen: Sequence[Problem]) -> PromptSet:
+        return PromptSet.encode(policy.codec, chosen, max_tokens=run.recipe.max_prompt_tokens, name=name)
+
+    sets = {name: encoded(name, chosen) for name, chosen in problems.items()}
+    ppo = run.recipe.algorithm == "ppo"
+    learner = Learner(
+        policy,
+        run.recipe,
+        run.group_size,
+        reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
+        value_model=load_value_model(run.model, device, dtype) if ppo else None,
+        n_train=options.n_train,
+        token_budget=options.max_tokens_per_micro_batch,
+        merge=options.merge_duplicates,
+    )
+    sampler = _sampler(configuration, policy, sets)
+    stack.callback(sampler.close)
+    return Parts(
+        train=sets.pop("train"), evaluations=sets, order=order, sampler=sampler, reward=reward, learner=learner
+    )
+
+
+def _sampler(configuration: Configuration, policy: Policy, sets: dict[str, PromptSet]) -> Sampler:
+    options = configuration.options
+    if options.sampler == "torch":
+        return TorchSampler(policy, rows_at_once=options.sampling_batch, merge=options.merge_duplicates)
+    from isocompute_torch.sampling.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
+
+    longest_prompt = max(len(prompt) for chosen in sets.values() for prompt in chosen.ids)
+    return VLLMSampler(
+        policy,
+        configuration.run.model,
+        longest=longest_prompt + configuration.run.recipe.max_response_tokens,
+        rows_at_once=min(options.sampling_batch, ROWS_AT_ONCE),
+        memory_share=options.vllm_memory_share,
+        cache_gib=options.vllm_cache_gib,
+    )
+
+
+def save_model(policy: Policy, folder: Path) -> None:
+    """Write the trained model and its tokenizer in Hugging Face's form, in one step."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        policy.save(temporary)
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

@@ -1,0 +1,110 @@
+"""Checkpoints: everything a run needs to go on bit for bit, written so that a kill leaves the old one or the new one.
+
+RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file `latest` beside it names
+the newest folder. Randomness needs no state: every draw is seeded by the run's seed and the step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isocompute_sdk.files import write_text
+from isocompute_torch.failures import InputError
+from isocompute_torch.learning.learner import Learner
+
+FOLDER = "checkpoints"
+LATEST = "latest"
+STATE = "state.pt"
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class Counters:
+    """How far a run has come."""
+
+    step: int = 0
+    """Updates done."""
+    rollouts: int = 0
+    """Training rollouts generated, C."""
+    tokens: int = 0
+    """Training tokens sampled."""
+
+
+def latest_step(run_folder: Path) -> int | None:
+    """Update step of the newest checkpoint; None where there is none."""
+    pointer = run_folder / FOLDER / LATEST
+    if not pointer.exists():
+        return None
+    name = pointer.read_text(encoding="utf-8").strip()
+    return int(name.rpartition("-")[2]) if (pointer.parent / name / STATE).is_file() else None
+
+
+def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
+    """Write a checkpoint and remove the older ones.
+
+    Raises:
+        OSError: the disk is full; the older checkpoint is still the latest then.
+    """
+    folder = run_folder / FOLDER
+    final = folder / f"step-{counters.step:06d}"
+    temporary = folder / f".step-{counters.step:06d}.new"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        with (temporary / STATE).open("wb") as file:
+            torch.save(_state(learner, counters), file)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    write_text(folder / LATEST, final.name + "\n")
+    for old in folder.glob("*step-*"):
+        if old != final:
+            shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def load(run_folder: Path, step: int, learner: Learner) -> Counters:
+    """Put the state of a checkpoint back.
+
+    Raises:
+        InputError: the checkpoint cannot be read, or belongs to another model.
+    """
+    path = run_folder / FOLDER / f"step-{step:06d}" / STATE
+    try:
+        state = torch.load(path, map_location=learner.policy.device, weights_only=True)
+        if state["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {state['schema_version']}; this release reads {SCHEMA_VERSION}")
+        learner.policy.model.load_state_dict(state["policy"])
+        learner.optimiser.load_state(state["optimiser"])
+        if learner.value_model is not None and learner.value_optimiser is not None:
+            learner.value_model.load_state_dict(state["value_model"])
+            learner.value_optimiser.load_state(state["value_optimiser"])
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
+        raise InputError(
+            f"the checkpoint {path} cannot be used: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"Remove {path.parent} to start from the base model.",
+        ) from error
+    return Counters(**state["counters"])
+
+
+def _state(learner: Learner, counters: Counters) -> dict[str, Any]:
+    state: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "counters": asdict(counters),
+        "policy": learner.policy.model.state_dict(),
+        "optimiser": learner.optimiser.state(),
+    }
+    if learner.value_model is not None and learner.value_optimiser is not None:
+        state["value_model"] = learner.value_model.state_dict()
+        state["value_optimiser"] = learner.value_optimiser.state()
+    return state

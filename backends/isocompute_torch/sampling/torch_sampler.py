@@ -1,0 +1,263 @@
+"""The sampler in torch: batched decoding with a KV cache over the weights that are being trained.
+
+Each distinct prompt goes through the model once, and its cache is copied to its n rollouts. Rows of rollouts that have
+ended leave the cache. With `merge`, rollouts that agree so far share one row: the model sees every distinct prefix
+once, which changes nothing but rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from isocompute_torch.policy.model import Policy, at_least_float32
+from isocompute_torch.sampling.sampler import Samples, check_finite, draw, log_distribution
+
+CACHE_BYTES_CPU = 2 * 2**30
+CACHE_SHARE_CUDA = 0.35
+"""Share of the GPU's whole memory that the KV cache may take: of the whole, so that it is the same in every step."""
+LOGIT_VALUES = 2**28
+"""Most logits computed at once, rows times vocabulary."""
+COMPACT_BELOW = 0.75
+"""Share of live rows under which ended ones are taken out of the cache; copying it costs as much as a token."""
+
+
+@dataclass
+class _Chunk:
+    """Rollouts that are decoded together."""
+
+    prompts: list[int]
+    """Indices of its distinct prompts."""
+    counts: list[int]
+    """Rollouts of each."""
+    rows: list[int]
+    """Where each rollout stands in the batch."""
+
+
+class _Drawn:
+    """What was sampled for the C rollouts of a chunk, at most T tokens each.
+
+    Args:
+        rollouts: C.
+        max_tokens: T.
+        pad_id: stands after the end.
+        logprobs: an empty tensor of the device and the number format of log-probabilities.
+    """
+
+    def __init__(self, rollouts: int, max_tokens: int, pad_id: int, logprobs: Tensor) -> None:
+        self.token_TC = torch.full((max_tokens, rollouts), pad_id, device=logprobs.device)
+        self.logprob_TC = logprobs.new_zeros(max_tokens, rollouts)
+        self.length_C = torch.full((rollouts,), max_tokens, device=logprobs.device)
+        self.truncated_C = torch.ones(rollouts, dtype=torch.bool, device=logprobs.device)
+
+    def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor) -> None:
+        """Token t of the live rollouts."""
+        if len(row_A) == self.token_TC.shape[1]:
+            self.token_TC[t], self.logprob_TC[t] = token_A, logprob_A
+        else:
+            self.token_TC[t, row_A], self.logprob_TC[t, row_A] = token_A, logprob_A
+
+    def end(self, t: int, row_E: Tensor) -> None:
+        """Token t is the end of these."""
+        self.length_C[row_E] = t + 1
+        self.truncated_C[row_E] = False
+
+
+class TorchSampler:
+    """Samples from a policy that lives in this process; there is nothing to synchronise.
+
+    Args:
+        policy: the model, shared with the trainer.
+        rows_at_once: most rollouts in the cache at once.
+        merge: run equal prefixes through the model once.
+    """
+
+    def __init__(self, policy: Policy, *, rows_at_once: int = 4096, merge: bool = True) -> None:
+        self.policy = policy
+        self.rows_at_once = rows_at_once
+        self.merge = merge
+
+    @torch.no_grad()
+    def sample(
+        self, prompts: Sequence[list[int]], n: int, *, temperature: float, top_p: float, max_tokens: int, seed: int
+    ) -> Samples:
+        """`n` responses to each prompt; see `Sampler.sample`.
+
+        Raises:
+            RunFailed: the model's log-probabilities are not finite.
+        """
+        device = self.policy.device
+        rollouts = len(prompts) * n
+        generator = torch.Generator(device).manual_seed(seed)
+        response_RT = torch.empty(rollouts, max_tokens, dtype=torch.long, device=device)
+        logprob_RT = torch.empty(rollouts, max_tokens, dtype=_draw_dtype(self.policy), device=device)
+        length_R = torch.empty(rollouts, dtype=torch.long, device=device)
+        truncated_R = torch.empty(rollouts, dtype=torch.bool, device=device)
+        for chunk in self._chunks(prompts, n, max_tokens):
+            decoder = _Decoder(self.policy, [prompts[i] for i in chunk.prompts], chunk.counts, max_tokens, self.merge)
+            drawn = decoder.run(temperature, top_p, generator)
+            rows_C = torch.tensor(chunk.rows, device=device)
+            response_RT[rows_C] = drawn.token_TC.t()
+            logprob_RT[rows_C] = drawn.logprob_TC.t()
+            length_R[rows_C] = drawn.length_C
+            truncated_R[rows_C] = drawn.truncated_C
+        longest = int(length_R.max())
+        check_finite(logprob_RT)
+        mask_RT = torch.arange(longest, device=device) < length_R.unsqueeze(-1)
+        return Samples(
+            prompt_index_R=torch.arange(len(prompts), device=device).repeat_interleave(n),
+            prompt_ids=list(prompts),
+            response_RT=response_RT[:, :longest].contiguous(),
+            mask_RT=mask_RT.to(logprob_RT.dtype),
+            logprob_RT=logprob_RT[:, :longest].contiguous(),
+            truncated_R=truncated_R,
+        )
+
+    def sync(self, model: torch.nn.Module) -> float:
+        """Nothing to do: the weights are shared."""
+        return 0.0
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _chunks(self, prompts: Sequence[list[int]], n: int, max_tokens: int) -> Iterator[_Chunk]:
+        """Rollouts in the order of their prompts' lengths, as many at once as fit."""
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        longest = max(len(prompt) for prompt in prompts) + max_tokens
+        room = min(
+            self.rows_at_once,
+            _cache_bytes(self.policy.device) // (longest * _cache_bytes_per_token(self.policy)),
+            LOGIT_VALUES // self.policy.vocabulary,
+        )
+        room = max(1, room)
+        chunk, left = _Chunk([], [], []), room
+        for i in order:
+            first = 0
+            while first < n:
+                count = min(left, n - first)
+                chunk.prompts.append(i)
+                chunk.counts.append(count)
+                chunk.rows.extend(range(i * n + first, i * n + first + count))
+                first, left = first + count, left - count
+                if left == 0:
+                    yield chunk
+                    chunk, left = _Chunk([], [], []), room
+        if chunk.rows:
+            yield chunk
+
+
+class _Decoder:
+    """One chunk on its way: which live rollout reads which row of the cache."""
+
+    def __init__(
+        self, policy: Policy, prompts: list[list[int]], counts: list[int], max_tokens: int, merge: bool
+    ) -> None:
+        self.policy = policy
+        self.max_tokens = max_tokens
+        self.merge = merge
+        self.device = policy.device
+        longest = max(len(prompt) for prompt in prompts)
+        self.cache = policy.new_cache()
+        padded = [[policy.codec.pad_id] * (longest - len(prompt)) + prompt for prompt in prompts]
+        self.input_ids_KL = torch.tensor(padded, device=self.device)
+        self.mask_KL: Tensor | None = None
+        self.position_ids_KL: Tensor | None = None
+        if any(len(prompt) < longest for prompt in prompts):
+            missing_K = torch.tensor([longest - len(prompt) for prompt in prompts], device=self.device)
+            position_KL = torch.arange(longest, device=self.device) - missing_K.unsqueeze(-1)
+            self.mask_KL = (position_KL >= 0).long()
+            self.position_ids_KL = position_KL.clamp(min=0)
+        self.state_A = torch.arange(len(prompts), device=self.device).repeat_interleave(
+            torch.tensor(counts, device=self.device)
+        )
+        self._distinct = False
+        """Whether no two rollouts read the same row."""
+        self._identity = False
+        """Whether rollout i reads row i, for every i."""
+        self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
+
+    def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
+        """Token after token, until every rollout has ended or has as many as are allowed."""
+        max_tokens = self.max_tokens
+        row_A = torch.arange(len(self.state_A), device=self.device)
+        logprobs = torch.empty(0, dtype=_draw_dtype(self.policy), device=self.device)
+        drawn = _Drawn(len(row_A), max_tokens, self.policy.codec.pad_id, logprobs)
+        for t in range(max_tokens):
+            logits_KV = self.policy.next_logits(self.input_ids_KL, self.cache, self.mask_KL, self.position_ids_KL)
+            logprob_KV = log_distribution(logits_KV, temperature, top_p)
+            own_AV = logprob_KV if self._identity else logprob_KV[self.state_A]
+            token_A = draw(own_AV, generator)
+            drawn.add(t, row_A, token_A, own_AV.gather(-1, token_A.unsqueeze(-1)).squeeze(-1))
+            ended_A = self._ended(token_A)
+            if bool(ended_A.any()):
+                drawn.end(t, row_A[ended_A])
+                live_A = ~ended_A
+                row_A, token_A, self.state_A = row_A[live_A], token_A[live_A], self.state_A[live_A]
+            if len(row_A) == 0 or t + 1 == max_tokens:
+                break
+            self._advance(token_A)
+        return drawn
+
+    def _ended(self, token_A: Tensor) -> Tensor:
+        if len(self.ends) == 1:
+            return token_A == self.ends
+        return torch.isin(token_A, self.ends)
+
+    def _advance(self, token_A: Tensor) -> None:
+        """Make the cache ready for the next token: rows copied, shared or dropped as the rollouts need."""
+        rows, live = self.input_ids_KL.shape[0], len(self.state_A)
+        if self.merge:
+            width = int(token_A.max()) + 1
+            key_K, shared_A = torch.unique(self.state_A * width + token_A, return_inverse=True)
+            if len(key_K) < live:
+                self.state_A = shared_A
+                self._extend(key_K // width, key_K % width)
+                return
+            # Rollouts that have all parted never meet again.
+            self.merge = False
+        if not self._distinct or live <= COMPACT_BELOW * rows:
+            self._extend(self.state_A, token_A)
+            self.state_A = torch.arange(live, device=self.device)
+            self._distinct = self._identity = True
+        elif live == rows:
+            self._extend(None, token_A)
+        else:
+            token_K = torch.full((rows,), self.policy.codec.pad_id, device=self.device)
+            token_K[self.state_A] = token_A
+            self._identity = False
+            self._extend(None, token_K)
+
+    def _extend(self, parent_K: Tensor | None, token_K: Tensor) -> None:
+        """The next input: one token per row, each row a copy of its parent's cache (None: of its own)."""
+        if parent_K is not None:
+            self.cache.batch_select_indices(parent_K)
+        self.input_ids_KL = token_K.unsqueeze(-1)
+        if self.mask_KL is not None and self.position_ids_KL is not None:
+            position_K1 = self.position_ids_KL[:, -1:] + 1
+            mask_KL = torch.nn.functional.pad(self.mask_KL, (0, 1), value=1)
+            chosen = slice(None) if parent_K is None else parent_K
+            self.mask_KL, self.position_ids_KL = mask_KL[chosen], position_K1[chosen]
+
+
+def _draw_dtype(policy: Policy) -> torch.dtype:
+    return at_least_float32(torch.empty(0, dtype=policy.dtype)).dtype
+
+
+def _cache_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return CACHE_BYTES_CPU
+    return int(CACHE_SHARE_CUDA * torch.cuda.get_device_properties(device).total_memory)
+
+
+def _cache_bytes_per_token(policy: Policy) -> int:
+    """Bytes of keys and values of one token in all layers, from the model's configuration."""
+    config = cast("Any", policy.model).config.get_text_config()
+    heads = int(config.num_attention_heads)
+    key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    size = torch.finfo(policy.dtype).bits // 8
+    return 2 * int(config.num_hidden_layers) * key_heads * head_size * size

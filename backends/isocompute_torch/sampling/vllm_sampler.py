@@ -1,0 +1,225 @@
+"""The sampler in vLLM: an engine in this process that takes over the policy's weights after every update.
+
+Every rollout has a seed of its own, so its tokens depend on weights, prompt, its number in the group and the seed of
+the call, not on how vLLM schedules it. Across machines, or between a cached and a fresh prefix, rounding may still
+turn a draw; the prefix cache is emptied before each call so that a call does not depend on those before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_torch.failures import InputError, RunFailed
+from isocompute_torch.policy.model import Policy
+from isocompute_torch.sampling.sampler import Samples, check_finite
+from isocompute_torch.sampling.vllm_engine import EngineSettings, cannot_run, start_engine, stop_engine
+
+ROWS_AT_ONCE = 1024
+"""Rollouts decoded together; more hardly make vLLM faster, and it reserves memory for each."""
+LOWEST_TEMPERATURE = 0.01
+"""vLLM replaces smaller ones, other than 0, by this."""
+CHECKED_TOKENS = 16
+AGREEMENT = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
+"""Largest mean difference of log-probabilities between engine and trainer that is still rounding."""
+
+
+class VLLMSampler:
+    """Samples with vLLM from a copy of a policy's weights.
+
+    Args:
+        policy: the trained model; its device and number format are the engine's.
+        model: its folder or hub name, for its configuration.
+        longest: most tokens of prompt and response together.
+        rows_at_once: most rollouts decoded together.
+        memory_share: share of the GPU's memory for the engine.
+        cache_gib: GiB of the KV cache on a CPU.
+
+    Raises:
+        InputError: vLLM is missing, cannot run this model, or does not reproduce its log-probabilities.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        model: str,
+        *,
+        longest: int,
+        rows_at_once: int = ROWS_AT_ONCE,
+        memory_share: float = 0.4,
+        cache_gib: int = 1,
+    ) -> None:
+        if policy.dtype not in AGREEMENT:
+            raise InputError(
+                f"options.dtype: received {policy.dtype} with sampler vllm; accepted: float32, bfloat16",
+                "Use another dtype, or options.sampler: torch.",
+            )
+        self.policy = policy
+        self.longest = longest
+        self._settings = EngineSettings(
+            model, policy.device, policy.dtype, longest, rows_at_once, memory_share, cache_gib
+        )
+        self._engine: Any = start_engine(self._settings)
+        try:
+            self._start_checked()
+        except BaseException:
+            self.close()
+            raise
+
+    def sample(
+        self, prompts: Sequence[list[int]], n: int, *, temperature: float, top_p: float, max_tokens: int, seed: int
+    ) -> Samples:
+        """`n` responses to each prompt; see `Sampler.sample`.
+
+        Raises:
+            InputError: a prompt leaves no room for the response, or vLLM would change the temperature.
+            RunFailed: the model's log-probabilities are not finite.
+        """
+        self._check_request(prompts, temperature, max_tokens)
+        # Greedy rollouts of a prompt are equal; vLLM makes one.
+        drawn = 1 if temperature == 0.0 else n
+        rows = self._generate(prompts, drawn, temperature, top_p, max_tokens, seed)
+        if drawn < n:
+            rows = [row for row in rows for _ in range(n)]
+        samples = self._samples(prompts, rows)
+        if temperature == 0.0:
+            samples.logprob_RT.zero_()
+        check_finite(samples.logprob_RT)
+        return samples
+
+    def sync(self, model: torch.nn.Module) -> float:
+        """Copy the model's weights into the engine; returns the seconds that took."""
+        started = time.perf_counter()
+        with torch.no_grad():
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": list(model.state_dict().items())})
+        if self.policy.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        """Stop the engine; a second call does nothing."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            stop_engine(engine)
+
+    def _generate(
+        self, prompts: Sequence[list[int]], n: int, temperature: float, top_p: float, max_tokens: int, seed: int
+    ) -> list[tuple[list[int], list[float]]]:
+        """Tokens and log-probabilities of every rollout, those of a prompt together."""
+        vllm: Any = importlib.import_module("vllm")
+        ends = sorted(self.policy.codec.eos_ids)
+        parameters = [
+            vllm.SamplingParams(
+                n=n,
+                temperature=temperature,
+                top_p=top_p,
+                max_tokens=max_tokens,
+                seed=prompt_seed(seed, i),
+                # What ends a response is the codec's to say, not the model's configuration's.
+                ignore_eos=True,
+                stop_token_ids=ends,
+                logprobs=0,
+                flat_logprobs=True,
+                detokenize=False,
+            )
+            for i in range(len(prompts))
+        ]
+        if not self._engine.reset_prefix_cache():
+            raise RunFailed("vLLM still holds unfinished requests", "Start the run again from its last checkpoint.")
+        with _inside_the_trainer(self.policy.device):
+            answers = self._engine.generate(
+                [{"prompt_token_ids": list(prompt)} for prompt in prompts], parameters, use_tqdm=False
+            )
+        rollouts = [rollout for answer in answers for rollout in answer.outputs]
+        return [(list(rollout.token_ids), rollout.logprobs.logprobs) for rollout in rollouts]
+
+    def _samples(self, prompts: Sequence[list[int]], rows: list[tuple[list[int], list[float]]]) -> Samples:
+        device, ends = self.policy.device, self.policy.codec.eos_ids
+        length_R = torch.tensor([len(tokens) for tokens, _ in rows])
+        mask_RT = torch.arange(int(length_R.max())) < length_R.unsqueeze(-1)
+        return Samples(
+            prompt_index_R=torch.arange(len(prompts), device=device).repeat_interleave(len(rows) // len(prompts)),
+            prompt_ids=list(prompts),
+            response_RT=_spread([tokens for tokens, _ in rows], mask_RT, self.policy.codec.pad_id).to(device),
+            mask_RT=mask_RT.to(device, torch.float32),
+            logprob_RT=_spread([logprobs for _, logprobs in rows], mask_RT, 0.0).to(device),
+            truncated_R=torch.tensor([tokens[-1] not in ends for tokens, _ in rows], device=device),
+        )
+
+    def _check_request(self, prompts: Sequence[list[int]], temperature: float, max_tokens: int) -> None:
+        needed = max(len(prompt) for prompt in prompts) + max_tokens
+        if needed > self.longest:
+            raise InputError(
+                f"a prompt and its response take {needed} tokens; the engine was started for {self.longest}",
+                "Start the sampler with a larger `longest`.",
+            )
+        if 0.0 < temperature < LOWEST_TEMPERATURE:
+            raise InputError(
+                f"temperature: received {temperature:g} with sampler vllm; accepted: 0, or at least "
+                f"{LOWEST_TEMPERATURE}, to which vLLM would raise it",
+                "Use 0 for greedy decoding, or options.sampler: torch.",
+            )
+
+    def _start_checked(self) -> None:
+        """Refuse an engine that is not the trained model: a weight that was not taken over, another architecture."""
+        tokens = min(CHECKED_TOKENS, self.longest - 1)
+        prompt = [1 % self.policy.vocabulary]
+        try:
+            self.sync(self.policy.model)
+            samples = self.sample([prompt], 4, temperature=1.0, top_p=1.0, max_tokens=tokens, seed=0)
+        except IsoComputeError:
+            raise
+        except Exception as error:  # a model may load and then have no kernel, or fail to take the weights over
+            raise cannot_run(self._settings, error) from error
+        off = _mean_difference(self.policy, prompt, samples)
+        if not off <= AGREEMENT[self.policy.dtype]:
+            raise InputError(
+                f"vLLM's log-probabilities of model {self._settings.model!r} differ from the trainer's by {off:.3g} on "
+                f"average; accepted: at most {AGREEMENT[self.policy.dtype]:g}",
+                "vLLM does not run this model as transformers does. Set options.sampler to torch.",
+            )
+
+
+def prompt_seed(seed: int, prompt: int) -> int:
+    """Seed of the first rollout of a prompt; vLLM numbers the others on from there, below 2^63."""
+    digest = hashlib.sha256(f"{seed}:{prompt}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 2
+
+
+@contextmanager
+def _inside_the_trainer(device: torch.device) -> Generator[None]:
+    """Leave torch's random generators as they were: vLLM draws from them also where every rollout has a seed.
+
+    On a CPU its few compiled helpers run as they are; compiling them takes half a minute and a C++ compiler.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]))
+        if device.type == "cpu":
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+def _spread(rows: Sequence[Sequence[int | float]], mask_RT: Tensor, fill: int | float) -> Tensor:
+    """Rows of different lengths as one tensor, `fill` after the end of each."""
+    flat_K = torch.tensor(list(chain.from_iterable(rows)))
+    return torch.full(mask_RT.shape, fill, dtype=flat_K.dtype).masked_scatter_(mask_RT, flat_K)
+
+
+@torch.no_grad()
+def _mean_difference(policy: Policy, prompt: list[int], samples: Samples) -> float:
+    """Mean |log mu - log pi| of sampled tokens, at temperature 1."""
+    prompt_RL = torch.tensor([prompt] * len(samples.prompt_index_R), device=policy.device)
+    hidden_RLD = policy.hidden_states(torch.cat([prompt_RL, samples.response_RT], dim=1))
+    logprob_RTV = policy.logits(hidden_RLD[:, len(prompt) - 1 : -1]).log_softmax(-1)
+    logprob_RT = logprob_RTV.gather(-1, samples.response_RT.unsqueeze(-1)).squeeze(-1)
+    difference_RT = (logprob_RT - samples.logprob_RT).abs() * samples.mask_RT
+    return float(difference_RT.sum() / samples.mask_RT.sum())

@@ -1,0 +1,260 @@
+"""`audit`: runs in, groups that may be compared, a fit of each, and what every run really bought out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isocompute_sdk import api
+from isocompute_sdk.auditing.grouping import Group, differences, group_runs
+from isocompute_sdk.auditing.measure_choice import Measure, choose_measure, kin
+from isocompute_sdk.auditing.proposals import proposals
+from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
+from isocompute_sdk.auditing.size_comparison import compare_sizes
+from isocompute_sdk.auditing.standing import Field, judge, total_cost
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arguments import check_level
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.inputs import check_bounds
+from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.comparable import check_pool
+from isocompute_sdk.records.runset import RunInfo, RunSeries, check_runs
+
+CARRIED = (
+    "avg-at-another-k",
+    "backtest-missed",
+    "base-reward-unmeasured",
+    "group-size-confounded",
+    "one-seed-per-cell",
+    "rise-not-seen",
+)
+"""Notes of a fit that bear on an audit; it says the others in its own words."""
+
+
+def audit(
+    runs: RunSet,
+    metric: str | None = None,
+    eval_set: str | None = None,
+    *,
+    pool: Collection[str] = (),
+    level: float = 0.8,
+    bounds: tuple[float, float] | None = None,
+    rng: np.random.Generator | int | None = None,
+    draws: int = 200,
+    left_out: Mapping[str, str] | None = None,
+) -> Audit:
+    """Say what each n of runs that somebody already has really bought.
+
+    Runs are grouped by context (model, data, recipe); what is unknown is taken to be like the one group that it does
+    not contradict. Each group is fitted by itself; one that cannot be fitted says why.
+
+    Args:
+        runs: any runs, of any number of models and studies.
+        metric: the metric to look at; None for avg@4, or what most runs have.
+        eval_set: None for `validation`, or what most runs have.
+        pool: context fields that may differ within a group.
+        level: coverage of intervals.
+        bounds: range of the metric; None guesses it from the values.
+        rng: generator or seed; None for a fixed one.
+        draws: draws from each group's posterior.
+        left_out: what the caller could not read, with the reasons; shown beside the runs that take no part.
+
+    Raises:
+        RecordError: a metric or an evaluation set that no run has.
+        FitError: an unknown context field in `pool`, a level outside 0 to 1, a reward outside `bounds`.
+    """
+    check_runs(runs)
+    level = check_level(level)
+    pool = check_pool(pool)
+    bounds = None if bounds is None else api.metric_range(bounds)
+    draws = api.whole_number("draws", draws)
+    rng = rng if rng is None or isinstance(rng, np.random.Generator) else api.whole_number("rng", rng)
+    measure = choose_measure(runs, metric, eval_set, bounds)
+    series = _series(runs, measure)
+    if bounds is not None:
+        check_bounds(list(series.values()), measure.metric, bounds)
+    infos = [info for info in runs.runs() if info.run_id in series]
+    absent = dict(left_out or {})
+    for info in runs.runs():
+        if info.run_id not in series:
+            absent[info.run_id] = f"no {measure.metric} on {measure.eval_set}"
+    trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
+    bases = {run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if _has_base(one)}
+    scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
+    found = group_runs(infos, tuple(pool), bases, pooled_noise(trained, scale)[0])
+    seed = api.DEFAULT_SEED if rng is None else rng
+    audited = [
+        _audit_group(str(i + 1), group, runs, series, measure, level, np.random.default_rng(seed), draws)
+        for i, group in enumerate(found)
+    ]
+    return Audit(
+        metric=measure.metric,
+        eval_set=measure.eval_set,
+        level=level,
+        groups=tuple(audited),
+        left_out=absent,
+        apart=tuple(_apart(found)),
+        notes=measure.notes,
+    )
+
+
+def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:
+    """The metric of every run that has it; for avg@k another avg@j stands in."""
+    found: dict[str, RunSeries] = {}
+    table = runs.filter(eval_set=measure.eval_set)
+    for name in kin(measure.metric, table.metrics):
+        for one in table.series(name, measure.eval_set):
+            found.setdefault(one.run_id, one)
+    return found
+
+
+def _audit_group(
+    name: str,
+    group: Group,
+    runs: RunSet,
+    series: Mapping[str, RunSeries],
+    measure: Measure,
+    level: float,
+    rng: np.random.Generator,
+    draws: int,
+) -> GroupAudit:
+    members = [series[info.run_id] for info in group.runs]
+    plain = tuple(_plain_run(one) for one in members)
+    spent = float(sum(run.rollouts for run in plain))
+    try:
+        fits = _fit(group, runs, measure, rng, draws)
+    except FitError as error:
+        reason = error.message
+        return GroupAudit(
+            name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
+        )
+    prepared = prepare([_surface_run(one) for one in members], fits.bounds[1] - fits.bounds[0])
+    known = Field.of(fits, prepared, level)
+    varied = known.surface.layout.set_reference is not None
+    judged = [
+        judge(known, run, ready, _problem_set(info) if varied else None)
+        for run, ready, info in zip(plain, prepared, group.runs, strict=True)
+    ]
+    audited = tuple(run for run, _ in judged)
+    comparisons = compare_sizes(known, audited)
+    return GroupAudit(
+        name=name,
+        context=group.context,
+        runs=audited,
+        comparisons=comparisons,
+        sentence=comparisons[0].sentence if comparisons else _one_size(known),
+        spent=spent,
+        equal_reward=total_cost([equal_D for _, equal_D in judged], level) if len(known.reach) > 1 else None,
+        proposals=proposals(known, audited, comparisons),
+        notes=unique([*group.notes, *_about_runs(audited), *(note for note in fits.notes if _carried(note, group))]),
+        fits=fits,
+    )
+
+
+def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:
+    names = kin(measure.metric, runs.metrics)
+    table = runs.filter(run_id={info.run_id for info in group.runs}, metric=set(names), eval_set=measure.eval_set)
+    # Where every run is a stand-in, what stands in is the metric.
+    metric = measure.metric if measure.metric in table.metrics else table.metrics[0]
+    found = api.fit(table, metric, measure.eval_set, rng=rng, draws=draws, bounds=measure.bounds, pool=group.pooled)
+    if not found.curves:
+        raise FitError("no evaluation after step 0", "Evaluate during training.")
+    return found
+
+
+def _plain_run(one: RunSeries) -> RunAudit:
+    value = one.value_T
+    return RunAudit(
+        run_id=one.run_id,
+        group_size=one.group_size,
+        problems_per_batch=one.problems_per_batch,
+        seed=one.seed,
+        rollouts=float(one.rollouts_T[-1]),
+        evaluations=len(value),
+        reached=best_level(one.rollouts_T, value),
+    )
+
+
+def best_level(rollouts_T: Array, value_T: Array) -> float:
+    """A run's own best: the largest mean of a few successive evaluations after step 0, since a single one is luck.
+
+    A mean takes a tenth of the evaluations, 3 to 15, that lie within an octave of compute: further back the run was
+    another model. Means of fewer evaluations than half of the others have take no part.
+    """
+    trained = rollouts_T > 0
+    if not np.any(trained):
+        return float(np.max(value_T))
+    rollouts, value = rollouts_T[trained], value_T[trained]
+    longest = min(max(len(value) // 10, 3), 15)
+    start = np.maximum(np.searchsorted(rollouts, rollouts / 2), np.arange(len(value)) - longest + 1)
+    means = np.array([np.mean(value[first : end + 1]) for end, first in enumerate(start)])
+    averaged = np.arange(len(value)) - start + 1
+    return float(np.max(means[averaged >= np.median(averaged)]))
+
+
+def _surface_run(one: RunSeries) -> SurfaceRun:
+    return SurfaceRun(one.run_id, one.group_size, one.problems_per_batch, one.rollouts_T, one.value_T)
+
+
+def _has_base(one: RunSeries) -> bool:
+    return bool(np.any(one.rollouts_T == 0))
+
+
+def _problem_set(info: RunInfo) -> float | None:
+    size = info.context["n_problems"]
+    return None if size is None else float(size)
+
+
+def _one_size(known: Field) -> str:
+    sizes = known.fits.group_sizes
+    if len(sizes) == 1:
+        return f"only n = {sizes[0]} was run: what another n would have bought cannot be seen"
+    return "no two group sizes were run as far as each other"
+
+
+def _carried(note: Note, group: Group) -> bool:
+    # A field that some runs leave out, and the others agree on, is noted as taken for granted.
+    return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)
+
+
+def _about_runs(runs: Sequence[RunAudit]) -> list[Note]:
+    """Runs that the fit does not describe."""
+    off = [run for run in runs if run.off_curve is not None]
+    if not off:
+        return []
+    told = ", ".join(f"{run.run_id} by {run.off_curve:+.3f}" for run in off[:5])
+    return [
+        Note(
+            "run-off-its-curve",
+            "warning",
+            f"{len(off)} run(s) ended further from the reward fitted for their n and B_p than chance makes of one "
+            f"run: {told}. Either something else differs in them, or rewards are not smooth in n here. No verdict is "
+            "given on them; look at their settings first.",
+            {"runs": {run.run_id: run.off_curve for run in off}},
+        )
+    ]
+
+
+def _apart(groups: Sequence[Group]) -> list[str]:
+    """Why each group does not stand on one frontier with the earlier group that it resembles most."""
+    found: list[str] = []
+    for i, group in enumerate(groups[1:], start=1):
+        between = [differences(group, other) for other in groups[:i]]
+        nearest = min(range(i), key=lambda j: len(between[j]))
+        told = "; ".join(
+            f"{name} ({_value(mine)} and {_value(other)})" for name, (mine, other) in between[nearest].items()
+        )
+        why = f"differ in {told}" if told else "are kept apart: a context that several groups fit is not stated"
+        found.append(f"groups {i + 1} and {nearest + 1} {why}")
+    return found
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return " and ".join(map(_value, value))
+    return "not stated" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,111 @@
+"""Which metric, evaluation set and range an audit takes where nobody said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import average_of
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+
+_COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
+_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
+"""Ranges that rewards usually have, the narrowest first."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What an audit looks at."""
+
+    metric: str
+    eval_set: str
+    bounds: tuple[float, float]
+    notes: tuple[Note, ...] = ()
+
+
+def choose_measure(
+    runs: RunSet,
+    metric: str | None = None,
+    eval_set: str | None = None,
+    bounds: tuple[float, float] | None = None,
+) -> Measure:
+    """The metric and set asked for, else those most runs have: avg@4 before other avg@k before anything else.
+
+    Raises:
+        RecordError: a metric, or a set of it, that the runs do not have.
+    """
+    import polars as pl
+
+    table = runs.to_polars().group_by("metric", "eval_set").agg(pl.col("run_id").n_unique().alias("runs"))
+    found = [(row["metric"], row["eval_set"], row["runs"]) for row in table.iter_rows(named=True)]
+    fitting = [one for one in found if metric in (None, one[0]) and eval_set in (None, one[1])]
+    if not fitting:
+        have = ", ".join(sorted(f"{name} on {where}" for name, where, _ in found))
+        raise RecordError(
+            f"no {metric or 'metric'} on {eval_set or 'any evaluation set'} in these runs; they have: {have}",
+            "Choose one of them with metric= and eval_set=.",
+        )
+    name, where, _ = min(fitting, key=_rank)
+    notes: list[Note] = []
+    others = sorted({s for m, s, _ in found if m == name and s != where})
+    if eval_set is None and others:
+        notes.append(
+            Note(
+                "eval-set-chosen",
+                "info",
+                f"{name} was measured on {where} and on {', '.join(others)}; this audit looks at {where}.",
+                {"eval_set": where, "others": others},
+            )
+        )
+    if where == "train":
+        notes.append(
+            Note(
+                "training-reward-only",
+                "warning",
+                f"{name} is a training reward: it keeps rising where a validation reward falls, and the n that is best "
+                "for it need not be the best. Evaluate on held-out problems.",
+                {"metric": name},
+            )
+        )
+    if bounds is None:
+        bounds = _range(runs, name, where)
+        if bounds != _RANGES[0]:
+            notes.append(
+                Note(
+                    "range-guessed",
+                    "warning",
+                    f"{name} leaves 0 to 1: a range of {bounds[0]:g} to {bounds[1]:g} is taken, which sets what can "
+                    "still be gained and what counts as a tie. Give the true one as bounds.",
+                    {"bounds": list(bounds)},
+                )
+            )
+    return Measure(name, where, bounds, tuple(notes))
+
+
+def _rank(one: tuple[str, str, int]) -> tuple[bool, bool, int, int, str, str]:
+    name, where, count = one
+    kind = 0 if name == "avg@4" else 1 if average_of(name) else 2 if name in ("reward", "accuracy") else 4
+    kind = 3 if _COUNTED.fullmatch(name) else kind
+    return where == "train", kind == 4, -count, kind, name if where == "validation" else f"~{name}", where
+
+
+def _range(runs: RunSet, metric: str, eval_set: str) -> tuple[float, float]:
+    values = runs.filter(metric=metric, eval_set=eval_set).to_polars()["value"].to_numpy()
+    low, high = float(np.min(values)), float(np.max(values))
+    for bounds in _RANGES:
+        if bounds[0] <= low and high <= bounds[1]:
+            return bounds
+    room = 0.1 * (high - low)
+    return low - room, high + room
+
+
+def kin(metric: str, names: Sequence[str]) -> list[str]:
+    """The metric and, for avg@k, every other avg@j: all estimate the same mean."""
+    if average_of(metric) is None:
+        return [metric]
+    return [metric, *(name for name in names if average_of(name) and name != metric)]

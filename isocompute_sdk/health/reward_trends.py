@@ -1,0 +1,146 @@
+"""Detectors over rewards: collapse, decay, overfitting, and the gap between training and held-out problems.
+
+Collapse and decay are defined as in the surface's repair of runs (`fitting/surface/data.py`). A finding here also has
+to be certain from earlier values alone, and to last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, DECAY_LOST, SIGNIFICANT
+from isocompute_sdk.health.diagnosis import Finding
+from isocompute_sdk.health.levels import Array, first_lasting, means, start_of
+from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace
+
+SCALES = (2, 4, 8, 16, 32)
+"""Evaluations in one mean: short means find a collapse early, long means find a slow decay under noise."""
+CERTAIN = 2.5
+"""Standard errors that a fall must exceed, before the correction for repeated tests. The surface uses 4, for one test
+of a finished run with the noise of a whole sweep; here `levels.DOUBT` already enlarges the noise. Chosen on
+simulated runs (docs/health.md)."""
+LASTING_FALL = 3
+"""Evaluations in a row at which the reward must be down."""
+FEW = 3
+"""Evaluations averaged to one level, except in the search for falls."""
+UPDATES_AT_A_TIME = 10
+"""Updates whose training rewards are averaged to one level."""
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A lasting fall of a reward from its best level."""
+
+    best: int
+    """Index of the best level."""
+    noticed: int
+    """Index at which the fall was certain."""
+    start: float
+    top: float
+    level: float
+    """Reward at the start, at the best level, and when the fall was certain."""
+    collapsed: int | None
+    """Index at which most of the gain was certainly lost; None if it never was."""
+
+
+def fall_of(trace: Trace) -> Fall | None:
+    """The first lasting fall that exceeds the noise and a set share of the gain; None without one."""
+    value_T = trace.value_T
+    noise_T = trace.noise_T
+    # The base model is evaluated once at most, so the mean of the first evaluations is the start.
+    start = start_of(means(value_T, min(FEW, len(value_T)))) if len(value_T) else float("nan")
+    if len(value_T) and trace.rollouts_T[0] == 0:
+        start = min(start, float(value_T[0]))
+    falls = [fall for scale in SCALES if (fall := _fall_at(value_T, noise_T, start, scale)) is not None]
+    return min(falls, key=lambda fall: fall.noticed, default=None)
+
+
+def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall | None:
+    level_T = means(value_T, scale)
+    known = np.flatnonzero(~np.isnan(level_T))
+    if len(known) <= scale:
+        return None
+    # Means that share evaluations cannot show a fall: the best is taken at least `scale` evaluations back.
+    best_T = np.full(len(value_T), np.nan)
+    best_T[known[0] + scale :] = np.maximum.accumulate(level_T[known[0] :])[:-scale]
+    error_T = noise_T * np.sqrt(2.0 / scale)
+    # The best of many noisy levels is too high, and each new level is another test.
+    looks_T = np.maximum(np.arange(1, len(value_T) + 1) / scale, 1.0)
+    certain_T = (CERTAIN + np.sqrt(np.log(looks_T))) * error_T
+    gain_T, lost_T = best_T - start, best_T - level_T
+    fallen_T = (gain_T > 0) & (lost_T > certain_T) & (lost_T > DECAY_LOST * gain_T)
+    place = first_lasting(fallen_T, LASTING_FALL)
+    if place is None:
+        return None
+    gone_T = fallen_T & (gain_T - lost_T < COLLAPSE_LEFT * gain_T)
+    collapsed = first_lasting(gone_T, LASTING_FALL)
+    best = int(np.nanargmax(level_T[: place - scale + 1]))
+    noticed = place + LASTING_FALL - 1
+    return Fall(
+        best=best,
+        noticed=noticed,
+        start=start,
+        top=float(best_T[place]),
+        level=float(level_T[noticed]),
+        collapsed=None if collapsed is None else collapsed + LASTING_FALL - 1,
+    )
+
+
+def falling_reward(run: RunTraces) -> list[Finding]:
+    """A lasting fall: `collapsed-run`, `decayed-run`, or `overfitting-run` if training reward did not fall."""
+    trace = run.traces.get(REWARD, run.traces.get("train_reward"))
+    fall = None if trace is None else fall_of(trace)
+    if trace is None or fall is None:
+        return []
+    seen = f"{fall.top:.3f} at its best ({trace.at(fall.best)}), {fall.level:.3f} by {trace.at(fall.noticed)}"
+    values = {"start": fall.start, "best": fall.top, "level": fall.level}
+    training = _training_meanwhile(run, trace, fall)
+    if training is not None:
+        before, now = training
+        told = f"held-out reward {seen}; training reward {before:.3f} and {now:.3f} at these times"
+        values |= {"train_at_best": before, "train_level": now}
+        return [Finding.at("overfitting-run", "warning", trace, fall.best, told, values, fall.noticed)]
+    if fall.collapsed is not None:
+        told = f"reward {fall.start:.3f} at the start, {seen}"
+        return [Finding.at("collapsed-run", "warning", trace, fall.best, told, values, fall.collapsed)]
+    return [Finding.at("decayed-run", "warning", trace, fall.best, f"reward {seen}", values, fall.noticed)]
+
+
+def _training_meanwhile(run: RunTraces, trace: Trace, fall: Fall) -> tuple[float, float] | None:
+    """Training reward at the best held-out level and when its fall was certain; None if it fell too, or is unknown."""
+    training = run.traces.get(PROBE, run.traces.get("train_reward"))
+    if training is None or training is trace:
+        return None
+    width = FEW if PROBE in run.traces else UPDATES_AT_A_TIME
+    level_T = training.known_at(means(training.value_T, min(width, len(training))), trace.rollouts_T)
+    before, now = float(level_T[fall.best]), float(level_T[fall.noticed])
+    # It fell too if it lost at least half of what the held-out reward lost.
+    return (before, now) if before - now < 0.5 * (fall.top - fall.level) else None
+
+
+GAP_GROWTH = 0.1
+"""Growth of the gap that is normal. Small sets of the built-in task exceed it after 40 epochs."""
+
+
+def train_validation_gap(run: RunTraces) -> list[Finding]:
+    """Training reward gained more than held-out reward since the start: `train-validation-gap`."""
+    trace, training = run.traces.get(REWARD), run.traces.get(PROBE, run.traces.get("train_reward"))
+    if trace is None or training is None:
+        return []
+    width = FEW if PROBE in run.traces else UPDATES_AT_A_TIME
+    train_T = training.known_at(means(training.value_T, width), trace.rollouts_T)
+    gap_T = train_T - means(trace.value_T, FEW)
+    start = start_of(gap_T)
+    error_T = trace.noise_T * np.sqrt(4.0 / FEW)
+    growth_T = gap_T - start
+    place = first_lasting((growth_T > GAP_GROWTH) & (growth_T > SIGNIFICANT * error_T), LASTING_FALL)
+    if place is None:
+        return []
+    seen = f"training minus held-out reward {start:+.3f} at the start, {gap_T[place]:+.3f} at {trace.at(place)}" + (
+        "" if PROBE in run.traces else " (training reward of the updates; no fixed probe was evaluated)"
+    )
+    values = {"start": start, "gap": float(gap_T[place])}
+    noticed = place + LASTING_FALL - 1
+    return [Finding.at("train-validation-gap", "info", trace, place, seen, values, noticed)]

@@ -1,0 +1,2 @@
+def reward(prompt, response, answer):
+    return float(response[:1] in answer)
