@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk import files
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.saved import fits_from
-from isocompute_sdk.fitting.surface.passport import Passport
+from isocompute_sdk.fitting.surface.passport import Backtest, Passport
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.optima import Optimum
 from isocompute_sdk.planning.verdict import Verdict, verdict_of
@@ -222,7 +221,7 @@ class Plan:
             "hardware": self.hardware.model_dump(mode="json"),
             "throughput": None if self.throughput is None else self.throughput.model_dump(mode="json"),
             "pilot": None if self.pilot is None else self.pilot.model_dump(mode="json", exclude_none=True),
-            "passport": None if self.passport is None else self.passport.to_dict(),
+            "passport": None if self.passport is None else asdict(self.passport),
             "fits": fits,
         }
 
@@ -261,13 +260,13 @@ def _plan_from(raw: Mapping[str, Any]) -> Plan:
         notes=tuple(Note.from_dict(note) for note in raw["notes"]),
         pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
         other_metrics=raw["other_metrics"],
-        passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
+        passport=None if raw["passport"] is None else _passport(raw["passport"]),
         # The rest is not in plans that were saved before time was planned.
         evaluation=None if raw.get("evaluation") is None else Evaluation.model_validate(raw["evaluation"]),
         evaluation_counted=raw.get("evaluation_counted", False),
         breakdown=raw.get("breakdown", {}),
         optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
-        fits=None if raw["fits"] is None else fits_from(raw["fits"]),
+        fits=None if raw["fits"] is None else Fits.from_dict(raw["fits"]),
         saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
     )
 
@@ -292,3 +291,10 @@ def _check_saved(raw: Mapping[str, Any]) -> None:
 
 def _pair(value: Any) -> Any:
     return None if value is None else (value[0], value[1])
+
+
+def _passport(raw: Mapping[str, Any]) -> Passport:
+    values: dict[str, Any] = dict(raw)
+    values |= {name: tuple(raw[name]) for name in ("rise_seen", "unstable_problems_per_batch")}
+    values["backtest"] = None if raw["backtest"] is None else Backtest(**raw["backtest"])
+    return Passport(**values)
