@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFol
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, read_tensorboard
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
@@ -221,7 +221,7 @@ def _name(run: Path, base: Path) -> str:
 
 
 def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
-    parts: Sequence[TensorBoardRun] = [read_tensorboard(folder) for folder in folders]
+    parts = [read_tensorboard(folder) for folder in folders]
     attempts = sorted((a for part in parts for a in part.attempts if a.series), key=lambda a: (a.started, a.path.name))
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
