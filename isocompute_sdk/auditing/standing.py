@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from isocompute_sdk.auditing.result import RunAudit, Standing
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Configuration, Fits
-from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import (
     Estimate,
     Place,

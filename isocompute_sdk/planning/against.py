@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.asking import (

@@ -11,9 +11,8 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting import arguments
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.levels import within_reach
-from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, Place, draws_at, estimate
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.specs import Budget
@@ -89,7 +88,7 @@ def fits_of(plan: Plan) -> Fits:
 
 def place_of(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Place:
     """Where a surface is asked for a configuration: B_p at most an octave outside those that were run."""
-    return Place(compute, float(group_size), within_reach(fits.problems_per_batch, problems_per_batch))
+    return Place(compute, float(group_size), fits.reachable_problems_per_batch(problems_per_batch))
 
 
 def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Array:

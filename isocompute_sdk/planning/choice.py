@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.allocation import sigmoid
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
 from isocompute_sdk.planning.candidates import Candidate, Fixed
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.candidates import Candidate, Limits, Rejection

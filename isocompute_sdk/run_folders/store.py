@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.locks import is_running
 from isocompute_sdk.run_folders.progress import Progress, journal_progress, record_of
@@ -62,8 +63,8 @@ class RunStatus:
     @property
     def headline(self) -> tuple[str, float] | None:
         """The metric to show where there is room for one: avg@k with the largest k, else the first, else the reward."""
-        averages = [name for name in self.metrics if re.fullmatch(r"avg@\d+", name)]
-        name = max(averages, key=lambda name: int(name[4:]), default=next(iter(self.metrics), None))
+        largest = max(self.metrics, key=lambda name: average_of(name) or 0, default=None)
+        name = largest if largest is not None and average_of(largest) else next(iter(self.metrics), None)
         if name is not None:
             return name, self.metrics[name]
         return None if self.train_reward is None else ("train_reward", self.train_reward)

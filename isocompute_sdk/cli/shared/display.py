@@ -19,18 +19,16 @@ def print_fits(fits: Fits, *, with_notes: bool = True) -> None:
     """Passport, laws, hand-overs, one row per curve, notes."""
     from rich.table import Table
 
-    from isocompute_sdk.fitting.report import describe_handovers, describe_law
-
     console = _console()
     console.print(f"[bold]{fits.metric}[/bold], method {fits.method}" + (f", {fits.model}" if fits.model else ""))
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
     for name, law in fits.laws.items():
-        console.print(describe_law(name, law), soft_wrap=False)
+        console.print(f"{name}: {law.describe()}", soft_wrap=False)
     if "group_size" in fits.unsupported:
         console.print(f"no law group_size: {fits.unsupported['group_size']}")
     if fits.curves:
-        console.print(f"hand-overs: {describe_handovers(fits) or 'none within the data'}")
+        console.print(f"hand-overs: {fits.describe_handovers()}")
         table = Table("n", "B_p", "plateau", "half at C", "rms", "shape", "status", box=None, pad_edge=False)
         for curve in fits.select():
             table.add_row(

@@ -40,11 +40,9 @@ def watch(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; for cron.")] = False,
-    map: Annotated[
-        Path | None, typer.Option(help="Confirmed mapping of `isocompute ingest --propose`, in place of logs.")
-    ] = None,
+    map: opt.Map = None,
     info: Annotated[bool, typer.Option("--info", help="Tell of what is only worth knowing, too.")] = False,
-    metric: Annotated[str | None, typer.Option(help="Reward on held-out problems; avg@k by default.")] = None,
+    metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
     set_: opt.Constants = None,
     state: Annotated[
