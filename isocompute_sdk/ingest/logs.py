@@ -16,10 +16,12 @@ from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFol
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, event_files, read_tensorboard
+from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
+from isocompute_sdk.notes import Note
 
 TENSORBOARD = "tensorboard"
 """Store of event files, which every format may be read from."""
@@ -46,6 +48,8 @@ class LogSource:
     """Captured consoles of the run."""
     dumps: tuple[Path, ...] = ()
     """Folders of responses that it dumped."""
+    notes: tuple[Note, ...] = ()
+    """What was seen when it was looked for."""
     launched: LogFormat | None = None
     """The format of a run that a launch script of this package started: its folder says everything about it."""
 
@@ -65,7 +69,8 @@ class LogSource:
             RecordError: it cannot be read.
         """
         log = self._read()
-        return recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
+        log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
+        return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
@@ -81,7 +86,7 @@ class LogSource:
         # A state keeps every digit but only what was saved; the events also have what came after that.
         if events.extents[-1].last > log.extents[-1].last:
             return events
-        return replace(log, other_extents=events.extents)
+        return replace(log, other_extents=events.extents, settings=(*log.settings, *events.settings))
 
     def _launched(self, folder: RunFolder) -> RunLog:
         log = folder.read(self.folder)
@@ -169,14 +174,75 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
                 inside = None if store.with_events else run_folder_of(file.parent, root)
                 logs[name].setdefault(inside or store.run_of(file), []).append(file)
                 break
+    launches = {run: list(_launches(run, parts)) for run, parts in events.items()}
     found: list[LogSource] = []
     for name, runs in logs.items():
         for run, parts in runs.items():
-            beside = tuple(events.pop(run, ())) if stores[name].with_events else ()
-            found.append(LogSource(_name(run, base), name, run, tuple(parts), beside))
+            # A state that was saved is that of the launch that wrote last.
+            beside = launches[run].pop() if stores[name].with_events and launches.get(run) else None
+            paths, notes = ((), ()) if beside is None else (beside.paths, beside.notes)
+            found.append(LogSource(_name(run, base), name, run, tuple(parts), paths, notes=notes))
     if format in ("auto", TENSORBOARD):
-        found += [LogSource(_name(run, base), TENSORBOARD, run, tuple(parts)) for run, parts in events.items()]
+        for run, parts in launches.items():
+            found += [_of_launch(_name(run, base), run, one) for one in parts]
     return found
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """The event files of one run."""
+
+    paths: tuple[Path, ...]
+    """Folders or files."""
+    label: str = ""
+    """What sets it apart from others in the same folder."""
+    notes: tuple[Note, ...] = ()
+
+
+def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
+    label = f"/{launch.label}" if launch.label else ""
+    return LogSource(f"{name}{label}", TENSORBOARD, run, launch.paths, notes=launch.notes)
+
+
+def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
+    """The event files of a folder by run: one that was started anew with other arguments is another run."""
+    files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
+    starts = sorted(map(read_event_start, files), key=lambda one: (_second(one.path), one.path.name))
+    if len(starts) < 2 or not any(one.arguments for one in starts):
+        yield _Launch(tuple(parts))
+        return
+    empty = [one for one in starts if one.first_step is None]
+    groups: list[list[EventStart]] = []
+    for start in (one for one in starts if one.first_step is not None):
+        if groups and start.goes_on(groups[-1][-1]):
+            groups[-1].append(start)
+        else:
+            groups.append([start])
+    if len(groups) < 2:
+        yield _Launch(tuple(parts))
+        return
+    names = [str(group[0].arguments.get("run_name") or "") for group in groups]
+    apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
+    notes = _empty_launches(run, empty) if empty else ()
+    for group, name in zip(groups, names, strict=True):
+        label = name if apart else group[0].path.name.removeprefix("events.out.tfevents.")
+        yield _Launch(tuple(one.path for one in group), label, notes)
+        notes = ()
+
+
+def _second(path: Path) -> float:
+    """When an event file was begun, by its name; 0 if the name does not say."""
+    found = re.search(r"tfevents\.(\d+)", path.name)
+    return float(found[1]) if found else 0.0
+
+
+def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
+    message = (
+        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that died "
+        "early. They are left out."
+    )
+    data = {"folder": str(run), "files": [str(one.path) for one in empty[:20]]}
+    return (Note("launches-without-update", "info", message, data),)
 
 
 def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
@@ -229,4 +295,6 @@ def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
             f"{source} holds event files without a single scalar that is whole",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
-    return RunLog(name, source, TENSORBOARD, tuple(attempts), notes)
+    files = sorted({attempt.path for attempt in attempts}, key=lambda path: (_second(path), path.name))
+    settings = [(path, start.arguments) for path in files if (start := read_event_start(path)).arguments]
+    return RunLog(name, source, TENSORBOARD, tuple(attempts), notes, settings=tuple(settings[-1:]))

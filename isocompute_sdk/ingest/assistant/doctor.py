@@ -21,6 +21,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.rewards import TRAIN_REWARD, headline
 from isocompute_sdk.records.table import build
 
 FEW_EVALUATIONS = 4
@@ -193,14 +194,9 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding
 def _headline(runs: RunSet) -> tuple[str | None, int]:
     """The metric that a fit would most likely take, and its number of values."""
     frame = runs.to_polars()
-    measured = frame.filter(frame["eval_set"] != TRAIN_SET)
-    names = measured["metric"].to_list()
-    averages = [name for name in names if name.startswith("avg@")]
-    for choice in (averages, names):
-        if choice:
-            metric = max(sorted(set(choice)), key=choice.count)
-            return metric, choice.count(metric)
-    return None, 0
+    names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
+    found = headline(names)
+    return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
 
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -209,7 +205,14 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     ]
     if metric is None:
         found.append(
-            ("nothing was measured on held-out problems", "evaluate while training, see `evaluation` of a spec")
+            ("no reward was measured", "evaluate while training, see `evaluation` of a spec")
+        )
+    elif metric == TRAIN_REWARD:
+        found.append(
+            (
+                "only the training reward was logged, which keeps rising where a validation reward falls",
+                "evaluate on held-out problems; until then read every answer as one about the training reward",
+            )
         )
     elif count < FEW_EVALUATIONS:
         found.append((f"only {count} values of {metric}", "evaluate more often"))
