@@ -14,7 +14,7 @@ from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
 from isocompute_sdk.ingest.log_table import Reading, tabulate
-from isocompute_sdk.ingest.logs import TENSORBOARD, LogSource, NothingMeasured, find_logs, log_formats
+from isocompute_sdk.ingest.logs import SHARED, TENSORBOARD, LogSource, NothingMeasured, find_logs, log_formats
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, find_config
 from isocompute_sdk.ingest.walking import Listing
@@ -137,8 +137,10 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
         notes += [*told, *table.notes]
     if waiting and not frames:
         raise waiting[0]
-    notes += [_repeated(name, kept) for name, kept in twins(logs, sizes).items()]
-    return RunSet(join(frames, [str(found.sources[name].folder) for name in logs], "error"), notes)
+    copies = twins(logs, sizes)
+    notes += [_repeated(name, kept) for name, kept in copies.items()]
+    kept = {name: frame for name, frame in zip(logs, frames, strict=True) if name not in copies}
+    return RunSet(join(list(kept.values()), [str(found.sources[name].folder) for name in kept], "error"), notes)
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
@@ -217,7 +219,8 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
 def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
     formats = sorted({source.format for source in found if source.launched is None})
-    if TENSORBOARD in formats and any(source.format != TENSORBOARD and not source.events for source in found):
+    # Logs of W&B and MLflow lie beside others as a rule, and are recognised by their values.
+    if TENSORBOARD in formats and any(one.format not in (TENSORBOARD, *SHARED) and not one.events for one in found):
         raise RecordError(
             f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
             "both",
@@ -227,7 +230,7 @@ def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
 
 
 def _repeated(name: str, kept: str) -> Note:
-    message = f"run {name!r}: {told(kept)}. Fitted as two it would count twice: read one of them."
+    message = f"run {name!r}: {told(kept)}. It is left out, since it would count twice."
     return Note("run-repeated", "warning", message, {"run_id": name, "same_as": kept})
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
@@ -16,6 +16,7 @@ from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFol
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
+from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, event_files, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
@@ -59,7 +60,8 @@ class LogSource:
         if self.launched is not None and self.launched.run_folder is not None:
             patterns = self.launched.run_folder.files
             return sorted({file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file()})
-        parts = {*self.paths, *self.events}
+        # A run of a database lies in the file above it.
+        parts = {part if part.exists() else part.parent for part in (*self.paths, *self.events)}
         return sorted({file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))})
 
     def read(self) -> RunLog:
@@ -107,8 +109,13 @@ def log_formats() -> tuple[str, ...]:
     return (TENSORBOARD, *_stores())
 
 
+SHARED = {store.name: store for store in (wandb_run.STORE, mlflow_runs.STORE)}
+"""Stores that runs of any framework log to."""
+
+
 def _stores() -> dict[str, LogStore]:
-    return {one.store.name: one.store for one in formats() if one.store is not None}
+    own = {one.store.name: one.store for one in formats() if one.store is not None}
+    return own | SHARED
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
@@ -154,37 +161,65 @@ def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str
         yield runs[folder] if counts[runs[folder]] == 1 else _name(folder, base), folder, form
 
 
+@dataclass
+class _Parts:
+    """Files by the run that they are of."""
+
+    events: dict[Path, list[Path]] = field(default_factory=dict[Path, list[Path]])
+    """Run -> folders of event files, or event files that were named themselves."""
+    logs: dict[str, dict[Path, list[Path]]] = field(default_factory=dict[str, dict[Path, list[Path]]])
+    """Store -> run -> files."""
+    names: dict[Path, str] = field(default_factory=dict[Path, str])
+    """Run -> its name, if its store says it."""
+
+    def take_events(self, file: Path, root: Path) -> None:
+        """Add an event file; one that was named is read alone, a folder is one run."""
+        here = file if file == root else file.parent
+        of_run = self.events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
+        of_run.extend([here] if here not in of_run else [])
+
+    def take(self, file: Path, root: Path, store: LogStore) -> None:
+        """Add a file of a store."""
+        runs = self.logs.setdefault(store.name, {})
+        inside = None if store.with_events else run_folder_of(file.parent, root)
+        if store.runs_of is None or inside is not None:
+            runs.setdefault(inside or store.run_of(file), []).append(file)
+            return
+        for one in store.runs_of(file):
+            runs.setdefault(one.folder, []).append(one.part)
+            self.names[one.folder] = one.name
+
+    def name_of(self, run: Path, base: Path) -> str:
+        """Name of a run; with its id if another has the same."""
+        name = self.names.get(run)
+        if name is None:
+            return _name(run, base)
+        return name if list(self.names.values()).count(name) == 1 else f"{name} ({run.name})"
+
+
 def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    events: dict[Path, list[Path]] = {}
     stores = {name: store for name, store in _stores().items() if format in ("auto", name)}
-    logs: dict[str, dict[Path, list[Path]]] = {name: {} for name in stores}
     with_events = format in ("auto", TENSORBOARD) or any(store.with_events for store in stores.values())
-    for file in files:
-        if is_sealed(file):
-            continue
+    parts = _Parts()
+    for file in (one for one in files if not is_sealed(one)):
         if EVENT_MARK in file.name:
             if with_events:
-                # A file that was named is read alone; a folder is one run.
-                here = file if file == root else file.parent
-                of_run = events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
-                of_run.extend([here] if here not in of_run else [])
+                parts.take_events(file, root)
             continue
-        for name, store in stores.items():
-            if (format == name and file == root) or store.holds(file):
-                inside = None if store.with_events else run_folder_of(file.parent, root)
-                logs[name].setdefault(inside or store.run_of(file), []).append(file)
-                break
-    launches = {run: list(_launches(run, parts)) for run, parts in events.items()}
+        store = next(
+            (one for name, one in stores.items() if (format == name and file == root) or one.holds(file)), None
+        )
+        if store is not None:
+            parts.take(file, root, store)
+    launches = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
     found: list[LogSource] = []
-    for name, runs in logs.items():
-        for run, parts in runs.items():
+    for name, runs in parts.logs.items():
+        for run, own in runs.items():
             # A state that was saved is that of the launch that wrote last.
-            beside = launches[run].pop() if stores[name].with_events and launches.get(run) else None
-            paths, notes = ((), ()) if beside is None else (beside.paths, beside.notes)
-            found.append(LogSource(_name(run, base), name, run, tuple(parts), paths, notes=notes))
+            beside = launches[run].pop() if stores[name].with_events and launches.get(run) else _Launch(())
+            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), beside.paths, notes=beside.notes))
     if format in ("auto", TENSORBOARD):
-        for run, parts in launches.items():
-            found += [_of_launch(_name(run, base), run, one) for one in parts]
+        found += [_of_launch(_name(run, base), run, one) for run, every in launches.items() for one in every]
     return found
 
 
@@ -238,8 +273,8 @@ def _second(path: Path) -> float:
 
 def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
     message = (
-        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that died "
-        "early. They are left out."
+        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that "
+        "died early. They are left out."
     )
     data = {"folder": str(run), "files": [str(one.path) for one in empty[:20]]}
     return (Note("launches-without-update", "info", message, data),)

@@ -120,10 +120,15 @@ def misspelt(name: str) -> str | None:
 
     Strict on purpose: a numeric column of another name is a metric, so only near-identical names count.
     """
-    for spelling in _CANONICAL:
-        if _squeezed(name) == _squeezed(spelling):
-            return spelling
-    return close(name, (spelling for spelling in _CANONICAL if len(spelling) >= 4), cutoff=0.9)
+    squeezed = _SQUEEZED.get(_squeezed(name))
+    if squeezed is not None:
+        return squeezed
+    # Names of other lengths cannot be that near; tables may have thousands of columns.
+    near = (spelling for spelling in _CANONICAL if len(spelling) >= 4 and 0.8 < len(name) / len(spelling) < 1.25)
+    return close(name, near, cutoff=0.9)
+
+
+_SQUEEZED = {_squeezed(spelling): spelling for spelling in reversed(_CANONICAL)}
 
 
 def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> None:

@@ -27,19 +27,13 @@ def rank(metric: str, eval_set: str) -> int | None:
 
     Averages on held-out problems come first, then other rewards there, then the training reward.
     """
-    if metric == TRAIN_REWARD:
-        return 6
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems.
-        return 5 if average_of(metric) else None
-    if metric == "avg@4":
-        return 0
-    if average_of(metric):
-        return 1
-    if metric in ("reward", "accuracy"):
-        return 2
-    if _COUNTED.fullmatch(metric):
-        return 3
+        return 6 if metric == TRAIN_REWARD else 5 if average_of(metric) else None
+    kinds = (metric == "avg@4", average_of(metric), metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
+    known = next((i for i, holds in enumerate(kinds) if holds), None)
+    if known is not None:
+        return known
     return None if _NO_REWARD.fullmatch(metric) or _COMPONENT.fullmatch(metric) else 4
 
 

@@ -13,7 +13,6 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
-from isocompute_sdk.ingest.formats.log_format import TRAIN_SET
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.notes import Note
@@ -153,8 +152,11 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
     shown = [f"only likely: {', '.join(hints)}"] if hints else []
     asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
-    twice = [likely["skip"]] if "skip" in likely else []
-    advice = [*("confirm it in the proposed mapping" for _ in (*shown, *asks)), *("read one of them" for _ in twice)]
+    twice = [entry.evidence["skip"].partition(": ")[2]] if "skip" in entry.evidence else []
+    advice = [
+        *("confirm it in the proposed mapping" for _ in (*shown, *asks)),
+        *("nothing: it is left out" for _ in twice),
+    ]
     return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
 
 
@@ -204,9 +206,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
         (note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in _grave(runs)
     ]
     if metric is None:
-        found.append(
-            ("no reward was measured", "evaluate while training, see `evaluation` of a spec")
-        )
+        found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
     elif metric == TRAIN_REWARD:
         found.append(
             (

@@ -59,7 +59,11 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
     """The mapping of what was collected."""
     drafts = {name: _draft(name, one) for name, one in found.logs.items()}
     for name, kept in _repeated(found, drafts).items():
-        drafts[name].take("skip", True, "likely", told(kept))
+        sizes = [drafts[one].values.get(size) for one in (name, kept) for size in ("group_size", "problems_per_batch")]
+        # Two logs that say the same n and B_p themselves and measured the same are one run.
+        drafts[name].take("skip", True, "likely" if None in sizes else "certain", told(kept))
+        if None not in sizes:
+            drafts[name].questions.clear()
     questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, draft in drafts.items():
         for key, question in draft.questions.items():

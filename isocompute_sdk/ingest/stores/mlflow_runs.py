@@ -6,9 +6,10 @@ its own. In the database several runs lie in one file, which another process may
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, scalar_series
+from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.stores.raw import read_text
+from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.notes import Note
 
 DATABASE = "mlflow.db"
@@ -144,6 +148,44 @@ def read_folder(folder: Path) -> MlflowRun:
 def _metric(steps: Sequence[int], walls: Sequence[float], values: Sequence[float]) -> MlflowMetric:
     seconds = np.array(walls, dtype=np.float64) / 1e3
     return MlflowMetric(np.array(steps, dtype=np.int64), seconds, np.array(values, dtype=np.float64))
+
+
+def _holds(path: Path) -> bool:
+    return is_run_meta(path) or is_database(path)
+
+
+def _runs_of(path: Path) -> list[FoundRun]:
+    if path.name == META:
+        described = _meta(path)
+        return [FoundRun(path.parent, str(described.get("run_name") or path.parent.name), path.parent)]
+    return [FoundRun(path / run, name, path / run) for run, name in runs_in_database(path).items()]
+
+
+def read_mlflow(paths: Sequence[Path], name: str) -> RunLog:
+    """One run of either store.
+
+    Raises:
+        RecordError: it cannot be read, or has no metric.
+    """
+    (part,) = paths
+    run = read_folder(part) if part.is_dir() else read_from_database(part.parent, part.name)
+    if not run.metrics:
+        raise RecordError(
+            f"{part}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the run out."
+        )
+    series = {
+        # MLflow allows no @ in a name.
+        re.sub(r"_at_(?=\d)", "@", key): replace(scalar_series(one.step_T, one.value_T), wall_time_T=one.wall_time_T)
+        for key, one in run.metrics.items()
+    }
+    attempt = Attempt(run.path, series, run.started, None, run.notes)
+    # What was None is the text "None" in a parameter.
+    settings = {key.replace("/", "."): scalar(value) for key, value in run.params.items() if value != "None"}
+    return RunLog(name, part, "mlflow", (attempt,), run.notes, settings=((run.path, settings),))
+
+
+STORE = LogStore("mlflow", _holds, lambda path: path.parent, read_mlflow, runs_of=_runs_of)
+"""Both stores of MLflow."""
 
 
 class _connected:

@@ -30,7 +30,9 @@ _STARTED = "***** Running training *****"
 _ENDED = "train_runtime"
 _EVALUATION = "eval_"
 _LARGEST_CONFIGURATION = 1 << 20
-_PROGRAMS = re.compile(r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo|(?:python3?|accelerate launch) .*\.py ")
+_PROGRAMS = re.compile(
+    r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo|(?:python3?|accelerate launch) .*\.py "
+)
 
 
 @dataclass

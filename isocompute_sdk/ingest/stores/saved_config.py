@@ -16,9 +16,9 @@ from typing import Any, cast
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
 from isocompute_sdk.ingest.stores import training_args
-from isocompute_sdk.ingest.stores.raw import read_text
+from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
+from isocompute_sdk.ingest.stores.raw import LARGEST_CONFIG, read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
 from isocompute_sdk.specs import RunSpec
 
@@ -192,7 +192,7 @@ def read_config(path: Path) -> SavedConfig | None:
     try:
         if path.name == training_args.FILE:
             return translate(path, {**training_args.read_training_args(path), **_processes(path)})
-        text, _ = read_text(path, "drop")  # of what is replaced, nothing is a key
+        text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
         return None

@@ -12,8 +12,8 @@ import re
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, scalar_series
+from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
+from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores import wire
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes, unpacked
 from isocompute_sdk.notes import Note
@@ -36,7 +39,8 @@ _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _CONFIG, _OUTPUT, _OUTPUT_RAW, _RUN, _EXIT, _ENVIRONMENT = 2, 5, 4, 13, 17, 18, 26
 _ITEM, _KEY, _NESTED_KEY, _INTEGER, _NUMBER, _JSON = 1, 1, 2, 5, 6, 16
-_STEP, _TIMESTAMP = "_step", "_timestamp"
+_STEP, _TIMESTAMP, _RUNTIME = "_step", "_timestamp", "_runtime"
+_BEGINNING = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,17 @@ def is_run_file(path: Path) -> bool:
         return False
 
 
-def read_wandb_run(path: Path) -> WandbRun:
+def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
     """Read one `.wandb` file; records that are damaged or cut off are left out, with a note.
+
+    Args:
+        path: the file.
+        only_description: stop at the first measurement; what the run is called stands before it.
 
     Raises:
         RecordError: the file cannot be opened or is no run of W&B.
     """
-    content = _content(path)
+    content = _content(path, _BEGINNING if only_description else -1)
     if not content.startswith(MAGIC[:4]):
         raise RecordError(
             f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
@@ -110,6 +118,8 @@ def read_wandb_run(path: Path) -> WandbRun:
             found.take(record)
         except ValueError:
             chain.broken.append(chain.offset)
+        if only_description and found.rows:
+            break
     rows = found.rows
     columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
     run_id = found.run.get("run_id") or unpacked(path).stem.removeprefix("run-")
@@ -314,6 +324,67 @@ def _flat(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from _flat(f"{name}.{key}", value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield f"{name}.{key}", float(value)
+
+
+_GLOBAL_STEP = re.compile(r"(.+/)?global_step")
+
+
+def to_attempt(run: WandbRun) -> tuple[Attempt, str]:
+    """The measurements of one start with the steps of its trainer, and the name of that step.
+
+    W&B's own step counts calls of `log`; a trainer that gives W&B its own step logs no other.
+    """
+    total = 1 + max((int(column.row_T[-1]) for column in run.columns.values() if len(column.row_T)), default=-1)
+    form = format_of(run.columns)
+    steps = [key for key in run.columns if _GLOBAL_STEP.fullmatch(key)]
+    if form is not None and not form.counts_calls(_STEP) and _STEP in run.columns:
+        steps = []
+    at, walls = np.full(total, np.nan), np.full(total, np.nan)
+    for key in steps or [_STEP]:
+        column = run.columns.get(key)
+        if column is not None:
+            at[column.row_T] = np.where(np.isnan(at[column.row_T]), column.value_T, at[column.row_T])
+    if _TIMESTAMP in run.columns:
+        walls[run.columns[_TIMESTAMP].row_T] = run.columns[_TIMESTAMP].value_T
+    series: dict[str, ScalarSeries] = {}
+    for key, column in run.columns.items():
+        rows = column.row_T[~np.isnan(at[column.row_T])]
+        if key in (*steps, _STEP, _TIMESTAMP, _RUNTIME) or not len(rows):
+            continue
+        values = column.value_T[~np.isnan(at[column.row_T])]
+        series[key] = replace(scalar_series(at[rows], values), wall_time_T=walls[rows])
+    return Attempt(run.path, series, run.started, None, run.notes), steps[0] if steps else _STEP
+
+
+def _runs_of(path: Path) -> list[FoundRun]:
+    """All starts of a run have its id, and lie in folders side by side."""
+    described = read_wandb_run(path, only_description=True)
+    folder = path.parent.parent / described.run_id
+    name = Path(described.name).name or described.run_id
+    return [FoundRun(folder, name, path)]
+
+
+def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
+    """All starts of one run.
+
+    Raises:
+        RecordError: a file cannot be opened, or none holds a measurement.
+    """
+    starts = sorted(map(read_wandb_run, paths), key=lambda one: (one.started, one.path.parent.name))
+    read = [to_attempt(one) for one in starts]
+    attempts = tuple(attempt for attempt, _ in read if attempt.series)
+    if not attempts:
+        raise RecordError(
+            f"{paths[0]}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the file out."
+        )
+    steps = {step for attempt, step in read if attempt.series}
+    settings = [(one.path, one.config) for one in starts if one.config]
+    notes = tuple(note for one in starts for note in one.notes)
+    step = min(steps, key=lambda key: key == _STEP)
+    return RunLog(name, paths[0], "wandb", attempts, notes, step_name=step, settings=tuple(settings[-1:]))
+
+
+STORE = LogStore("wandb-run", is_run_file, lambda path: path.parent, read_wandb, runs_of=_runs_of)
 
 
 class _Chain:
