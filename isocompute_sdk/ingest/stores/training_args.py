@@ -56,7 +56,8 @@ class _Reader(pickle.Unpickler):
 def read_training_args(path: Path) -> dict[str, Any]:
     """Argument -> value, for the arguments that are plain values, lists or dictionaries of them.
 
-    An enumeration is its value, such as `"steps"`. Other objects are left out. The name of the arguments' class stands
+    An object that was made of one plain value is that value, such as `"steps"` of an enumeration or the name of a device.
+    Other objects are left out. The name of the arguments' class stands
     under `__class__`.
 
     Raises:
