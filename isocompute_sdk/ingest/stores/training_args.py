@@ -56,9 +56,8 @@ class _Reader(pickle.Unpickler):
 def read_training_args(path: Path) -> dict[str, Any]:
     """Argument -> value, for the arguments that are plain values, lists or dictionaries of them.
 
-    An object that was made of one plain value is that value, such as `"steps"` of an enumeration or the name of a device.
-    Other objects are left out. The name of the arguments' class stands
-    under `__class__`.
+    An object that was made of one plain value is that value, such as `"steps"` of an enumeration or the name of a
+    device. Other objects are left out. The name of the arguments' class stands under `__class__`.
 
     Raises:
         RecordError: the file is no archive of torch, is damaged, or holds no arguments.
