@@ -1,4 +1,8 @@
-"""What folders of dumped responses add to a log of veRL: exact metrics, and steps of attempts that no log kept.
+"""Responses that veRL dumps, one JSON object a line in `<step>.jsonl`: exact metrics, and steps that no log kept.
+
+`trainer.validation_data_dir` holds those of evaluations, `trainer.rollout_data_dir` those of updates; both have fields
+input, output, gts, score and step, and a later attempt overwrites the files of the steps that it makes again. veRL's
+own best@k and worst@k are bootstrapped with replacement; those of the dumps are exact.
 
 A dump of an evaluation belongs to the attempt that logged the same mean at its step. One of a step that nobody logged
 was made by an earlier attempt, if it lies before all logs begin or beyond where they end: dumps say nothing of how many
@@ -7,15 +11,113 @@ attempts there were, so that as few as possible are counted.
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, one_per_step, scalar_series
-from isocompute_sdk.ingest.stores.packed import as_kept, is_damaged
-from isocompute_sdk.ingest.verl_dumps import TOLERANCE, dump_steps, dumped_mean, dumped_rewards, exact_metrics
+import numpy as np
+from numpy.typing import NDArray
+
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps, joined, with_exact
+from isocompute_sdk.ingest.formats.log_format import Added, Measure
+from isocompute_sdk.ingest.stores.jsonl import first_object
+from isocompute_sdk.ingest.stores.packed import DAMAGED, as_kept, is_damaged, open_bytes, unpacked
+from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.notes import Note
+
+TOLERANCE = 1e-6
+"""Largest difference between a mean of dumped rewards and the one that veRL logged of the same rewards."""
+_FIELDS = {"input", "output", "score", "step"}
+_NOT_WHOLE = (FileNotFoundError, ValueError, KeyError, TypeError, *DAMAGED)
+# Never written, cut off in the middle of a line, or a line of another form.
+_NAME = re.compile(r"\d+\.jsonl")
+_LONGEST_FIRST_LINE = 1 << 22
+
+
+def is_dump_name(path: Path) -> bool:
+    """Whether a file is named as dumps are."""
+    return _NAME.fullmatch(unpacked(path).name) is not None
+
+
+def looks_like_dump(path: Path) -> bool:
+    """Whether a file holds responses that veRL dumped."""
+    return is_dump_name(path) and first_object(path, _LONGEST_FIRST_LINE).keys() >= _FIELDS
+
+
+def dump_steps(folder: Path) -> dict[int, Path]:
+    """Step -> file of a folder of dumps, by step; what lies beside its packed form was written later."""
+    files = [path for path in folder.glob("*.jsonl*") if is_dump_name(path)]
+    found = {int(unpacked(path).stem): path for path in sorted(files, reverse=True)}
+    return dict(sorted(found.items()))
+
+
+def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64] | None:
+    """Rewards of one dump of an evaluation, shape (problems, samples).
+
+    None where there is no dump, or a problem lacks a response: the dump was cut off, or a rollout failed.
+
+    Args:
+        path: the file.
+        samples: responses to each problem; None for as many as the first problem has.
+    """
+    groups: dict[str, dict[str, tuple[int, float]]] = {}
+    try:
+        for index, row in enumerate(_rows(path)):
+            problem, sample, output = _place(row, index)
+            known = groups.setdefault(problem, {})
+            known[sample] = max(known.get(sample, (-1, 0.0)), (output, _reward(row)))
+    except _NOT_WHOLE:
+        return None
+    if not groups:
+        return None
+    wanted = len(next(iter(groups.values()))) if samples is None else samples
+    if any(len(group) != wanted for group in groups.values()):
+        return None
+    return np.array([[reward for _, reward in group.values()] for group in groups.values()])
+
+
+def dumped_mean(path: Path) -> float | None:
+    """Mean score of one dump of an update; None where it was cut off or is empty."""
+    try:
+        scores = [float(row["score"]) for row in _rows(path)]
+    except (FileNotFoundError, ValueError, *DAMAGED):
+        return None
+    return float(np.mean(scores)) if scores else None
+
+
+def exact_metrics(rewards_PN: NDArray[np.float64]) -> dict[str, float]:
+    """avg@k, best@k and worst@k of rewards, shape (problems, samples), for k = samples and the powers of two from 2."""
+    samples = rewards_PN.shape[1]
+    return {
+        f"{name}@{k}": metric(rewards_PN, k)
+        for k in sorted({2**i for i in range(1, 16) if 2**i < samples} | {samples})
+        for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
+    }
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    # Only "\n" ends a line: responses may hold other line separators as they are, and bytes that are no text.
+    with io.TextIOWrapper(open_bytes(as_kept(path)), encoding="utf-8", errors="replace", newline="\n") as lines:
+        for line in lines:
+            if line.strip():
+                yield parse_json(line)
+
+
+def _place(row: dict[str, Any], index: int) -> tuple[str, str, int]:
+    """Problem, sample and output of a row: of several outputs of one sample the last has its reward."""
+    if "uid" in row:
+        problem, sample, output = str(row["uid"]).rsplit("_", 2)
+        return problem, sample, int(output)
+    return str(row["input"]), str(index), 0  # before the release that named them
+
+
+def _reward(row: dict[str, Any]) -> float:
+    return float(row["acc"] if row.get("acc") is not None else row["score"])
+
 
 MEAN = re.compile(r"val-core/(?P<set>.+)/(acc|reward|score)/mean@(?P<k>\d+)")
 SCORE = "critic/score/mean"
@@ -23,18 +125,8 @@ _NAMES = {"validation": re.compile(r"val|eval|test", re.I), "update": re.compile
 _SCORE_TOLERANCE = 1e-4  # veRL leaves aborted responses out of its mean
 _COMPARED = 3
 
-Values = dict[int, dict[str, float]]
-"""Step -> tag -> value."""
-
-
-@dataclass
-class Added:
-    """A log together with folders of dumps."""
-
-    attempts: list[Attempt]
-    recovered: dict[Path, tuple[float, float]] = field(default_factory=dict[Path, tuple[float, float]])
-    """Folder -> first and last step of what it tells of attempts, or of their ends, that the log does not have."""
-    notes: list[Note] = field(default_factory=list[Note])
+Values = dict[int, dict[str | Measure, float]]
+"""Step -> tag, or measure that was computed exactly -> value."""
 
 
 def add_dumps(log: RunLog, folders: Sequence[Path]) -> Added:
@@ -61,10 +153,8 @@ def add_dumps(log: RunLog, folders: Sequence[Path]) -> Added:
             found, unlogged[folder] = _evaluations(log, files, names[0] if names else "validation")
             for i, values in found.items():
                 measured.setdefault(i, {}).update(values)
-    added = _placed(
-        replace(log, attempts=tuple(_with(a, measured.get(i, {})) for i, a in enumerate(log.attempts))), unlogged
-    )
-    return replace(added, notes=notes)
+    known = replace(log, attempts=tuple(_with(a, measured.get(i, {})) for i, a in enumerate(log.attempts)))
+    return replace(_placed(known, unlogged), notes=notes)
 
 
 def _kind(folder: Path, files: Mapping[int, Path], log: RunLog) -> str | None:
@@ -99,7 +189,7 @@ def _evaluations(log: RunLog, files: Mapping[int, Path], name: str) -> tuple[dic
         metrics = exact_metrics(rewards)
         # avg@j of fewer samples is the same number once more, as is everything of a single sample.
         told = {} if rewards.shape[1] == 1 else {k: v for k, v in metrics.items() if not k.startswith("avg@")}
-        exact = {f"val-dump/{name}/{key}": value for key, value in told.items()}
+        exact: dict[str | Measure, float] = {Measure(key, name): value for key, value in told.items()}
         owner = _owner(log, step, metrics[own])
         if owner is not None:
             measured.setdefault(owner, {})[step] = exact
@@ -143,7 +233,7 @@ def _placed(log: RunLog, unlogged: Mapping[Path, Values]) -> Added:
         at = max(range(len(extents) - 1), key=lambda i: (extents[i].last, i)) if known else 0
         for _, values in (*early, *late):
             attempts[at] = _with(attempts[at], values)
-    return Added(attempts, {folder: (float(min(steps)), float(max(steps))) for folder, steps in spans.items()})
+    return Added(attempts, {folder: (float(min(steps)), float(max(steps))) for folder, steps in spans.items()}, [])
 
 
 def _is_of_last(dump: Path, log: RunLog) -> bool:
@@ -156,17 +246,10 @@ def _is_of_last(dump: Path, log: RunLog) -> bool:
 
 
 def _with(one: Attempt, values: Values) -> Attempt:
-    series = dict(one.series)
-    columns: dict[str, tuple[list[int], list[float]]] = {}
-    for step, tags in sorted(values.items()):
-        for tag, value in tags.items():
-            at, numbers = columns.setdefault(tag, ([], []))
-            at.append(step)
-            numbers.append(value)
-    for tag, column in columns.items():
-        more = scalar_series(*column)
-        series[tag] = one_per_step([series[tag], more]) if tag in series else more
-    return replace(one, series=series)
+    """An attempt with what was dumped: means as if it had logged them, exact measures beside them."""
+    tags = {step: {k: v for k, v in row.items() if isinstance(k, str)} for step, row in values.items()}
+    exact = {step: {k: v for k, v in row.items() if not isinstance(k, str)} for step, row in values.items()}
+    return with_exact(joined(one, attempt_of_steps(one.path, tags)), exact)
 
 
 def _owner(log: RunLog, step: int, mean: float) -> int | None:
