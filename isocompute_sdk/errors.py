@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Self
 
 
@@ -27,6 +28,13 @@ class IsoComputeError(Exception):
         """The same error with another hint for people at a command line: flags in place of arguments."""
         self.shell_hint = hint
         return self
+
+    def restated(self, message: str) -> Self:
+        """A copy with another message, such as one that names the file, and the same hints."""
+        other = copy(self)
+        other.message = message
+        other.args = (message, *self.args[1:])
+        return other
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"

@@ -185,7 +185,7 @@ def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given:
         "warning",
         f"{amount_text(worthwhile, unit)} of {amount_text(given, unit)} are planned: the rest is "
         f"predicted to add {gain:.4f} of reward, "
-        f"below the tolerance of {tolerance:.4f}. spend='all' uses everything.",
+        f"below the tolerance of {tolerance:.4f}. Ask for all to be spent (spend: all) to use everything.",
         {"predicted_gain": gain, "tolerance": tolerance, "worthwhile": worthwhile, "unit": unit},
     )
 

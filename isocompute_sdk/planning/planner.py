@@ -73,7 +73,7 @@ class Planner:
                 f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
                 "published plateaus differ up to 32-fold between models",
                 "Fit a pilot of your own, use published_prior(), or accept the risk with allow_other_model=True.",
-            )
+            ).in_shell("Fit a pilot of your own, plan with --prior, or accept the risk with --allow-other-model.")
 
     def allocate(
         self,
@@ -217,7 +217,7 @@ class Planner:
                 if min_steps is None
                 else f"update_steps = {fixed.update_steps} is below min_update_steps = {wanted}",
                 f"Pass min_update_steps={fixed.update_steps} to plan it all the same.",
-            )
+            ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it all the same.")
         smallest, largest = self.fits.group_size_range
         return Question(
             pricing=pricing,
@@ -253,7 +253,7 @@ class Planner:
             raise PlanError(
                 f"these fits hold only laws in steps, fitted at rollouts_per_batch = {self.fits.rollouts_per_batch}",
                 f"Pass rollouts_per_batch={self.fits.rollouts_per_batch}, or use fits with a law in compute.",
-            )
+            ).in_shell(f"Add --rollouts-per-batch {self.fits.rollouts_per_batch}, or use fits with a law in compute.")
         raise PlanError(
             "these fits hold no allocation law: " + self.fits.unsupported.get("group_size", "none was fitted"),
             "See fits.notes for what is missing.",

@@ -50,10 +50,15 @@ class Pricing:
                 f"{what} cannot be translated into rollouts without a throughput",
                 "Pass throughput=Throughput(step_overhead_seconds=..., rollouts_per_second=..., "
                 "tokens_per_rollout=..., gpus=..., usd_per_gpu_hour=...), or measure one: isocompute probe.",
+            ).in_shell(
+                "Add --rollouts-per-second and --step-overhead-seconds (for tokens --tokens-per-rollout, for money "
+                "--usd-per-gpu-hour), or measure them: isocompute probe, then --throughput throughput.yaml."
             )
         needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour"}.get(budget.unit)
         if needed is not None and getattr(throughput, needed) is None:
-            raise PlanError(f"{what} needs {needed}, which the throughput leaves out", f"Set Throughput.{needed}.")
+            raise PlanError(
+                f"{what} needs {needed}, which the throughput leaves out", f"Set Throughput.{needed}."
+            ).in_shell(f"Add --{needed.replace('_', '-')}.")
 
     def at_gpus(self, gpus: int) -> Pricing:
         """The same with another number of GPUs."""
@@ -160,6 +165,8 @@ class Pricing:
             raise PlanError(
                 "these fits count compute in tokens, and the tokens per rollout are not known",
                 "Pass throughput=Throughput(tokens_per_rollout=...), or fit on rollouts.",
+            ).in_shell(
+                "Add --tokens-per-rollout with --rollouts-per-second and --step-overhead-seconds, or fit on rollouts."
             )
         return float(self.throughput.tokens(rollouts))
 
@@ -199,5 +206,7 @@ class Pricing:
 
     def _throughput(self) -> Throughput:
         if self.throughput is None:
-            raise PlanError("costs other than rollouts need a throughput", "Pass throughput=Throughput(...).")
+            raise PlanError("costs other than rollouts need a throughput", "Pass throughput=Throughput(...).").in_shell(
+                "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe."
+            )
         return self.throughput

@@ -143,6 +143,10 @@ def refusal(question: Question, rejections: Sequence[Rejection]) -> PlanError:
             f"(now {question.limits.min_update_steps}) or the recipe's min_problems_per_batch "
             f"(now {question.limits.floor}).",
             smallest,
+        ).in_shell(
+            f"The smallest budget that works here is {_rounded_up(smallest, budget.unit)}; or lower "
+            f"--min-update-steps (now {question.limits.min_update_steps}), or min_problems_per_batch in the file of "
+            f"--recipe (now {question.limits.floor})."
         )
     if not rejections:
         return PlanError(

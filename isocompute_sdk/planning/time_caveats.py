@@ -82,7 +82,7 @@ def gpus(throughput: Throughput, hardware: Hardware, given: bool) -> list[Note]:
             "gpu-scaling-unknown",
             "info",
             f"The hardware offers {', '.join(map(str, counts))} GPUs, and the throughput is for {throughput.gpus}: "
-            "time and money are those of the latter. Throughput(gpu_exponent=...) says how speed grows with GPUs.",
+            "time and money are those of the latter. Add how speed grows with GPUs to the throughput (--gpu-exponent).",
             {"gpus": list(counts), "throughput_gpus": throughput.gpus},
         )
     ]
@@ -108,8 +108,8 @@ def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counte
             Note(
                 "evaluation-not-counted",
                 "info",
-                f"Hours and money are those of training; evaluations add about {cost:.1%}. Planner(evaluation=...) "
-                "counts them.",
+                f"Hours and money are those of training; evaluations add about {cost:.1%}. State the "
+                "evaluation (--evaluation 300x4) to count them.",
                 {"share": cost},
             )
         )

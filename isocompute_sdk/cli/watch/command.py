@@ -242,7 +242,9 @@ class _Watcher:
         self._failed[folder] = self._failed.get(folder, 0) + 1
         if not known or self._failed[folder] < BLIND:
             return
-        message = f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {for_shell(error)}"
+        message = (
+            f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {for_shell(error)}"
+        )
         alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
         if self.book.is_due(alert):
             self._tell(alert)
