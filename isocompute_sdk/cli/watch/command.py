@@ -276,12 +276,11 @@ class _Watcher:
             sys.stdout.flush()
         trouble = None if self.command is None else run_command(self.command, alert)
         self.book.record(alert, delivered=trouble is None)
-        key = (alert.folder, alert.run_id, alert.note.code, alert.note.severity)
-        self._undelivered.discard(key)
+        self._undelivered.discard(alert.key)
         if trouble is not None:
             self._complain(f"--on-alert: {trouble}")
             if self.book.is_due(alert):
-                self._undelivered.add(key)
+                self._undelivered.add(alert.key)
 
     def _complain(self, text: str) -> None:
         """Each thing once."""
