@@ -160,7 +160,7 @@ def _owners(path: Path, columns: Sequence[str], runs: Sequence[str]) -> dict[str
         if not found:
             guess = column.rsplit(SEPARATOR, 1)[0]
             raise RecordError(
-                f"{path}: column {column!r} belongs to no known run; "
+                f"{path}: column {column!r} belongs to no run that is known; "
                 f"received runs: {', '.join(map(repr, runs)) or 'none'}",
                 f"{did_you_mean(guess, runs)}Say what each run is, e.g. runs={{{guess!r}: "
                 f"{{'group_size': 8, 'problems_per_batch': 32}}}}, or pass ignore=[{column!r}]; or "

@@ -285,7 +285,6 @@ PROBLEMATIC = {
         ["fit", "ok.csv", "--metric", "avg@8"],
         ["fit", "ok.csv", "--pool", "width"],
         ["fit", "ok.csv", "--method", "paper"],
-        ["fit", "ok.csv", "--rename", "width=n"],
         ["audit", "ok.csv", "--metric", "best@4"],
         ["audit", "no_n.csv"],
         ["probe", "--read", "ok.csv"],
