@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import LawVariable
+from isocompute_sdk.fitting.allocation import ComputeAxis
 from isocompute_sdk.fitting.arrays import Array
 
 
@@ -17,7 +17,7 @@ from isocompute_sdk.fitting.arrays import Array
 class MethodOptions:
     """Options of every method."""
 
-    compute: LawVariable = "log10_rollouts"
+    compute: ComputeAxis = "log10_rollouts"
     """Axis of curves and law: rollouts or tokens."""
     max_rollouts_per_batch: int | None = None
     """B_max of the sweep. Given, a note says where it, not the reward, may end the growth of n*."""

@@ -82,7 +82,9 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
         if not mixed:
             _refuse_twice(listing.path, found)
             closed = closed_tables(listing)
-            others = [file for file in tables_among(listing.files) if file not in closed] if format == "auto" else []
+            inside = {source.folder for source in found if source.launched is not None}
+            free = [file for file in listing.files if inside.isdisjoint(file.parents)]
+            others = [file for file in tables_among(free) if file not in closed] if format == "auto" else []
             notes += [_not_read(listing.path, others)] if others else []
             notes += [closed_note(listing.path, closed)] if closed else []
         for source in found:
