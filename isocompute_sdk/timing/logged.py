@@ -83,7 +83,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
         raise FitError(
             f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
             "Log seconds per step, name the metric with seconds=..., or run `isocompute probe`.",
-        )
+        ).in_shell("Log seconds per step, name the metric with --seconds, or measure: isocompute probe STUDY.")
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)

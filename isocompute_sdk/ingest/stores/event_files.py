@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -215,9 +215,6 @@ EVENT_MARK = "tfevents"
 def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
     """The log in the event files of one folder (not those of its subfolders), or in one file.
 
-    A run leaves one event file for each time it is started. A file without any tag of the one before it is by another
-    writer of the same attempt.
-
     Raises:
         RecordError: there is none, one cannot be opened, or the package `tensorboard` is missing.
     """
@@ -230,16 +227,23 @@ def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
             f"{target} holds no TensorBoard event files ({there}); accepted: files with {EVENT_MARK!r} in their names",
             "Give the folder of one run; its events lie directly in it.",
         )
-    read = [one for one in map(read_event_file, paths) if one is not None]
+    attempts = in_order(one for one in map(read_event_file, paths) if one is not None)
+    return RunLog(target.name, target, "tensorboard", attempts, tuple(note for one in attempts for note in one.notes))
+
+
+def in_order(files: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """Event files as attempts, in the order in which they were begun.
+
+    A file without any tag of the one before it is by another writer of the same attempt.
+    """
     attempts: list[Attempt] = []
-    for one in sorted(read, key=lambda one: (one.started, one.path.name)):
+    for one in sorted(files, key=lambda one: (one.started, one.path.name)):
         beside = attempts and one.series and attempts[-1].series.keys().isdisjoint(one.series)
         if beside and one.purge_step is None:
             attempts[-1] = joined(attempts[-1], one)
         else:
             attempts.append(one)
-    notes = tuple(note for one in attempts for note in one.notes)
-    return RunLog(target.name, target, "tensorboard", tuple(attempts), notes)
+    return tuple(attempts)
 
 
 def event_files(path: Path) -> list[Path]:

@@ -80,7 +80,7 @@ def _kind(path: Path, line: int, row: Mapping[str, Any]) -> str:
         raise RecordError(
             f"{path}:{line}: received kind {kind!r}; accepted: run, evaluation, step, end",
             'This is not a metrics.jsonl of the built-in runner; other JSON lines are read with format="jsonl".',
-        )
+        ).in_shell("This is not a metrics.jsonl of the built-in runner: rename it to read it as a table.")
     if version != SCHEMA_VERSION:
         raise RecordError(
             f"{path}:{line}: schema_version {version!r}; this release reads {SCHEMA_VERSION}",
