@@ -128,7 +128,9 @@ class Document(Generic[T]):
         try:
             raw = from_json(text, allow_inf_nan=False)
         except ValueError as error:
-            raise DocumentError(f"{source} is not valid JSON: {error}", f"Give {self._what}.") from error
+            why = str(error).replace("recursion limit exceeded", "nested too deep")
+            why = why.replace("number out of range", "a number with too many digits")
+            raise DocumentError(f"{source} is not valid JSON: {why}", f"Give {self._what}.") from error
         return self._read(raw, source)
 
     def from_dict(self, raw: object) -> T:

@@ -49,7 +49,7 @@ def choose_measure(
         raise RecordError(
             f"no {metric or 'metric'} on {eval_set or 'any evaluation set'} in these runs; they have: {have}",
             "Choose one of them with metric= and eval_set=.",
-        )
+        ).in_shell("Choose one of them with --metric and --eval-set.")
     name, where, _ = min(fitting, key=_rank)
     notes: list[Note] = []
     others = sorted({s for m, s, _ in found if m == name and s != where})

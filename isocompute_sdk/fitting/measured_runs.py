@@ -104,7 +104,7 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
                 f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
                 f"outside bounds = {bounds} ({outside.size} value(s) do)",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
-            )
+            ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.")
 
 
 def _only_eval_set(runs: RunSet, metric: str) -> str | None:

@@ -96,7 +96,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
         raise RecordError(
             f"{rest[0].path} holds no log of format {format!r}",
             "Check the path, or leave format= out to have files recognised by their contents.",
-        )
+        ).in_shell("Check the path.")
     return FoundLogs(sources, roots, tuple(notes)), rest
 
 
@@ -175,6 +175,9 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
                 f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: a whole number >= 1",
                 f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
+            ).in_shell(
+                f"Add --set {column}=... if it is the same for all runs, or let "
+                "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
             )
     notes: list[Note] = []
     by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
@@ -207,7 +210,7 @@ def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
             "both",
             'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
             "ingest PATH --propose map.yaml` list all of them.",
-        )
+        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
 
 
 def _repeated(name: str, kept: str) -> Note:

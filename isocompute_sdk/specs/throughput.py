@@ -136,9 +136,9 @@ class Throughput(Spec):
             return self
         if self.gpu_exponent is None:
             raise SpecError(
-                f"Throughput.gpu_exponent is None; speed is known with gpus = {self.gpus} only, not with {gpus}",
+                f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
                 "Give gpu_exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.",
-            )
+            ).in_shell("Add --gpu-exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.")
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
         return self.replace(
@@ -198,9 +198,9 @@ class Throughput(Spec):
         """
         if self.usd_per_gpu_hour is None:
             raise SpecError(
-                "Throughput.usd_per_gpu_hour is None; a cost in usd needs the price of a GPU-hour",
+                "usd_per_gpu_hour is not known; a cost in usd needs the price of a GPU-hour",
                 "Give Throughput(..., usd_per_gpu_hour=...), or a budget in gpu_hours or rollouts.",
-            )
+            ).in_shell("Add --usd-per-gpu-hour, or a budget in gpu_hours or rollouts.")
         return self.usd_per_gpu_hour
 
     def tokens(self, rollouts: float) -> float:
@@ -211,9 +211,9 @@ class Throughput(Spec):
         """
         if self.tokens_per_rollout is None:
             raise SpecError(
-                "Throughput.tokens_per_rollout is None; a cost in tokens needs the mean length of a rollout",
+                "tokens_per_rollout is not known; a cost in tokens needs the mean length of a rollout",
                 "Give Throughput(..., tokens_per_rollout=...), or a budget in rollouts.",
-            )
+            ).in_shell("Add --tokens-per-rollout, or a budget in rollouts.")
         return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
 
     def summary(self) -> str:

@@ -116,7 +116,7 @@ class Policy:
 
 
 class ValueModel(nn.Module):
-    """PPO's critic: a backbone of its own, started from the base model, and a linear head started at 0.
+    """PPO's critic: a copy of the base model without output head, and a linear head that starts at 0.
 
     Args:
         backbone: the model without its output head.
@@ -139,7 +139,7 @@ class ValueModel(nn.Module):
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """`tensor` in float32, or in float64 where it is that already."""
+    """`tensor` in float32, or in float64 if it has that format already."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 

@@ -201,7 +201,7 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
             f"n = {points.group_size}, B_p = {points.problems_per_batch}: {len(points.compute_T)} evaluation(s) at "
             "one compute value; a curve needs at least two",
             "Evaluate during training, or use points='all' so that evaluations below the record count too.",
-        )
+        ).in_shell("Evaluate during training, or add --points all so that evaluations below the record count too.")
     if shape != "auto":
         return _fit_shape(points, SHAPES[shape], bounds)
     usable = [s for s in SHAPES.values() if points.base_reward is not None or not s.floor_is_base_reward]
@@ -221,7 +221,7 @@ def _base(points: Points) -> float:
             f"curve 'hill' needs the reward at step 0, and n = {points.group_size}, "
             f"B_p = {points.problems_per_batch} has none",
             "Add the step-0 evaluation, or use curve='logistic', which fits the floor.",
-        )
+        ).in_shell("Add the step-0 evaluation, or --curve logistic, which fits the floor.")
     return points.base_reward
 
 

@@ -14,6 +14,7 @@ from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, co
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET
+from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.notes import Note
@@ -98,6 +99,10 @@ def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]
     findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
+    findings += [
+        RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
+        for note in broken()
+    ]
     findings, groups = _grouped(findings)
     shown = shlex.join(map(str, every))
     open_ = bool(found.logs) and not mapping.confirmed

@@ -22,6 +22,7 @@ from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
 from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET
+from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.notes import Note
@@ -89,7 +90,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
     readings = mapping.readings(str(path))
     folder = Path(path).parent
     found = collect([folder / searched for searched in mapping.searched])
-    notes: list[Note] = []
+    notes: list[Note] = [*broken()]
     frames: list[Any] = []
     for name, reading in readings.items():
         if name not in found.logs:
