@@ -147,4 +147,8 @@ def _summary(runs: RunSet) -> dict[str, object]:
 
 
 def _headline(runs: RunSet) -> str:
-    return next((metric for metric in runs.metrics if metric.startswith("avg@")), runs.metrics[0])
+    from isocompute_sdk.records.rewards import headline
+
+    frame = runs.to_polars()
+    found = headline(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
+    return runs.metrics[0] if found is None else found[0]

@@ -112,6 +112,8 @@ class RunLog:
     """The format, if something else than the tags says so."""
     gpus: int | None = None
     """GPUs that the run occupies; None if unknown."""
+    settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
+    """Configurations that the log holds beside its measurements: file, and nested or dotted keys -> value."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:

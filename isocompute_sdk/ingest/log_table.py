@@ -58,6 +58,8 @@ class Reading:
     """Tags to leave out."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Seed and context fields that hold for the whole run."""
+    steps_per_batch: float | None = None
+    """Optimiser updates made with one rollout batch; None for `updates_per_batch` of the context, else 1."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
         return 1.0
     piece = _pieces(log, reading)
     if unit == "optimizer_updates":
-        return float(reading.context.get("updates_per_batch") or 1)
+        return float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
     if len(piece) > 1:
         raise RecordError(
             f"run {log.name!r}: step_unit {unit!r} with a group_size or problems_per_batch that changes; accepted: "

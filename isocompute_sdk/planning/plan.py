@@ -155,11 +155,12 @@ class Plan:
             FieldError: another number.
         """
         low, high = (-math.inf, math.inf) if self.fits is None else self.fits.bounds
+        slack = SLACK * self.span
         rewards = {"predicted_reward": self.predicted_reward}
         rewards |= {f"reward_interval[{i}]": end for i, end in enumerate(self.reward_interval or ())}
         rewards |= {f"alternatives[{i}].predicted_reward": a.predicted_reward for i, a in enumerate(self.alternatives)}
         for name, reward in rewards.items():
-            if reward is not None and not low <= reward <= high:
+            if reward is not None and not low - slack <= reward <= high + slack:
                 raise FieldError(name, reward, f"within the range of {self.metric}, {low:g} to {high:g}")
         for name, interval in (
             ("reward_interval", self.reward_interval),
@@ -319,7 +320,7 @@ class Plan:
         return DOCUMENT.load(path)
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
-        """JSON form; `with_fits=False` leaves out the fits, which plots and `change` need."""
+        """JSON form; `with_fits=False` leaves out the fits, which plots and `change_plan` need."""
         plan = self._complete()
         return DOCUMENT.to_dict(plan if with_fits else replace(plan, fits=None))
 
