@@ -180,13 +180,13 @@ class RunLog:
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
         if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
-            # It was evaluated where it went on from, and died before its first update.
+            # It evaluated the checkpoint that it went on from, and died before its first update.
             return Extent(first_any, first_any, attempt.sampled)
         last = max(float(step.max()) for step in every)
         if attempt.from_step is not None:
             return Extent(attempt.from_step, max(attempt.from_step, last), attempt.sampled)
         spacing = _spacing(updates or every)
-        # An evaluation before the first update tells exactly where it began.
+        # An evaluation before the first update is of the checkpoint itself.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
         if attempt.purge_step is not None:
             start = min(start, attempt.purge_step - 1.0)
@@ -194,7 +194,7 @@ class RunLog:
 
 
 def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
-    """Usual distance between logged steps; 1 where nothing was logged twice."""
+    """Usual distance between logged steps; 1 if no tag was logged twice."""
     distances = [float(np.median(np.diff(np.unique(step)))) for step in steps if len(np.unique(step)) > 1]
     return min(distances, default=1.0)
 
@@ -329,7 +329,7 @@ class Counter:
         return cls(np.append(end_P, np.inf), np.append(rate_P, rate))
 
     def refined(self, step_T: Array, rate_T: Array) -> Counter:
-        """This counter where nothing was logged, and logged rates where they were.
+        """This counter, replaced by logged rates at the steps that have one.
 
         Args:
             step_T: increasing steps at which a rate was logged; each holds back to the one before it, or to as far
