@@ -63,16 +63,6 @@ class Attempt:
     exact: Mapping[Measure, ScalarSeries] = field(default_factory=dict[Measure, ScalarSeries])
     """What was computed from single samples, in our names. It replaces what was logged at the same steps."""
 
-    @property
-    def first_step(self) -> int | None:
-        """The smallest step of any tag; None in a file without scalars."""
-        return min((int(series.step_T.min()) for series in self.series.values()), default=None)
-
-    @property
-    def last_step(self) -> int | None:
-        """The largest step of any tag; None in a file without scalars."""
-        return max((int(series.step_T.max()) for series in self.series.values()), default=None)
-
 
 def one_per_step(parts: Sequence[ScalarSeries]) -> ScalarSeries:
     """Several series as one, sorted by step, keeping of every step the value that was written last."""
@@ -191,13 +181,13 @@ class RunLog:
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
         if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
-            # It was evaluated where it went on from, and died before its first update.
+            # It evaluated the checkpoint that it went on from, and died before its first update.
             return Extent(first_any, first_any, attempt.sampled)
         last = max(float(step.max()) for step in every)
         if attempt.from_step is not None:
             return Extent(attempt.from_step, max(attempt.from_step, last), attempt.sampled)
         spacing = _spacing(updates or every)
-        # An evaluation before the first update tells exactly where it began.
+        # An evaluation before the first update is of the checkpoint itself.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
         if attempt.purge_step is not None:
             start = min(start, attempt.purge_step - 1.0)
@@ -241,7 +231,7 @@ def _later(one: Attempt, tags: set[str], training: set[str]) -> Attempt:
 
 
 def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
-    """Usual distance between logged steps; 1 where nothing was logged twice."""
+    """Usual distance between logged steps; 1 if no tag was logged twice."""
     distances = [float(np.median(np.diff(np.unique(step)))) for step in steps if len(np.unique(step)) > 1]
     return min(distances, default=1.0)
 
@@ -376,7 +366,7 @@ class Counter:
         return cls(np.append(end_P, np.inf), np.append(rate_P, rate))
 
     def refined(self, step_T: Array, rate_T: Array) -> Counter:
-        """This counter where nothing was logged, and logged rates where they were.
+        """This counter, replaced by logged rates at the steps that have one.
 
         Args:
             step_T: increasing steps at which a rate was logged; each holds back to the one before it, or to as far

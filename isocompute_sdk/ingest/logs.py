@@ -17,7 +17,7 @@ from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, event_files, read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, in_order, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
@@ -322,8 +322,8 @@ def _name(run: Path, base: Path) -> str:
 
 
 def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
-    parts: Sequence[TensorBoardRun] = [read_tensorboard(folder) for folder in folders]
-    attempts = sorted((a for part in parts for a in part.attempts if a.series), key=lambda a: (a.started, a.path.name))
+    parts = [read_tensorboard(folder) for folder in folders]
+    attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
         raise RecordError(

@@ -203,7 +203,12 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class LogFormat:
-    """What the logs of one framework mean. Immutable; everything that is optional may be missing from a framework."""
+    """What the logs of one framework mean; a field with a default may be left out.
+
+    How a resume shows is part of how a log lies on disk: the store, or `run_folder`, returns one `Attempt` for each
+    start that it can tell apart (an event file, a numbered file, rows whose steps go back), with `from_step` if
+    something says which checkpoint it went on from. `ingest.attempts` does the rest for every format.
+    """
 
     name: str
     """Name it is registered under."""
