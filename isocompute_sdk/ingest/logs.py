@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, event_files, read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, in_order, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
@@ -70,7 +70,7 @@ class LogSource:
         Raises:
             RecordError: it cannot be read.
         """
-        log = self._read()
+        log = counted_from_one(self._read())
         log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
         return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
 
@@ -322,8 +322,8 @@ def _name(run: Path, base: Path) -> str:
 
 
 def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
-    parts: Sequence[TensorBoardRun] = [read_tensorboard(folder) for folder in folders]
-    attempts = sorted((a for part in parts for a in part.attempts if a.series), key=lambda a: (a.started, a.path.name))
+    parts = [read_tensorboard(folder) for folder in folders]
+    attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
         raise RecordError(

@@ -75,7 +75,7 @@ class Layout:
 
 
 def unmerged(samples: Samples) -> Rows:
-    """Every rollout as a row of its own."""
+    """One row per rollout."""
     every_R = torch.arange(len(samples.prompt_index_R), device=samples.prompt_index_R.device)
     return Rows(
         samples.prompt_index_R,
@@ -120,7 +120,7 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
 def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int) -> list[Tensor]:
     """Indices of the chosen rows in groups whose padded size is within the budget, the shortest rows first.
 
-    A row that exceeds the budget alone is a group of its own.
+    A row that exceeds the budget alone forms its own group.
     """
     prompt_P = torch.tensor([len(prompt) for prompt in rows.prompt_ids], device=rows.prompt_index_U.device)
     length_U = prompt_P[rows.prompt_index_U] + rows.mask_UT.sum(-1).long()

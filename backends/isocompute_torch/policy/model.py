@@ -16,7 +16,7 @@ class KVCache(Protocol):
     """Keys and values of the tokens read so far, one row per sequence."""
 
     def batch_select_indices(self, indices: Tensor, /) -> None:
-        """Make row i a copy of what was row indices[i]."""
+        """Replace row i by the former row indices[i], for every i."""
         ...
 
 
@@ -32,8 +32,8 @@ class Policy:
         self.model = model
         self.codec = codec
         self._call = cast("Any", model)
-        self.architecture = architecture_of(self._call.config.get_text_config().to_dict())
-        # An architecture with rules of its own computes its logits itself, from input to output.
+        self.architecture = architecture_of(self._call.config.to_dict())
+        # Architectures with other rules compute their logits themselves, from token ids to logits.
         self._backbone: Any = self._call.base_model if self.architecture.reads_trees else None
         self._head: Any = self._call.get_output_embeddings() if self.architecture.reads_trees else None
 

@@ -58,7 +58,7 @@ class Loop:
 
     Args:
         configuration: the run.
-        parts: what it works with.
+        parts: data, sampler, reward function and learner.
         counters: how far the run is; kept up to date.
         journal: receives every measurement.
         console: shows progress.
