@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
+from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.fits import Configuration, Fits
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, fit_curve
 from isocompute_sdk.fitting.status import FitStatus
@@ -43,7 +43,7 @@ class Entry:
     """Smallest and largest n of the sweep."""
     max_rollouts_per_batch: int
     """B_max of the sweep."""
-    compute: LawVariable = "log10_rollouts"
+    compute: ComputeAxis = "log10_rollouts"
     curves: str | None = None
     """Digitised reward curves, a file in data/."""
     points: str | None = None

@@ -55,7 +55,7 @@ class Passport:
     """How far the fit may be extrapolated."""
 
     backtest: Backtest | None
-    """None if too little data would be left."""
+    """None with too little data for one."""
     largest_compute: Positive
     """Largest compute with an evaluation."""
     rise_seen: tuple[Share, Share]
