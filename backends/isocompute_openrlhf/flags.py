@@ -20,6 +20,7 @@ from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, packs
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.payload.run_files import ROW_FILES
+from isocompute_sdk.training.request import checkpoint_interval
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""
@@ -103,17 +104,9 @@ def warmup_ratio(run: RunSpec) -> float:
     return max(0.0, (steps - 0.5) / (run.update_steps * run.recipe.updates_per_batch))
 
 
-def checkpoint_interval(run: RunSpec, options: OpenRLHFOptions) -> int:
-    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
-    if options.save_every_steps is not None:
-        return options.save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (20 * every))), run.update_steps)
-
-
 def most_checkpoints(run: RunSpec, options: OpenRLHFOptions) -> int:
     """OpenRLHF's own limit, at which it removes the worst: out of reach while supervise.py removes others first."""
-    spaced = log_spaced(checkpoint_interval(run, options), run.update_steps)
+    spaced = log_spaced(checkpoint_interval(run, options.save_every_steps), run.update_steps)
     return len(spaced) + options.keep_checkpoints + 2
 
 
@@ -287,7 +280,7 @@ def _files(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
     return [
         Flag("ckpt.path", ("checkpoints",), base="run"),
         Flag("ckpt.output_dir", ("model",), base="run"),
-        _flag("ckpt.save_steps", checkpoint_interval(run, options)),
+        _flag("ckpt.save_steps", checkpoint_interval(run, options.save_every_steps)),
         _flag("ckpt.max_num", most_checkpoints(run, options)),
         _flag("ckpt.best_metric_key", f"eval_{EVAL_SET}_pass1" if options.save_best else "none"),
         *_switches(ckpt__load_enable=True, ckpt__save_hf=options.save_hf),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocompute_openrlhf.flags import MISREAD_IN_PATHS, checkpoint_interval
+from isocompute_openrlhf.flags import MISREAD_IN_PATHS
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, place
@@ -17,6 +17,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option, read_options
+from isocompute_sdk.training.request import checkpoint_interval
 
 
 def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Placement | None]:
@@ -49,7 +50,7 @@ def _evaluation(run: RunSpec) -> list[Note]:
 
 
 def _checkpoints(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
-    interval = checkpoint_interval(run, options)
+    interval = checkpoint_interval(run, options.save_every_steps)
     spaced = len(log_spaced(interval, run.update_steps))
     copies = spaced + options.keep_checkpoints + options.save_best
     best = ", and the best" if options.save_best else ""
@@ -75,7 +76,7 @@ def _early_stop(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
             "Set update_steps to the longest that may be wanted, and stop_after_steps below it."
         )
         return [Note("option-without-effect", "refuse", message, data)]
-    interval = checkpoint_interval(run, options)
+    interval = checkpoint_interval(run, options.save_every_steps)
     end = min(-(-wanted // interval) * interval, run.update_steps)
     message = (
         f"written for {run.update_steps} update steps, ended after {end} (the first checkpoint at or beyond {wanted}). "

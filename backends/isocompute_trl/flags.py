@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
@@ -25,7 +26,6 @@ LOSS_TYPES = {
 whole batch, `grpo` by each response's own and then by responses."""
 STD_EPSILON = 1e-4
 """Added to the standard deviation of a group; not a setting."""
-CHECKPOINTS_PER_RUN = 20
 
 
 def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
@@ -52,14 +52,6 @@ def samples_per_pass(run: RunSpec, options: TRLOptions) -> int:
     """Rollouts per process in one pass: the largest divisor of the process's share up to the option."""
     share = run.rollouts_per_batch // processes(run, options)
     return max(d for d in range(1, min(share, options.samples_per_pass) + 1) if share % d == 0)
-
-
-def checkpoint_interval(run: RunSpec, options: TRLOptions) -> int:
-    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
-    if options.save_every_steps is not None:
-        return options.save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
 
 
 def sharding_config(run: RunSpec, options: TRLOptions) -> dict[str, Any] | None:
@@ -189,7 +181,7 @@ def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "model_init_kwargs": {"dtype": "float32"},
         "gradient_checkpointing": options.gradient_checkpointing,
         "save_strategy": "steps",
-        "save_steps": checkpoint_interval(run, options),
+        "save_steps": checkpoint_interval(run, options.save_every_steps),
         "save_total_limit": options.keep_checkpoints,
         "logging_steps": 1,
         "report_to": ["tensorboard"] if options.tensorboard else [],

@@ -15,6 +15,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.checks import nodes_for
+from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_verl.options import VeRLOptions
 
 VERSION = "0.9.1"
@@ -31,7 +32,6 @@ NEVER_BINDING = 1e6
 """For the dual clip, which no recipe has: veRL cannot turn it off."""
 MANY_EPOCHS = 100_000
 """The rows are one epoch of exactly M steps; where long prompts were left out, training goes round again."""
-CHECKPOINTS_PER_RUN = 20
 LEAST_TOKENS_PER_GPU = 16_384
 
 MODEL = {"model": True}
@@ -55,14 +55,6 @@ def overrides(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         **_evaluation(run),
         **_trainer(run, options),
     }
-
-
-def checkpoint_interval(run: RunSpec, options: VeRLOptions) -> int:
-    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
-    if options.save_every_steps is not None:
-        return options.save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
 
 
 def nodes(run: RunSpec, options: VeRLOptions) -> int:
@@ -222,7 +214,7 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "trainer.experiment_name": run.run_id,
         "trainer.logger": loggers,
         "trainer.default_local_dir": below("checkpoints"),
-        "trainer.save_freq": checkpoint_interval(run, options),
+        "trainer.save_freq": checkpoint_interval(run, options.save_every_steps),
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
         "trainer.resume_mode": "auto",
         # veRL empties its log at every start, so each start has one of its own.

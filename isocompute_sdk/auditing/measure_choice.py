@@ -1,4 +1,4 @@
-"""Which metric, evaluation set and range an audit takes where nobody said."""
+"""Default metric, evaluation set and range of an audit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from isocompute_sdk.records import RunSet
 
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
 _RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
-"""Ranges that rewards usually have, the narrowest first."""
+"""Usual ranges of rewards, narrowest first."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What an audit looks at."""
+    """Metric, evaluation set and range of an audit, with notes on what was chosen."""
 
     metric: str
     eval_set: str
@@ -34,10 +34,10 @@ def choose_measure(
     eval_set: str | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> Measure:
-    """The metric and set asked for, else those most runs have: avg@4 before other avg@k before anything else.
+    """The given metric and set, else those that most runs have: avg@4 before other avg@k before other metrics.
 
     Raises:
-        RecordError: a metric, or a set of it, that the runs do not have.
+        RecordError: the runs do not have the metric, or not on this set.
     """
     import polars as pl
 
@@ -48,7 +48,7 @@ def choose_measure(
         have = ", ".join(sorted(f"{name} on {where}" for name, where, _ in found))
         raise RecordError(
             f"no {metric or 'metric'} on {eval_set or 'any evaluation set'} in these runs; they have: {have}",
-            "Choose one of them with metric= and eval_set=.",
+            "Choose one of them as metric and evaluation set (--metric, --eval-set).",
         )
     name, where, _ = min(fitting, key=_rank)
     notes: list[Note] = []
@@ -58,7 +58,7 @@ def choose_measure(
             Note(
                 "eval-set-chosen",
                 "info",
-                f"{name} was measured on {where} and on {', '.join(others)}; this audit looks at {where}.",
+                f"{name} was measured on {where} and on {', '.join(others)}; this audit uses {where}.",
                 {"eval_set": where, "others": others},
             )
         )
@@ -67,8 +67,8 @@ def choose_measure(
             Note(
                 "training-reward-only",
                 "warning",
-                f"{name} is a training reward: it keeps rising where a validation reward falls, and the n that is best "
-                "for it need not be the best. Evaluate on held-out problems.",
+                f"{name} is a training reward: it can rise while a validation reward falls, and its best n can differ. "
+                "Evaluate on held-out problems.",
                 {"metric": name},
             )
         )
@@ -79,8 +79,8 @@ def choose_measure(
                 Note(
                     "range-guessed",
                     "warning",
-                    f"{name} leaves 0 to 1: a range of {bounds[0]:g} to {bounds[1]:g} is taken, which sets what can "
-                    "still be gained and what counts as a tie. Give the true one as bounds.",
+                    f"{name} leaves 0 to 1; a range of {bounds[0]:g} to {bounds[1]:g} is assumed. It determines the "
+                    "possible gain and what counts as a tie. Give the true range (--bounds).",
                     {"bounds": list(bounds)},
                 )
             )
@@ -105,7 +105,7 @@ def _range(runs: RunSet, metric: str, eval_set: str) -> tuple[float, float]:
 
 
 def kin(metric: str, names: Sequence[str]) -> list[str]:
-    """The metric and, for avg@k, every other avg@j: all estimate the same mean."""
+    """The metric and, for avg@k, every other avg@j of `names`: all estimate the same mean."""
     if average_of(metric) is None:
         return [metric]
     return [metric, *(name for name in names if average_of(name) and name != metric)]

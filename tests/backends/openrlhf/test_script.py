@@ -36,7 +36,7 @@ HOSTILE = [
     "back\\slash\\",
     "!history #comment ~",
     "%s %n",
-    "END_OF_PROGRAM",
+    "END_OF_DOCUMENT",
     "=x",
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,7 +63,7 @@ def test_other_numbers_of_gpus_need_to_know_how_speed_scales() -> None:
     )
     assert model.at_gpus(32).rollouts_per_second == pytest.approx(200)
     assert model.at_gpus(32).evaluation_rollouts_per_second == pytest.approx(600)
-    with pytest.raises(SpecError, match=r"gpu_exponent is None.*gpus = 8 only, not with 16"):
+    with pytest.raises(SpecError, match=r"8 GPUs.*16.*gpu_exponent"):
         model.replace(gpu_exponent=None).at_gpus(16)
 
 
@@ -95,3 +97,16 @@ def test_a_throughput_survives_its_file(model: Throughput) -> None:
         measured=Measurement(rollouts_per_batch=(64, 256), runs=3, steps=30, intervals={"rollouts_per_second": (1, 2)})
     )
     assert parse_spec(dump_spec(measured), Throughput) == measured
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rollouts_per_batch": (256, 64)},
+        {"intervals": {"rollouts_per_second": (2.0, 1.0)}},
+        {"intervals": {"step_overhead_seconds": (-1.0, 1.0)}},
+    ],
+)
+def test_a_measurement_out_of_order_is_refused_by_field(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=next(iter(wrong))):
+        Measurement(**{"rollouts_per_batch": (64, 256), "runs": 3, "steps": 30, **wrong})
