@@ -1,8 +1,8 @@
-"""Every setting of TRL 1.16's GRPOConfig that a run needs: the only module that knows them.
+"""All settings of TRL 1.16's GRPOConfig that a run needs; no other module writes settings.
 
-Values that equal TRL's defaults are written too where the recipe fixes them: several of those defaults differ from
-the recipe's words (KL times a differentiable ratio, importance weights that mask whole responses, a CISPO cap of
-0.2). GRPOConfig does not check `loss_type`, hence LOSS_TYPES.
+Values fixed by the recipe are written even if they equal TRL's defaults, since several defaults differ from the recipe
+(KL times a differentiable ratio, importance weights that mask whole responses, a CISPO cap of 0.2). GRPOConfig does not
+check `loss_type`, hence LOSS_TYPES.
 
 Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and grpo_trainer.py.
 """
@@ -29,9 +29,9 @@ STD_EPSILON = 1e-4
 
 
 def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
-    """Arguments of GRPOConfig, but for those that only the run folder and the problem files tell.
+    """Arguments of GRPOConfig that follow from the run.
 
-    `train.py` adds output_dir and per_device_eval_batch_size.
+    `train.py` adds output_dir and per_device_eval_batch_size, which depend on the run folder and the problem files.
     """
     return {
         **_batch(run, options),
@@ -55,7 +55,7 @@ def samples_per_pass(run: RunSpec, options: TRLOptions) -> int:
 
 
 def sharding_config(run: RunSpec, options: TRLOptions) -> dict[str, Any] | None:
-    """The configuration file of `accelerate launch`; None where one process is started without it."""
+    """The configuration file of `accelerate launch`; None for a single process, which is started without it."""
     count = processes(run, options)
     if count == 1:
         return None
@@ -94,7 +94,7 @@ def _batch(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "gradient_accumulation_steps": run.rollouts_per_batch // (per_pass * processes(run, options)),
         "num_iterations": 1,
         "max_steps": run.update_steps,
-        # The rows are written in the order in which they are trained on.
+        # The rows are already in training order.
         "shuffle_dataset": False,
         "seed": run.seed,
         "data_seed": run.seed,
@@ -125,7 +125,7 @@ def _loss(recipe: Recipe) -> dict[str, Any]:
         # For CISPO the cap of the ratio itself; otherwise how far above 1 it may go.
         "epsilon_high": 1 + recipe.ratio_clip if cispo else recipe.ratio_clip,
         "beta": recipe.kl_coef,
-        # The default multiplies the KL by the policy ratio, which changes its gradient even where the ratio is 1.
+        # The default multiplies the KL by the policy ratio, which changes its gradient even at a ratio of 1.
         "use_bias_correction_kl": False,
         "entropy_coef": recipe.entropy_coef,
         "mask_truncated_completions": False,

@@ -26,9 +26,8 @@ from isocompute_sdk.fitting.surface.contrast import (
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.planning.verdict import TIE
 
-TIE = 0.01
-"""Rewards closer than this share of the metric's range are equal, as in a plan."""
 SURE = 2.0
 """A tie needs an interval of the difference that ends below this many ties."""
 FORECAST = 3.0

@@ -62,16 +62,6 @@ class Attempt:
     exact: Mapping[Measure, ScalarSeries] = field(default_factory=dict[Measure, ScalarSeries])
     """What was computed from single samples, in our names. It replaces what was logged at the same steps."""
 
-    @property
-    def first_step(self) -> int | None:
-        """The smallest step of any tag; None in a file without scalars."""
-        return min((int(series.step_T.min()) for series in self.series.values()), default=None)
-
-    @property
-    def last_step(self) -> int | None:
-        """The largest step of any tag; None in a file without scalars."""
-        return max((int(series.step_T.max()) for series in self.series.values()), default=None)
-
 
 def one_per_step(parts: Sequence[ScalarSeries]) -> ScalarSeries:
     """Several series as one, sorted by step, keeping of every step the value that was written last."""
@@ -112,6 +102,8 @@ class RunLog:
     """The format, if something else than the tags says so."""
     gpus: int | None = None
     """GPUs that the run occupies; None if unknown."""
+    settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
+    """Configurations that the log holds beside its measurements: file, and nested or dotted keys -> value."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:

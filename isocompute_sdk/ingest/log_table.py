@@ -58,6 +58,8 @@ class Reading:
     """Tags to leave out."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Seed and context fields that hold for the whole run."""
+    steps_per_batch: float | None = None
+    """Optimiser updates made with one rollout batch; None for `updates_per_batch` of the context, else 1."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
             f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
             f"{', '.join(STEP_UNITS)}",
             "Pass step_unit=..., or write it into the mapping that `isocompute ingest --propose` makes.",
-        )
+        ).in_shell("Write step_unit into the mapping that `isocompute ingest PATH --propose map.yaml` makes.")
     return unit
 
 
@@ -215,7 +217,7 @@ def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
         return 1.0
     piece = _pieces(log, reading)
     if unit == "optimizer_updates":
-        return float(reading.context.get("updates_per_batch") or 1)
+        return float(reading.steps_per_batch or reading.context.get("updates_per_batch") or 1)
     if len(piece) > 1:
         raise RecordError(
             f"run {log.name!r}: step_unit {unit!r} with a group_size or problems_per_batch that changes; accepted: "
@@ -229,7 +231,7 @@ def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
         raise RecordError(
             f"run {log.name!r}: step_unit 'epochs' needs n_problems, the number of training problems",
             "Give n_problems.",
-        )
+        ).in_shell("Add --set n_problems=...")
     return piece[0].problems_per_batch / float(problems)
 
 
@@ -244,7 +246,7 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
         raise RecordError(
             f"{log.source}: run {log.name!r} logs nothing known; it has: {', '.join(log.tags[:20]) or 'no tags'}",
             "Say which tag is the evaluation, e.g. rename={'eval/acc': 'avg@4'}.",
-        )
+        ).in_shell("Say which tag is the evaluation, e.g. --rename eval/acc=avg@4.")
     return found
 
 

@@ -150,9 +150,9 @@ class Throughput(Spec):
             return self
         if self.gpu_exponent is None:
             raise SpecError(
-                f"speed is known on {self.gpus} GPUs only, not on {gpus}: the throughput has no gpu_exponent",
-                "Add gpu_exponent to the throughput (1 is ideal scaling), or measure runs on two numbers of GPUs.",
-            )
+                f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
+                "Give gpu_exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.",
+            ).in_shell("Add --gpu-exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.")
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
         return self.replace(
@@ -212,9 +212,9 @@ class Throughput(Spec):
         """
         if self.usd_per_gpu_hour is None:
             raise SpecError(
-                "a cost in usd needs the price of a GPU-hour, and the throughput has no usd_per_gpu_hour",
-                "Add usd_per_gpu_hour to the throughput, or give the budget in GPU-hours or rollouts.",
-            )
+                "usd_per_gpu_hour is not known; a cost in usd needs the price of a GPU-hour",
+                "Give Throughput(..., usd_per_gpu_hour=...), or a budget in gpu_hours or rollouts.",
+            ).in_shell("Add --usd-per-gpu-hour, or a budget in gpu_hours or rollouts.")
         return self.usd_per_gpu_hour
 
     def tokens(self, rollouts: float) -> float:
@@ -225,9 +225,9 @@ class Throughput(Spec):
         """
         if self.tokens_per_rollout is None:
             raise SpecError(
-                "a cost in tokens needs the length of a rollout, and the throughput has no tokens_per_rollout",
-                "Add tokens_per_rollout to the throughput, or give the budget in rollouts.",
-            )
+                "tokens_per_rollout is not known; a cost in tokens needs the mean length of a rollout",
+                "Give Throughput(..., tokens_per_rollout=...), or a budget in rollouts.",
+            ).in_shell("Add --tokens-per-rollout, or a budget in rollouts.")
         return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
 
     def summary(self) -> str:

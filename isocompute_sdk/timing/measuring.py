@@ -179,8 +179,8 @@ def _seconds_model(
     if fitted["slope"][0] <= 0:
         raise FitError(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
-            "Measure larger batches, which keep the hardware busy, or state the throughput yourself.",
-        )
+            "Measure larger batches, where the hardware is busy, or give Throughput(...) by hand.",
+        ).in_shell("Measure larger batches, where the hardware is busy, or plan with --rollouts-per-second.")
     times = _t(level, freedom)
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches

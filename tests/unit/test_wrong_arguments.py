@@ -54,14 +54,14 @@ CALLS: dict[str, tuple[Call, str]] = {
     "runs from nothing": (lambda r, p: iso.RunSet.from_dict(None), "received 'NoneType'; accepted: 'columns'"),  # pyright: ignore
     "fits from nothing": (lambda r, p: iso.Fits.from_dict(None), "holds 'NoneType', not a saved fits"),  # pyright: ignore
     "fits from an empty mapping": (lambda r, p: iso.Fits.from_dict({}), "holds None, not a saved fits"),
-    "fits without curves": (
-        lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "curves"}),
-        "the mapping is a saved fits with parts missing or damaged",
+    "fits without a metric": (
+        lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "metric"}),
+        "metric: missing",
     ),
     "a plan from an empty mapping": (lambda r, p: iso.Plan.from_dict({}), "holds None, not a saved plan"),
     "a plan of another version": (
         lambda r, p: iso.Plan.from_dict(p.allocate("1M").to_dict() | {"schema_version": 1}),
-        "the mapping has schema_version 1; this release reads",
+        "the mapping: schema_version: received 1; this release reads",
     ),
     "odds at two budgets": (lambda r, p: p.fits.group_size_odds([1e4, 1e5]), "compute: received .*accepted: one"),
     "odds of no n": (lambda r, p: p.fits.group_size_odds(1e4, []), r"group_sizes = \[\]; accepted: at least one"),

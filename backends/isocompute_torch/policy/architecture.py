@@ -1,8 +1,8 @@
 """What a model's configuration says about its forward pass. Imports no torch.
 
 Prefix trees replace the attention mask of a model, and scoring applies the output head to chosen positions only. Both
-are exact only if the model has no other rule of its own: a window, a cap, a scale. The configuration states such rules;
-random or tiny weights can hide them from a numerical comparison.
+are exact only if the model has no further rule: a window, a cap, a scale. The configuration states such rules; small
+weights can hide them from a numerical comparison.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Architecture:
         if self.obstacle is None:
             return None
         return (
-            f"{self.obstacle}: training reads every distinct rollout as a sequence of its own instead of sharing "
-            "prefixes. Results are the same; a step takes up to twice as long."
+            f"{self.obstacle}: training does not share prefixes between rollouts. Results are the same; a step takes "
+            "up to twice as long."
         )
 
 

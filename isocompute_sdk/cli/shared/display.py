@@ -49,13 +49,13 @@ def print_plan(plan: Plan) -> None:
     """The plan, what else was close, notes, and the pilot that would narrow it."""
     from rich.table import Table
 
-    from isocompute_sdk.planning.report import describe, describe_pilot, rows
+    from isocompute_sdk.planning.plan import describe, describe_pilot
 
     console = _console()
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for label, text in rows(plan):
+    for label, text in plan.rows():
         table.add_row(label, text)
     for alternative in plan.alternatives:
         if alternative.kind != "other":

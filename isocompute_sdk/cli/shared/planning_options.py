@@ -17,7 +17,7 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import Against, BudgetFor, Marginal, Plan, Planner
+    from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 
 _ASK = "Other questions than how to spend a budget"
@@ -140,7 +140,12 @@ class PlanningOptions:
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
-        budget = Budget.parse(self.budget)
+        try:
+            budget = Budget.parse(self.budget)
+        except SpecError as error:
+            # "Budget.rollouts: ..." names a class to people who typed an option.
+            _, _, complaint = error.message.partition(": ")
+            raise SpecError(f"--budget: {complaint}", error.hint) from None
         if self.deadline_hours is not None:
             budget = budget.replace(deadline_hours=self.deadline_hours)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
@@ -179,7 +184,7 @@ class PlanningOptions:
         """The same for questions about a whole budget."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
-    def say_answer(self, found: Against | BudgetFor | Marginal, plan: Plan | None) -> None:
+    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
         """Print an answer that is no plan; its plan is saved where asked."""
         if self.output is not None and plan is not None:
             plan.save(self.output)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
+from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 DEFAULT_PRIOR = Prior()
 SPREAD_ABOVE, LARGEST_REACH = 0.15, 2.5
 """By how much draws above the mean are moved further up, as a share of their distance to it, per unit of log compute
 beyond the data, and up to how many units: where little of a rise was seen it may still go on far. Chosen on simulated
 sweeps (tuning seeds of benchmarks/allocation.py)."""
-SCALARS = ("noise", "run_share", "run_midpoint", "largest_compute", "n_problems")
+LARGEST_PARAMETER = 300.0
+"""Largest size of a parameter but R0: beyond it e^m overflows."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -30,19 +34,30 @@ class Surface:
     """R(C, n, B_p, D) as draws from its posterior."""
 
     layout: Layout
-    shape_D: tuple[str, ...]
+    shape_D: Annotated[tuple[str, ...], Field(alias="shapes")]
     """Unit shape of each draw."""
-    parameters_DP: Array
-    noise: float
+    parameters_DP: Annotated[Matrix, Field(alias="parameters")]
+    noise: NotNegative
     """Standard deviation of one evaluation."""
-    run_share: float
+    run_share: NotNegative
     """Run-to-run standard deviation of the gain, relative, averaged over the ensemble."""
-    run_midpoint: float
+    run_midpoint: NotNegative
     """Run-to-run standard deviation of the half-way log compute."""
-    largest_compute: float
+    largest_compute: Positive
     """Largest compute at which any run was evaluated."""
-    n_problems: float | None = None
+    n_problems: Positive | None = None
     """Distinct training problems D that predictions are for; None for what the runs had. Only where they vary it."""
+
+    def __post_init__(self) -> None:
+        unknown = set(self.shape_D) - set(UNIT_SHAPES)
+        if unknown or not self.shape_D:
+            raise FieldError("shapes", sorted(unknown), f"one of {', '.join(UNIT_SHAPES)} for each draw")
+        shape = (len(self.shape_D), self.layout.size)
+        if self.parameters_DP.shape != shape:
+            raise FieldError("parameters", self.parameters_DP.shape, f"shape {shape}, draws by parameters")
+        largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
+        if largest > LARGEST_PARAMETER:
+            raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
 
     def draws(
         self,
@@ -121,27 +136,6 @@ class Surface:
             mean_Q,
             np.clip(low, self.layout.floor, self.layout.top),
             np.clip(high, self.layout.floor, self.layout.top),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form that keeps every bit."""
-        return {
-            **{name: getattr(self, name) for name in SCALARS},
-            "layout": {**asdict(self.layout), "knots_K": self.layout.knots_K.tolist()},
-            "shapes": list(self.shape_D),
-            "parameters": self.parameters_DP.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Surface:
-        """Inverse of `to_dict`."""
-        layout = dict(raw["layout"])
-        layout["knots_K"] = np.array(layout["knots_K"], dtype=float)
-        return cls(
-            layout=Layout(**layout),
-            shape_D=tuple(raw["shapes"]),
-            parameters_DP=np.array(raw["parameters"], dtype=float),
-            **{name: raw[name] for name in SCALARS},
         )
 
 

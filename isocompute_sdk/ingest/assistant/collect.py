@@ -14,7 +14,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.log_runs import find_all_logs
-from isocompute_sdk.ingest.logs import is_log
+from isocompute_sdk.ingest.logs import LogSource, is_log
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
@@ -77,9 +77,7 @@ def _below(found: Collection, listing: Listing) -> None:
         _attempt(
             found,
             source.paths[0],
-            lambda name=name, source=source, root=root: _log(
-                found, name, source.read(), None if source.launched else find_config(source.folder, root)
-            ),
+            lambda name=name, source=source, root=root: _source(found, name, source, root),
         )
     inside = {source.folder for source in logs.values()}
     for folder in _run_folders(listing):
@@ -144,6 +142,11 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
     message = f"read as a log, since as a table it makes no sense: {error.message}"
     note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
     return replace(log, notes=(*log.notes, note))
+
+
+def _source(found: Collection, name: str, source: LogSource, root: Path) -> None:
+    log = source.read()
+    _log(found, name, log, None if source.launched else find_config(source.folder, root, log.settings))
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:

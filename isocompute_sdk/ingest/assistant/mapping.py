@@ -61,6 +61,8 @@ class MappedRun(Spec):
     """A batch size of which it is not known whether it counts problems or rollouts."""
     step_unit: StepUnit | None = None
     """What its logged steps count; None for what its framework is known to count."""
+    steps_per_batch: float | None = Field(default=None, gt=0)
+    """Optimiser updates made with one rollout batch, if that is no whole number."""
     metrics: dict[str, str] = Field(default_factory=dict[str, str])
     """Tag -> metric, e.g. `eval/acc: avg@4` or `avg@4 on hard`, beside the tags that are known."""
     context: dict[str, str | int | float] = Field(default_factory=dict[str, str | int | float])
@@ -148,7 +150,7 @@ class RunMap(Spec):
             k = context.get("eval_samples")
             metrics.setdefault(str(answers["metrics"]), f"avg@{k}" if k else str(answers["metrics"]))
         sizes: tuple[Any, Any] = (size, problems)
-        return Reading(*sizes, unit, metrics, (), context)
+        return Reading(*sizes, unit, metrics, (), context, run.steps_per_batch)
 
 
 def _plain(mapping: RunMap) -> dict[str, Any]:

@@ -136,6 +136,17 @@ class Console:
     """One line -> what it says, None for any other line."""
 
 
+class FoundRun(NamedTuple):
+    """A run that a file names."""
+
+    folder: Path
+    """The same for all files of the run: its folder, or the file and the run's id below it."""
+    name: str
+    """Name that people know it by."""
+    part: Path
+    """What `LogStore.read` is given: the file, or `folder` if the file holds several runs."""
+
+
 @dataclass(frozen=True)
 class LogStore:
     """A kind of file in which a framework logs, beside TensorBoard's event files, which every format is read from."""
@@ -150,6 +161,8 @@ class LogStore:
     """Files of one run and its name -> its log. Lines that are broken are left out with a note."""
     with_events: bool = False
     """Whether event files in the folder of a run are another log of the same run."""
+    runs_of: Callable[[Path], Sequence[FoundRun]] | None = None
+    """File -> the runs in it, instead of `run_of`, if the file names its runs."""
 
 
 @dataclass

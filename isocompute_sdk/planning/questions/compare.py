@@ -1,12 +1,12 @@
-"""A plan against a configuration that somebody has in mind: reward at equal budget, cost of equal reward."""
+"""A plan compared with a configuration of the caller: reward at equal budget, cost at equal reward."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,27 +14,15 @@ from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.asking import (
-    Asking,
-    between,
-    check_level,
-    fits_of,
-    plain,
-    plan_draws,
-    reward_draws,
-)
-from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
-from isocompute_sdk.planning.question import TIE
-from isocompute_sdk.planning.schedule import EVALUATION_SHARE
-from isocompute_sdk.specs import Allocation, Budget
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
+from isocompute_sdk.planning.plan import Plan, reward_draws
+from isocompute_sdk.planning.pricing import Pricing, amount_text
+from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget, plain
+from isocompute_sdk.planning.verdict import TIE
+from isocompute_sdk.specs import Allocation
 
 SCHEMA_VERSION = 1
 LEAST, MOST, POINTS = 1 / 32, 4.0, 29
-"""Equal reward is looked for between these shares of the budget, at so many amounts."""
+"""Equal reward is searched between these shares of the budget, at so many amounts."""
 _NAMES = {
     **dict.fromkeys(("n", "group_size"), "group_size"),
     **dict.fromkeys(("bp", "Bp", "B_p", "problems_per_batch"), "problems_per_batch"),
@@ -46,8 +34,8 @@ Configuration = Allocation | Mapping[str, Any] | Sequence[int] | str
 
 
 @dataclass(frozen=True)
-class Against:
-    """A plan against a configuration."""
+class PlanComparison:
+    """A plan compared with a configuration."""
 
     metric: str
     level: float
@@ -57,18 +45,18 @@ class Against:
     """n of the configuration."""
     problems_per_batch: int
     update_steps: int
-    """M: as given, or all that the budget buys."""
+    """M: as given, or the most that the budget buys."""
     costs: Mapping[str, float]
     """Cost of the configuration in every unit."""
     configuration_reward: Estimate
     difference: Estimate
     """Reward of the plan less that of the configuration."""
     equal_reward: Estimate
-    """Cost, in the budget's unit, at which plans reach the configuration's reward; bounded by what was looked at."""
+    """Cost, in the budget's unit, at which plans reach the configuration's reward, within the budgets searched."""
     equal_reward_bounded: bool
-    """False where an end of that interval lies outside what was looked at."""
+    """False if an end of that interval lies outside the budgets searched."""
     gpu_hours_saved: Estimate | None
-    """GPU-hours of the configuration less those of the plan with the same reward; None without a throughput."""
+    """GPU-hours of the configuration less those of a plan with the same reward; None without a throughput."""
     notes: tuple[Note, ...] = ()
 
     def summary(self) -> str:
@@ -76,7 +64,7 @@ class Against:
         p, unit = self.plan, self.plan.budget.unit
         own = self.costs[unit]
         share = self.equal_reward.mean / own
-        about = "" if self.equal_reward_bounded else " (an end of this lies outside what was looked at)"
+        about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
         lines = [
             self.verdict,
             f"plan            n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "
@@ -98,7 +86,7 @@ class Against:
     @property
     def verdict(self) -> str:
         """The difference in one sentence."""
-        span = TIE * (fits_of(self.plan).bounds[1] - fits_of(self.plan).bounds[0])
+        tie = TIE * self.plan.span
         d = self.difference
         if (self.plan.group_size, self.plan.problems_per_batch, self.plan.update_steps) == (
             self.group_size,
@@ -106,10 +94,10 @@ class Against:
             self.update_steps,
         ):
             return "the configuration is the plan"
-        if abs(d.mean) <= span and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * span):
-            return f"the configuration is as good as the plan, within {span:g} of {self.metric}"
+        if abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
+            return f"the configuration is as good as the plan, within {tie:g} of {self.metric}"
         if not math.isnan(d.low) and d.low <= 0 <= d.high:
-            return f"these fits cannot tell the configuration from the plan ({_signed(d)} of {self.metric})"
+            return f"these fits cannot decide between the configuration and the plan ({_signed(d)} of {self.metric})"
         better, amount = ("plan", d.mean) if d.mean > 0 else ("configuration", -d.mean)
         return f"the {better} is ahead by {amount:.3f} of {self.metric}"
 
@@ -166,25 +154,28 @@ def parse_configuration(given: Configuration) -> tuple[int, int, int | None]:
     return found["group_size"], found["problems_per_batch"], found.get("update_steps")
 
 
-def against(
-    planner: Planner, configuration: Configuration, budget: Budget | float | str, level: float, options: dict[str, Any]
-) -> Against:
-    """See `Planner.compare`."""
-    check_level(level)
+def compare(
+    plans: PlansByBudget, configuration: Configuration, pricing_like: Callable[[Plan], Pricing]
+) -> PlanComparison:
+    """The plan for `plans.like` compared with a configuration.
+
+    Args:
+        plans: plans by amount.
+        configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M).
+        pricing_like: prices as they hold for a plan.
+
+    Raises:
+        PlanError: the budget is too small for the plan or for the configuration, or no reward can be predicted.
+    """
     n, problems, steps = parse_configuration(configuration)
-    parsed = Budget.parse(budget)
-    asking = Asking(planner, options, parsed)
-    plan = asking.known(parsed.amount)
-    # Its evaluations are bought by the same rule as the plan's, or two costs could not be compared.
-    measured = planner.evaluation or DEFAULT_EVALUATION
-    share = float(options.get("evaluation_share", EVALUATION_SHARE))
-    fits = fits_of(plan)
-    pricing = Pricing(parsed, plan.throughput, measured, share, evaluation_counts=plan.evaluation_counted)
+    budget, fits = plans.like, plans.fits
+    plan = plans.predicted(budget.amount)
+    pricing = pricing_like(plan)
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
         steps = plan.update_steps if same else pricing.affordable_steps(n * problems)[0]
     if steps < 1:
-        raise PlanError(f"{parsed} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget.")
+        raise PlanError(f"{budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget.")
     identical = same and steps == plan.update_steps
     costs = plan.costs if identical else pricing.all_costs(n * problems, steps)
     at = pricing.compute(n * problems * steps, fits.compute)
@@ -192,17 +183,17 @@ def against(
         own_D = reward_draws(fits, at, n, problems)
     except FitError as error:
         raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
-    equal, saved, bounded = _equal_reward(asking, own_D, costs, level, plan if identical else None)
-    return Against(
+    equal, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
+    return PlanComparison(
         metric=fits.metric,
-        level=level,
+        level=plans.level,
         plan=plan,
         group_size=n,
         problems_per_batch=problems,
         update_steps=steps,
         costs=dict(costs),
-        configuration_reward=between(fits, own_D, level),
-        difference=between(fits, plan_draws(plan) - own_D, level),
+        configuration_reward=plans.between(own_D),
+        difference=plans.between(plan.reward_draws() - own_D),
         equal_reward=equal,
         equal_reward_bounded=bounded,
         gpu_hours_saved=saved,
@@ -210,36 +201,35 @@ def against(
     )
 
 
+def _identical(costs: Mapping[str, float], unit: str) -> tuple[Estimate, Estimate | None, bool]:
+    return Estimate(*[costs[unit]] * 3), Estimate(0.0, 0.0, 0.0) if "gpu_hours" in costs else None, True
+
+
 def _equal_reward(
-    asking: Asking, own_D: Array, costs: Mapping[str, float], level: float, plan: Plan | None
+    plans: PlansByBudget, own_D: Array, costs: Mapping[str, float]
 ) -> tuple[Estimate, Estimate | None, bool]:
-    """Cost at which plans reach each draw's reward, and GPU-hours saved."""
-    unit = asking.like.unit
-    timed = "gpu_hours" in costs
-    if plan is not None:
-        zero = Estimate(0.0, 0.0, 0.0)
-        return Estimate(*[costs[unit]] * 3), zero if timed else None, True
+    """Cost at which plans reach each draw's reward, the GPU-hours saved, and whether both ends were found."""
+    unit = plans.like.unit
     amounts = costs[unit] * np.geomspace(LEAST, MOST, POINTS)
-    plans = [found for found in (asking.plan(float(amount)) for amount in amounts) if found is not None]
-    reward_DG = np.stack([plan_draws(found) for found in plans], axis=1)
-    position_D, before_D, never_D = first_reach(np.arange(len(plans), dtype=float), reward_DG, own_D)
+    found = [plan for plan in (plans.plan(float(amount)) for amount in amounts) if plan is not None]
+    reward_DG = np.stack([plan.reward_draws() for plan in found], axis=1)
+    position_D, before_D, never_D = first_reach(np.arange(len(found), dtype=float), reward_DG, own_D)
 
     def priced(name: str) -> Array:
-        log = np.log([found.costs[name] for found in plans])
-        return np.exp(np.interp(position_D, np.arange(len(plans)), log))
+        log = np.log([plan.costs[name] for plan in found])
+        return np.exp(np.interp(position_D, np.arange(len(found)), log))
 
-    tail = (1 - level) / 2
+    tail = (1 - plans.level) / 2
     bounded = bool(np.mean(before_D) <= tail and np.mean(never_D) <= tail)
-    equal = _spread(priced(unit), level)
-    if not timed:
+    equal = _spread(priced(unit), plans.level)
+    if "gpu_hours" not in costs:
         return equal, None, bounded
-    hours = _spread(priced("gpu_hours"), level)
-    saved = Estimate(*(costs["gpu_hours"] - part for part in (hours.mean, hours.high, hours.low)))
-    return equal, saved, bounded
+    hours = _spread(priced("gpu_hours"), plans.level)
+    return equal, Estimate(*(costs["gpu_hours"] - part for part in (hours.mean, hours.high, hours.low))), bounded
 
 
 def _spread(cost_D: Array, level: float) -> Estimate:
-    """Median and interval, in logarithms; no interval from a single draw."""
+    """Median and interval in logarithms; NaN ends for a single draw."""
     if len(cost_D) == 1:
         return Estimate(float(cost_D[0]), math.nan, math.nan)
     return estimate_of_cost(cost_D, level)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.asking import Asking, between, check_level, fits_of, plain, plan_draws
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.planning.question import WORTHWHILE
+from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget, plain
+from isocompute_sdk.planning.request import WORTHWHILE
 from isocompute_sdk.specs import Budget
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
 
 SCHEMA_VERSION = 1
 EXTRA = 0.25
-"""The slope is that over this share of the budget."""
+"""The slope is measured over this share of the budget."""
 
 Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
-"""Whether doubling the budget is predicted to add what the last half of a budget must add in a plan."""
+"""Whether doubling the budget is predicted to add as much as the last half of a plan's budget must add."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +37,15 @@ class Marginal:
     gain: Estimate
     """Reward that a quarter more is predicted to add."""
     per_million_rollouts: Estimate
-    """The same per million rollouts."""
+    """That gain per million rollouts."""
     per_thousand_gpu_hours: Estimate | None
-    """The same per 1,000 GPU-hours; None without a throughput."""
+    """That gain per 1,000 GPU-hours; None without a throughput."""
     doubling: Estimate
     """Reward that twice the budget is predicted to add."""
     last_half: Estimate
-    """Reward that the last half of the budget is predicted to add; NaN where half buys no plan."""
+    """Reward that the last half of the budget is predicted to add; NaN if half of it buys no plan."""
     worthwhile: float
-    """Least reward that doubling must add to be called worth it."""
+    """Smallest reward that doubling must add to be worth it."""
     verdict: Worth
     notes: tuple[Note, ...] = ()
 
@@ -94,7 +91,7 @@ def _verdict(found: Marginal) -> str:
     least = f"{found.worthwhile:.3g} of {found.metric}"
     match found.verdict:
         case "not-worth-it":
-            return f"more budget is not worth it here: {twice}, less than {least}; spend it on another recipe or data"
+            return f"more budget is not worth it: {twice}, less than {least}; spend it on another recipe or other data"
         case "worth-it":
             return f"more budget pays: {twice}"
         case _:
@@ -102,7 +99,7 @@ def _verdict(found: Marginal) -> str:
 
 
 def _slope(spent: float, unit: float) -> str:
-    return "" if unit <= spent else ", a slope: that much is more than the whole budget"
+    return "" if unit <= spent else ", as a slope: the whole budget is smaller than that"
 
 
 def _text(value: Estimate) -> str:
@@ -115,44 +112,42 @@ def _text(value: Estimate) -> str:
     return f"{mean:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
-def marginal(planner: Planner, budget: Budget | float | str, level: float, options: dict[str, Any]) -> Marginal:
-    """See `Planner.marginal`."""
-    check_level(level)
-    parsed = Budget.parse(budget)
-    asking = Asking(planner, options, parsed)
-    plan = asking.known(parsed.amount)
-    more = asking.known(parsed.amount * (1 + EXTRA))
-    twice = asking.known(parsed.amount * 2)
-    half = asking.plan(parsed.amount / 2)
-    gain, doubling = _gain(plan, more, level), _gain(plan, twice, level)
-    last_half = Estimate(np.nan, np.nan, np.nan) if half is None else _gain(half, plan, level)
-    least = WORTHWHILE * (planner.fits.bounds[1] - planner.fits.bounds[0])
+def marginal(plans: PlansByBudget) -> Marginal:
+    """What more budget than `plans.like` would buy.
+
+    Raises:
+        PlanError: the budget is too small for a plan, or no reward can be predicted.
+    """
+    budget, fits = plans.like, plans.fits
+    plan = plans.predicted(budget.amount)
+    more = plans.predicted(budget.amount * (1 + EXTRA))
+    twice = plans.predicted(budget.amount * 2)
+    half = plans.plan(budget.amount / 2)
+    gain, doubling = _gain(plans, plan, more), _gain(plans, plan, twice)
+    least = WORTHWHILE * plan.span
+    timed = "gpu_hours" in plan.costs
+    hours = (more.costs["gpu_hours"] - plan.costs["gpu_hours"]) / 1e3 if timed else 0.0
     return Marginal(
-        metric=planner.fits.metric,
-        level=level,
-        budget=parsed,
+        metric=fits.metric,
+        level=plans.level,
+        budget=budget,
         plan=plan,
         next_plan=more,
         gain=gain,
         per_million_rollouts=_per(gain, (more.rollouts - plan.rollouts) / 1e6),
-        per_thousand_gpu_hours=_per(gain, (more.costs["gpu_hours"] - plan.costs["gpu_hours"]) / 1e3)
-        if "gpu_hours" in plan.costs
-        else None,
+        per_thousand_gpu_hours=_per(gain, hours) if timed else None,
         doubling=doubling,
-        last_half=last_half,
+        last_half=Estimate(np.nan, np.nan, np.nan) if half is None else _gain(plans, half, plan),
         worthwhile=least,
         verdict=_worth(doubling, least),
         notes=tuple(note for note in twice.notes if note.code.startswith("extrapolation")),
     )
 
 
-def _gain(first: Plan, second: Plan, level: float) -> Estimate:
-    """Reward of the second plan less that of the first, which nobody need give up: never less than nothing."""
-    fits = fits_of(second)
-    drawn_D = plan_draws(second) - plan_draws(first)
-    if drawn_D.mean() <= 0:
-        return Estimate(0.0, 0.0, 0.0)
-    return between(fits, drawn_D, level)
+def _gain(plans: PlansByBudget, first: Plan, second: Plan) -> Estimate:
+    """Reward of the second plan less that of the first, at least zero: the first stays possible."""
+    drawn_D = second.reward_draws() - first.reward_draws()
+    return plans.between(drawn_D) if drawn_D.mean() > 0 else Estimate(0.0, 0.0, 0.0)
 
 
 def _per(gain: Estimate, amount: float) -> Estimate:
@@ -164,5 +159,5 @@ def _worth(doubling: Estimate, least: float) -> Worth:
         return "worth-it" if doubling.mean >= least else "not-worth-it"
     if doubling.low >= least:
         return "worth-it"
-    # Half of what matters may lie above: a call that is right more often than not would call everything.
+    # Twice the threshold, because a rule that is right more often than not would always give a verdict.
     return "not-worth-it" if doubling.high < 2 * least and doubling.mean < least else "cannot-tell"

@@ -1,4 +1,4 @@
-"""Which group size to prefer: what a surface's draws call good, what a law says, or least expected regret (prior)."""
+"""Which group size to prefer: by a surface's draws, by a law, or by least expected regret (prior)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def mismatch_loss(octaves: npt.ArrayLike) -> Array:
 
 
 class Preference(Protocol):
-    """How far each candidate is from what the fits call best."""
+    """An order of candidates by what the fits predict."""
 
     @property
     def law(self) -> str:
@@ -44,11 +44,11 @@ class Preference(Protocol):
         ...
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """The preferred candidate; the smaller n where two are alike."""
+        """The preferred candidate; the smaller n of two equal ones."""
         ...
 
     def distance(self, n: int, at: Candidate) -> float:
-        """How much worse n is at that candidate's compute; lower is better."""
+        """Loss of n at that candidate's compute; lower is better."""
         ...
 
     def value(self, at: Candidate) -> float:
@@ -56,17 +56,17 @@ class Preference(Protocol):
         ...
 
     def wanted(self, at: Candidate) -> float | None:
-        """The n that would be chosen there without constraints; None where that has no meaning."""
+        """The best n at that candidate's compute without constraints; None for a prior."""
         ...
 
     def careful(self) -> Preference:
-        """The same in conservative mode."""
+        """This preference in conservative mode."""
         ...
 
 
 @dataclass(frozen=True)
 class RewardPreference:
-    """By the reward that a surface predicts for what each candidate really spends."""
+    """By the reward that a surface predicts for the compute that each candidate spends."""
 
     fits: Fits
     mode: Mode
@@ -75,12 +75,12 @@ class RewardPreference:
     law: str = "group_size"
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """Large expected (or conservative) reward near to what the draws call best; see `GroupSizeOdds.best`."""
+        """The candidate that `GroupSizeOdds.best` chooses."""
         ordered = sorted(candidates, key=lambda c: c.group_size)
         return ordered[self._odds(ordered).best(conservative=self.mode == "conservative")]
 
     def distance(self, n: int, at: Candidate) -> float:
-        """Expected reward lost against the best n at that compute and B_p."""
+        """Expected loss against the best n at that compute and B_p."""
         odds = self.fits.group_size_odds(self.value(at), problems_per_batch=at.problems_per_batch)
         reward = self.fits.predict(self.value(at), n, at.problems_per_batch).mean
         return float(odds.reward.max() - reward)
@@ -90,14 +90,14 @@ class RewardPreference:
         return self.compute(at.rollouts)
 
     def wanted(self, at: Candidate) -> float | None:
-        """The best n on the grid, or the octave above it where that is ahead by the margin."""
+        """The best n on the grid, or the octave above it if that is ahead by the margin."""
         smallest, largest = self.fits.group_size_range
         sizes = [s for s in (*self.fits.group_sizes, 2 * largest) if s >= smallest]
         odds = self.fits.group_size_odds(self.value(at), sizes, at.problems_per_batch)
         return float(sizes[odds.best()])
 
     def careful(self) -> RewardPreference:
-        """The same in conservative mode."""
+        """This preference in conservative mode."""
         return replace(self, mode="conservative")
 
     def _odds(self, ordered: Sequence[Candidate]) -> GroupSizeOdds:
@@ -108,21 +108,21 @@ class RewardPreference:
 
 @dataclass(frozen=True)
 class LawPreference:
-    """By a law, or for a prior by expected regret; `distance` is in octaves, or a share of the gain."""
+    """By a law, or for a prior by expected regret; `distance` is in octaves, or in shares of the gain."""
 
     fits: Fits
     law: str
-    """Law that decides: `group_size` or `group_size_vs_steps`."""
+    """The deciding law: `group_size` or `group_size_vs_steps`."""
     mode: Mode
     compute: Callable[[float], float]
     """Rollouts -> the law's raw compute (rollouts or tokens)."""
 
     def best(self, candidates: Sequence[Candidate], fixed: Fixed | None = None) -> Candidate:
-        """The preferred candidate; the smaller n where two are alike.
+        """The preferred candidate; the smaller n of two equal ones.
 
-        The law is asked at the largest compute that any candidate reaches. Asked at each candidate's own, an n
-        that wastes the budget would look right for the little that it spends. Where B_p and M are fixed, n alone
-        decides how much is spent: then it is the largest that the law ever calls best.
+        The law is evaluated at the largest compute of any candidate: at its own compute, an n that spends little
+        would look right for that little. If B_p and M are fixed, n alone decides how much is spent: then it is the
+        largest n that the law calls best at any compute.
         """
         at = max(candidates, key=lambda c: c.rollouts)
         if fixed is not None and fixed.problems_per_batch is not None and fixed.update_steps is not None:
@@ -148,7 +148,7 @@ class LawPreference:
         return None if self.fits.method == "prior" else float(self.fits.law(self.law).predict(self.value(at)))
 
     def careful(self) -> LawPreference:
-        """The same in conservative mode."""
+        """This preference in conservative mode."""
         return replace(self, mode="conservative")
 
     def _wanted(self, value: float) -> float:

@@ -1,62 +1,62 @@
-"""The inverse of a plan: the smallest budget whose plan is predicted to reach a reward."""
+"""The smallest budget whose plan is predicted to reach a reward."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.asking import FAR, Asking, check_level, compute_of, fits_of
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.specs import Budget
-
-if TYPE_CHECKING:
-    from isocompute_sdk.planning.planner import Planner
+from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 
 SCHEMA_VERSION = 1
 TOLERANCE = 0.01
 """Relative width to which a budget is narrowed down."""
 PER_DECADE = 4
+"""Budgets tried in every factor of ten."""
+REACH = 10.0
+"""Budgets are tried up to this many times the largest compute seen."""
 
 
 @dataclass(frozen=True)
 class BudgetFor:
-    """What a reward costs."""
+    """What a reward costs; amounts are in `unit`."""
 
     reward: float
-    """What was asked for."""
+    """The reward asked for."""
     metric: str
     level: float
-    """Coverage of the interval that `optimistic` and `conservative` are the ends of."""
+    """Coverage of the interval whose ends are `optimistic` and `conservative`."""
     unit: str
     expected: float | None
-    """Smallest budget whose plan is predicted to reach the reward; None where no budget looked at does."""
+    """Smallest budget whose plan is predicted to reach the reward; None if no budget up to `largest` does."""
     optimistic: float | None
-    """Where the upper end of the plan's interval reaches it; None as well where the fits give no intervals."""
+    """Smallest budget at which the upper end of the plan's interval reaches it; None also without intervals."""
     conservative: float | None
-    """Where the lower end does: a budget that suffices unless the prediction is off by more than its interval."""
+    """The same for the lower end: it suffices unless the prediction is off by more than its interval."""
     plan: Plan | None
     """The plan for the expected budget."""
     base_reward: float
     """Predicted reward before any training."""
     largest: float
-    """Largest budget that was looked at: about ten times what the runs were seen at."""
+    """Largest budget that was tried: about ten times the largest compute seen."""
     largest_reward: float
-    """Predicted reward of the plan for that budget, and the upper end of its interval."""
+    """Predicted reward of the plan for that budget."""
     largest_reward_high: float
+    """Upper end of its interval; without intervals the prediction itself."""
     has_interval: bool = True
-    """False where the fits give no intervals (published laws)."""
+    """False if the fits give no intervals."""
     notes: tuple[Note, ...] = ()
 
     @property
     def reachable(self) -> bool:
-        """Whether any budget looked at is predicted to do."""
+        """Whether a budget up to `largest` is predicted to reach the reward."""
         return self.expected is not None
 
     def summary(self) -> str:
@@ -66,14 +66,14 @@ class BudgetFor:
         if self.expected is not None and self.has_interval:
             low = "less than any plan costs" if self.optimistic is None else amount_text(self.optimistic, self.unit)
             high = (
-                f"more than {amount_text(self.largest, self.unit)}: not within reach for sure"
+                f"more than {amount_text(self.largest, self.unit)}: not certain within the budgets tried"
                 if self.conservative is None
                 else amount_text(self.conservative, self.unit)
             )
             lines += [f"optimistic    {low}", f"expected      {amount_text(self.expected, self.unit)}"]
             lines += [f"conservative  {high}   (ends of the plan's {self.level:.0%} interval)"]
         elif self.expected is not None:
-            lines.append("no interval: these fits give none")
+            lines.append("no interval: these fits have none")
         if self.plan is not None:
             p = self.plan
             lines.append(
@@ -104,51 +104,53 @@ def _answer(found: BudgetFor, wanted: str) -> str:
     end = f"the plan for {amount_text(found.largest, found.unit)} is predicted at {found.largest_reward:.3f}"
     if found.largest_reward_high < found.reward:
         return (
-            f"{wanted} is not within reach of these runs' model and recipe at any budget looked at: {end}, at most "
+            f"{wanted} is out of reach of this model and recipe at every budget tried: {end}, at most "
             f"{found.largest_reward_high:.3f}"
         )
-    return f"{wanted} is not predicted at any budget looked at, though not excluded: {end}, up to " + (
+    return f"{wanted} is not predicted at any budget tried, but not excluded: {end}, up to " + (
         f"{found.largest_reward_high:.3f}"
     )
 
 
-def budget_for(planner: Planner, reward: float, level: float, unit: str, options: dict[str, Any]) -> BudgetFor:
-    """See `Planner.budget_for`."""
-    check_level(level)
-    low, high = planner.fits.bounds
+def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
+    """The smallest budget, in the unit of `plans`, whose plan is predicted to reach a reward.
+
+    Raises:
+        PlanError: a reward outside the metric's range.
+    """
+    fits = plans.fits
+    low, high = fits.bounds
     value = cast("Any", reward)
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
         raise PlanError(
             f"reward = {reward!r}; accepted: within the metric's range, {low:g} to {high:g}",
             "Ask for a reward within it.",
         )
-    asking = Asking(planner, options, Budget.model_validate({unit: 1.0}))
-    least, most = _ends(asking)
+    least = plans.smallest()
+    most = _largest(plans, least)
 
     def predicted(amount: float) -> tuple[float, float, float]:
-        plan = asking.plan(amount)
+        plan = plans.plan(amount)
         if plan is None or plan.predicted_reward is None:
             return -math.inf, -math.inf, -math.inf
-        at = fits_of(plan).predict(compute_of(plan), plan.group_size, plan.problems_per_batch, level)
-        mean = float(at.mean)
-        return mean, float(at.low), float(at.high)
+        at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, plans.level)
+        return float(at.mean), float(at.low), float(at.high)
 
-    base = _base_reward(planner)
+    # The base model: the lowest of the curves just above no compute.
+    base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
     at_most = predicted(most)
     has_interval = not math.isnan(at_most[1])
-    sought = (0, 1, 2) if has_interval else (0,)
     found = {
         i: _smallest(lambda amount, i=i: predicted(amount)[i] >= reward, least, most) if base < reward else None
-        for i in sought
+        for i in ((0, 1, 2) if has_interval else (0,))
     }
-    expected = found[0]
-    plan = None if expected is None else asking.plan(expected)
+    plan = None if found[0] is None else plans.plan(found[0])
     return BudgetFor(
         reward=reward,
-        metric=planner.fits.metric,
-        level=level,
-        unit=unit,
-        expected=expected,
+        metric=fits.metric,
+        level=plans.level,
+        unit=plans.like.unit,
+        expected=found[0],
         optimistic=found.get(2),
         conservative=found.get(1),
         plan=plan,
@@ -161,39 +163,23 @@ def budget_for(planner: Planner, reward: float, level: float, unit: str, options
     )
 
 
-def _base_reward(planner: Planner) -> float:
-    """Predicted reward without training: the lowest of the curves just above no compute."""
-    return min(float(curve.plateau - curve.rise) for curve in planner.fits.curves.values())
-
-
-def _ends(asking: Asking) -> tuple[float, float]:
-    """Smallest budget that buys a plan, and the one that reaches `FAR` times the largest compute seen."""
-    try:
-        asking.planner.allocate(asking.like.replace(**{asking.like.unit: 1e-6}), **asking.options)
-        least = 1e-6
-    except PlanError as error:
-        if error.smallest_budget is None:
-            raise
-        least = error.smallest_budget * (1 + 1e-9)
-        least = math.ceil(least) if asking.like.unit in ("rollouts", "tokens") else least
-    seen = asking.planner.fits.largest_compute
-    assert seen is not None, "curves were observed somewhere"
+def _largest(plans: PlansByBudget, least: float) -> float:
+    """A budget whose plan has `REACH` times the largest compute seen, and not much more."""
+    seen = plans.fits.largest_compute
+    assert seen is not None, "curves have a largest compute"
     most = least
     while True:
-        plan = asking.plan(most)
-        if plan is not None and compute_of(plan) >= FAR * seen:
-            return least, most
-        if plan is not None:
-            # Costs grow about as compute does; a little more never takes long to get there.
-            most *= max(min(FAR * seen / compute_of(plan), 4.0), 1.2)
-        else:
-            most *= 2.0
+        plan = plans.plan(most)
+        if plan is not None and plan.compute >= REACH * seen:
+            return most
+        # Costs grow about as compute does; a little more at a time never takes many rounds.
+        most *= 2.0 if plan is None else max(min(REACH * seen / plan.compute, 4.0), 1.2)
 
 
 def _smallest(enough: Callable[[float], bool], least: float, most: float) -> float | None:
-    """Smallest amount that is enough, within the tolerance; None where not even the largest is.
+    """Smallest amount that is enough, within the tolerance; None if the largest is not.
 
-    A plan's prediction dips a little where its n changes with the budget: there up to a tenth less may do as well.
+    A plan's prediction dips a little at budgets where its n changes: there, up to a tenth less may be enough too.
     """
     count = max(math.ceil(math.log10(most / least) * PER_DECADE), 1)
     grid = [least * (most / least) ** (i / count) for i in range(count + 1)]

@@ -1,4 +1,4 @@
-"""How often a run is evaluated: as often as asked, but for at most a share of what its training costs."""
+"""How often a run is evaluated: as often as asked, unless that costs more than a share of the training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from isocompute_sdk.specs import Evaluation
 EVALUATION_SHARE = 0.05
 """Share of the training's cost that evaluations may add by default."""
 ASSUMED_PROBLEMS = 300
-"""Validation problems where an evaluation takes all of a file whose size is unknown here: the paper's number."""
+"""Validation problems of an evaluation on a whole file of unknown size: the paper's number."""
 ENDS = 2
 """The base model and the last step are always evaluated."""
 
@@ -20,12 +20,12 @@ def samples_per_evaluation(evaluation: Evaluation) -> int:
 
 
 def evaluations(update_steps: int, every_steps: int) -> int:
-    """Evaluations of a run: after step 0, after every so many steps, and after the last one."""
+    """Evaluations of a run: at step 0, then every `every_steps` steps, and after the last step."""
     return math.ceil(update_steps / every_steps) + 1
 
 
 def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: float, share: float) -> int:
-    """Fewest update steps between evaluations, at least `asked`, with which they cost no more than the share.
+    """Fewest update steps between evaluations, at least `asked`, that keep their cost within the share.
 
     Args:
         asked: update steps between evaluations as asked for.
@@ -35,7 +35,7 @@ def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: f
         share: largest cost of all evaluations, as a share of that of all steps.
 
     Returns:
-        `update_steps` where even the two evaluations at both ends cost more.
+        `update_steps` if the two evaluations at both ends alone cost more than the share.
     """
     allowed = math.floor(share * update_steps * step_cost / evaluation_cost + 1e-9)
     if allowed <= ENDS:
