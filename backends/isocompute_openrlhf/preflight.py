@@ -60,7 +60,7 @@ def _checkpoints(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
         f"times {interval} steps{best}: up to {copies + 1} on disk, about 14 bytes per parameter each{critic}. A "
         "resumed run continues from the last one with the same order of problems, but other random numbers."
     )
-    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": spaced}
+    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": spaced, "most": copies + 1}
     return [Note("checkpoints", "info", message, data)]
 
 
