@@ -28,7 +28,7 @@ SCHEMA_VERSION = 2
 SLACK = 1e-9
 """Relative difference that rounding may make between two ways to compute one cost."""
 
-_GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
+GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
 """Saves a spec without the fields that are None."""
 
 
@@ -63,7 +63,7 @@ class Plan:
     """Problems per update batch, B_p."""
     update_steps: int
     """Policy updates, M."""
-    budget: Annotated[Budget, _GIVEN_FIELDS]
+    budget: Annotated[Budget, GIVEN_FIELDS]
     cost: float
     """Cost in the budget's own unit, at most what the budget has left."""
     costs: Mapping[str, float]
@@ -90,7 +90,7 @@ class Plan:
     """Constraints that limited the plan: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
-    pilot: Annotated[Sweep, _GIVEN_FIELDS] | None = None
+    pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
