@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
@@ -70,7 +70,7 @@ class LogSource:
         Raises:
             RecordError: it cannot be read.
         """
-        log = self._read()
+        log = counted_from_one(self._read())
         log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
         return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
 

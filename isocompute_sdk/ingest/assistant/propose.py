@@ -285,9 +285,7 @@ def _evaluation(draft: _Draft, log: RunLog) -> None:
         draft.values["metrics"] = {tag: tag for tag in named}
         draft.evidence["metrics"] = "certain: the column names its metric"
         return
-    if any(meaning.needs_k for meaning in measured.values()):
-        tags = ", ".join(tag for tag, meaning in measured.items() if meaning.needs_k)
-        draft.ask(("eval_samples", tags), f"How many samples per problem are behind {tags}?", "eval_samples")
+    # How many samples are behind a mean decides what it is called, and nothing else: a note says that it is unknown.
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
     trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())

@@ -229,6 +229,11 @@ class LogFormat:
     other one may count calls of W&B's `log`."""
     batch_tag: str | None = None
     """Regular expression over the tag that logs the rollouts of a batch, n times B_p."""
+    rollouts_tag: str | None = None
+    """Tag that logs how many rollouts an update sampled, if their number varies."""
+    from_zero: Literal["never", "training", "rows"] = "never"
+    """Whether a row with step i was logged after i + 1 updates: never; what an update measured always was, and
+    evaluations after i; or whole rows were, but for a first evaluation at step 0, if an update is logged at step 0."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
     filtered_groups: str | None = None
