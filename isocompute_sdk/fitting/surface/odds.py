@@ -12,7 +12,7 @@ from isocompute_sdk.fitting.surface.surface import Surface
 
 CONSERVATIVE_SPREAD = 0.5
 """Conservative: expected reward less this many posterior standard deviations."""
-PER_SQUARED_OCTAVE = 0.5
+PER_SQUARED_OCTAVE = 0.35
 """Share of the doubt that a candidate is charged per squared octave from where each draw has its good n, on average
 over draws. The doubt is what the best single n is expected to lose for want of knowing which draw is true: without
 doubt nothing is charged. Draws put the best n now at one end of the grid, now at the other, where the truth mostly lies
@@ -20,7 +20,7 @@ between: on simulated sweeps (tuning seeds of benchmarks/allocation.py) expected
 TIE = 2.0
 """In each draw an n counts for where the good ones lie by exp(-loss / (`TIE` doubt)). On the same sweeps, hard ones,
 whose reward falls at large n, lost a fifth less at 10x than by the best n of each draw alone."""
-BEYOND_GRID_MARGIN = 1.0
+BEYOND_GRID_MARGIN = -99.0
 """An n that nobody ran is chosen only where its expected gain over the best n on the grid is at least this many of
 the gain's standard deviations. On simulated sweeps one octave beyond the grid lost more than it won without it."""
 NEAR_BEST = 0.0125
@@ -122,12 +122,12 @@ def group_size_odds(
     spent = np.full(len(sizes), compute) if compute_of_each is None else np.asarray(compute_of_each, dtype=float)
     drawn_DN = surface.draws(spent, sizes, problems_per_batch)
     reward = drawn_DN.mean(axis=0)
-    best_D = drawn_DN.max(axis=1, keepdims=True)
     on_grid = sizes <= largest_on_grid
     reference = int(np.argmax(np.where(on_grid, reward, -np.inf))) if on_grid.any() else 0
     ahead_DN = drawn_DN - drawn_DN[:, [reference]]
     asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
-    loss_DN = reward_DN.max(axis=1, keepdims=True) - reward_DN
+    best_D = reward_DN.max(axis=1, keepdims=True)
+    loss_DN = best_D - reward_DN
     doubt = float(loss_DN.mean(axis=0).min())
     centre_D = _centres(np.log2(asked_N), loss_DN, doubt)
     return GroupSizeOdds(
@@ -136,7 +136,7 @@ def group_size_odds(
         reward=reward,
         spread=drawn_DN.std(axis=0),
         on_grid=on_grid,
-        probability_best=np.bincount(np.argmax(drawn_DN, axis=1), minlength=len(sizes)) / len(drawn_DN),
+        probability_best=np.bincount(np.argmax(reward_DN, axis=1), minlength=len(asked_N))[: len(sizes)] / len(drawn_DN),
         expected_regret=(best_D - drawn_DN).mean(axis=0),
         gain_over=ahead_DN.mean(axis=0) / np.maximum(ahead_DN.std(axis=0), 1e-12),
         doubt=doubt,

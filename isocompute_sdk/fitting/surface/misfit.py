@@ -1,0 +1,61 @@
+"""Lack of fit: how far true curves leave the family of curves that is fitted, drawn on the logit of the gain's share.
+
+    logit share + level(x) + reach tilt(x),   reach = ln(C / C_seen) beyond the data, at most `LARGEST_REACH`
+
+level and tilt have a part common to all n and one that changes along n (AR(1) over the knots). Within the data the
+level keeps an interval from shrinking to nothing as runs are added; beyond them the tilt widens it with the distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isocompute_sdk.fitting.shapes import Array
+
+LEVEL_COMMON, LEVEL_OWN = 0.05, 0.04
+TILT_MEAN, TILT_COMMON, TILT_OWN = 0.015, 0.05, 0.04
+ALONG = 0.7
+"""Correlation of the parts that change along n, per octave."""
+LARGEST_REACH = 3.5
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Draws of the lack of fit at the K knots."""
+
+    level_DK: Array
+    tilt_DK: Array
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form that keeps every bit."""
+        return {"level": self.level_DK.tolist(), "tilt": self.tilt_DK.tolist()}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Misfit:
+        """Inverse of `to_dict`."""
+        return cls(np.array(raw["level"], dtype=float), np.array(raw["tilt"], dtype=float))
+
+
+def sample_misfit(knots: int, draws: int, rng: np.random.Generator) -> Misfit:
+    """Draws from the prior; data do not enter, since they are what misfit stands beside.
+
+    Args:
+        knots: number of knots.
+        draws: number of draws.
+        rng: their randomness.
+    """
+    level = LEVEL_COMMON * rng.standard_normal((draws, 1)) + LEVEL_OWN * _along(knots, draws, rng)
+    tilt = TILT_MEAN + TILT_COMMON * rng.standard_normal((draws, 1)) + TILT_OWN * _along(knots, draws, rng)
+    return Misfit(level, tilt)
+
+
+def _along(knots: int, draws: int, rng: np.random.Generator) -> Array:
+    fresh = rng.standard_normal((draws, knots))
+    out = fresh.copy()
+    for k in range(1, knots):
+        out[:, k] = ALONG * out[:, k - 1] + np.sqrt(1.0 - ALONG**2) * fresh[:, k]
+    return out
