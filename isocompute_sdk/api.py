@@ -13,8 +13,8 @@ import numpy as np
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.fitting.from_runs import check_bounds, paper_run, series_of, stood_in, surface_run
-from isocompute_sdk.fitting.paper import PaperOptions, fit_paper
+from isocompute_sdk.fitting.inputs import check_bounds, paper_run, series_of, stood_in, surface_run
+from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique

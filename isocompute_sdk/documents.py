@@ -82,7 +82,7 @@ class Document(Generic[T]):
 
     def to_dict(self, value: T) -> Json:
         """JSON form of a value, with kind and schema version."""
-        body: Json = self._adapter.dump_python(value, mode="json", warnings="error")
+        body: Json = self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
         body |= {name: getattr(value, name) for name in self.derived}
         envelope: Json = {"kind": self.kind, "schema_version": self.schema_version}
         return {**envelope, **body, **({"digest": _digests(body)} if self.digest else {})}
@@ -192,6 +192,23 @@ class Document(Generic[T]):
 
     def _read(self, raw: object, source: str) -> T:
         found = self._upgraded(raw, source)
+        changed = self._changed(found, source)
+        try:
+            value = self._checked(found, source)
+        except DocumentError as error:
+            if not changed:
+                raise
+            field = error.field if (error.field or "").split(".")[0].split("[")[0] in changed else changed[0]
+            since = f"\n  changed since it was saved: {', '.join(changed)}"
+            raise DocumentError(error.message + since, error.hint, field) from None
+        if changed:
+            name = changed[0]
+            text = f"{name}: received {show(found.get(name))}; expected the value that was saved: its sha256 differs"
+            raise self._wrong(source, text, name)
+        return value
+
+    def _checked(self, found: Json, source: str) -> T:
+        """The value, after the checks of types, rules and derived properties."""
         saved = {name: found[name] for name in self.derived if name in found}
         body = {name: part for name, part in found.items() if name not in _ENVELOPE and name not in self.derived}
         value = self._validated(body, source)
@@ -199,7 +216,6 @@ class Document(Generic[T]):
             expected = getattr(value, name)
             if not _equal(part, expected):
                 raise self._wrong(source, f"{name}: received {show(part)}; expected {show(expected)}", name)
-        self._check_digests(found, source)
         return value
 
     def _upgraded(self, raw: object, source: str) -> Json:
@@ -240,17 +256,16 @@ class Document(Generic[T]):
             more = [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
             raise self._wrong(source, "\n  ".join([*shown, *more]), lines[0][1]) from None
 
-    def _check_digests(self, found: Json, source: str) -> None:
+    def _changed(self, found: Json, source: str) -> list[str]:
+        """Fields whose digest is not that of their value."""
         digest = found.get("digest")
         if digest is None or not self.digest:
-            return
-        now = _digests({name: part for name, part in found.items() if name not in _ENVELOPE})
+            return []
         if not isinstance(digest, dict):
             raise self._wrong(source, f"digest: received {show(digest)}; expected a mapping", "digest")
-        for name in [*now, *cast("Json", digest)]:
-            if now.get(name) != cast("Json", digest).get(name):
-                text = f"{name}: received {show(found.get(name))}; expected the saved value (sha256 differs)"
-                raise self._wrong(source, text, name)
+        now = _digests({name: part for name, part in found.items() if name not in _ENVELOPE})
+        names = dict.fromkeys([*now, *cast("Json", digest)])
+        return [name for name in names if now.get(name) != cast("Json", digest).get(name)]
 
     def _wrong(self, source: str, text: str, field: str | None = None) -> DocumentError:
         return DocumentError(f"{source}: {text}", self._remedy, field)

@@ -11,6 +11,7 @@ pass@k estimator. Values that a framework bootstraps with replacement differ fro
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from isocompute_sdk.errors import RecordError
 
 Insufficient = Literal["error", "nan", "skip"]
+_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 LARGEST = 1e300
 """Largest size of a reward: sums of more than a few of them would overflow."""
 
@@ -100,6 +102,12 @@ def k_metrics(rewards: ArrayLike) -> dict[str, float]:
         if k <= most
         for name, metric in (("avg", avg_at_k), ("best", best_at_k), ("worst", worst_at_k))
     }
+
+
+def average_of(metric: str) -> int | None:
+    """The k of a metric named avg@k; None for every other metric."""
+    match = _AVERAGE.fullmatch(metric)
+    return None if match is None else int(match[1])
 
 
 def max_weights(samples: int, k: int) -> NDArray[np.float64]:

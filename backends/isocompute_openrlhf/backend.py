@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_openrlhf.console import progress_of
+from isocompute_openrlhf.flag_sets import written_for
 from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.records import read_folder
 from isocompute_openrlhf.request import request_of
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
@@ -29,6 +29,7 @@ class OpenRLHFBackend(ScriptBackend):
     """Writes launch scripts for OpenRLHF 0.11.2; imports nothing of it."""
 
     name: str = "openrlhf"
+    log_format: str | None = "openrlhf"
 
     def describe(self) -> BackendInfo:
         """What it drives and needs."""
@@ -68,12 +69,15 @@ class OpenRLHFBackend(ScriptBackend):
         }
 
     def read_records(self, folder: str | Path) -> RunSet:
-        """Everything that the runs at or below `folder` have measured; notes say what their logs lack. See records.py.
+        """Everything that the runs at or below `folder` have measured; notes say what their logs lack.
 
         Raises:
             RecordError: nothing was measured yet, or something cannot be read.
         """
-        return read_folder(folder)
+        try:
+            return super().read_records(folder)
+        except RecordError as error:
+            raise RecordError(f"{error.message}{old_flags(Path(folder))}", error.hint, error.column) from error
 
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of what OpenRLHF printed."""
@@ -91,3 +95,12 @@ def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
         "submit": options.ray_job_address,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
+
+
+def old_flags(folder: Path) -> str:
+    """What scripts in a folder without a run say about the release they were written for."""
+    for script in sorted(folder.glob("*.sh")):
+        version = written_for(script.read_text(encoding="utf-8", errors="replace"))
+        if version is not None and version != VERSION:
+            return f"; {script.name} calls OpenRLHF with the flags of {version}, this release reads runs of {VERSION}"
+    return ""

@@ -1,21 +1,22 @@
-"""Evaluations of one attempt: exact values from the records of single samples, checked against what was logged."""
+"""What the records of single samples add to a log: exact metrics, checked against what was logged."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_openrlhf.attempts import Attempt
-from isocompute_openrlhf.samples import Samples
+from isocompute_openrlhf.request import Request
+from isocompute_openrlhf.samples import PATTERN, Samples
+from isocompute_sdk.ingest.attempts import Attempt, Extent, RunLog, limits, with_exact
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, ZERO_VARIANCE_SHARE, Measure
 from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
 
-LOGGED_SET = re.compile(r"eval_(.+)_pass1")
-LOGGED_BESIDE = {"response_length_mean": "response_length", "truncated_rate": "truncated_share"}
+LOGGED_SET = re.compile(r"eval/eval_(?!unknown_)(.+)_pass1")
 TOLERANCE = 1e-4
 """Largest difference between a logged and an exact value, relative to the larger of it and 1: the log keeps 32 bits."""
 
@@ -41,95 +42,110 @@ class Agreement:
     """Step and set of evaluations whose records are incomplete."""
     compared: int = 0
 
-    def notes(self) -> tuple[Note, ...]:
+    def holds(self, step: int, eval_set: str, exact: Mapping[str, float], logged: Mapping[str, float]) -> bool:
+        """Whether the log agrees with exact metrics; takes down where it does not."""
+        self.compared += len(logged)
+        different = [
+            Difference(step, eval_set, metric, exact[metric], value)
+            for metric, value in logged.items()
+            if not abs(exact[metric] - value) <= TOLERANCE * max(1.0, abs(value))
+        ]
+        self.different += different
+        return not different
+
+    def notes(self, run_id: str) -> tuple[Note, ...]:
         """Coded notes on both."""
         notes: list[Note] = []
         if self.different:
             one = self.different[0]
             message = (
-                f"{len(self.different)} of {self.compared} logged values differ from the records of single samples, "
-                f"first at update step {one.step}: {one.metric} on {one.eval_set} is {one.logged:.6g} in the log and "
-                f"{one.exact:.6g} by the records. The logged ones are used, and worst@k is left out there. Prompts "
-                "that were cut on the left are missing from OpenRLHF's means (eval_unknown in its log); lost records "
-                "do the same to ours."
+                f"run {run_id!r}: {len(self.different)} of {self.compared} logged values differ from the records of "
+                f"single samples, first at update step {one.step}: {one.metric} on {one.eval_set} is {one.logged:.6g} "
+                f"in the log and {one.exact:.6g} by the records. The logged ones are used, and worst@k is left out "
+                "there. Prompts that were cut on the left are missing from OpenRLHF's means (eval_unknown in its log); "
+                "lost records do the same to ours."
             )
-            data = {"values": len(self.different), "compared": self.compared, **asdict(one)}
+            data = {"run_id": run_id, "values": len(self.different), "compared": self.compared, **asdict(one)}
             notes.append(Note("records-disagree-with-log", "warning", message, data))
         if self.without_records:
             step, name = self.without_records[0]
             message = (
-                f"{len(self.without_records)} evaluations have no complete records of single samples (first {name} at "
-                f"update step {step}): their avg@k and best@k are the logged ones, and worst@k is unknown."
+                f"run {run_id!r}: {len(self.without_records)} evaluations have no complete records of single samples "
+                f"(first {name} at update step {step}): their avg@k and best@k are the logged ones, and worst@k is "
+                "unknown."
             )
-            notes.append(Note("records-incomplete", "info", message, {"evaluations": len(self.without_records)}))
+            data = {"run_id": run_id, "evaluations": len(self.without_records)}
+            notes.append(Note("records-incomplete", "info", message, data))
         return tuple(notes)
 
 
-def evaluations(
-    attempt: Attempt,
-    last: int,
-    samples: Samples | None,
-    problems: Mapping[str, Sequence[str]],
-    every_steps: int,
-    k: int,
-    agreement: Agreement,
-) -> dict[int, dict[str, dict[str, float]]]:
-    """Metrics of every evaluation of an attempt up to step `last`: step -> evaluation set -> metric -> value.
+def add_samples(log: RunLog, samples: Samples, request: Request) -> RunLog:
+    """The log of a run with what its samples say: exact metrics, groups of equal rewards, failed rewards."""
+    run, agreement = request.run, Agreement()
+    ends = limits(log.extents)
+    attempts: list[Attempt] = []
+    for attempt, extent, last in zip(log.attempts, log.extents, ends, strict=True):
+        found = _evaluations(attempt, extent, last, samples, request, agreement)
+        shares = samples.zero_variance_shares(attempt.number, run.rollouts_per_batch)
+        for index, share in enumerate(shares, start=1):
+            step = extent.start + index
+            if step <= extent.last:
+                found.setdefault(int(step), {})[Measure(ZERO_VARIANCE_SHARE, TRAIN_SET)] = share
+        attempts.append(with_exact(attempt, found))
+    notes = (*agreement.notes(log.name), *_sample_notes(log.name, samples))
+    return replace(log, attempts=tuple(attempts), notes=(*log.notes, *notes))
 
-    Args:
-        attempt: what was logged.
-        last: the last step that counts.
-        samples: records of single samples; None where there are none.
-        problems: evaluation set -> ids of its problems.
-        every_steps: update steps between evaluations.
-        k: samples per problem.
-        agreement: takes down how records and log compare.
-    """
-    exact: dict[tuple[int, str], NDArray[np.float64]] = {}
-    first = (attempt.from_step // every_steps + 1) * every_steps
-    for name, ids in problems.items():
-        blocks = samples.evaluations(name, attempt.number, ids, k) if samples is not None else []
-        exact |= {(first + index * every_steps, name): block for index, block in enumerate(blocks)}
+
+def _evaluations(
+    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: Request, agreement: Agreement
+) -> dict[int, dict[Measure, float]]:
+    """Exact values of every evaluation of an attempt up to step `last`: step -> measure -> value."""
+    plan, found = request.run.evaluation, dict[int, dict[Measure, float]]()
+    exact: dict[tuple[float, str], NDArray[np.float64]] = {}
+    first = (extent.start // plan.every_steps + 1) * plan.every_steps
+    for name, ids in request.problems.items():
+        blocks = samples.evaluations(name, attempt.number, ids, plan.samples)
+        exact |= {(first + index * plan.every_steps, name): block for index, block in enumerate(blocks)}
     logged = {
-        (step, match[1]): values
-        for step, values in attempt.logged.evaluation.items()
-        for key in values
-        if (match := LOGGED_SET.fullmatch(key)) and match[1] != "unknown"
+        (float(step), match[1]): i
+        for tag, series in attempt.series.items()
+        if (match := LOGGED_SET.fullmatch(tag))
+        for i, step in enumerate(series.step_T.tolist())
     }
-    found: dict[int, dict[str, dict[str, float]]] = {}
     for step, name in sorted({*exact, *logged}):
-        if step <= last:
-            found.setdefault(step, {})[name] = _merged(
-                step, name, exact.get((step, name)), logged.get((step, name)), k, agreement
-            )
+        if step > last:
+            continue
+        if (step, name) not in exact:
+            agreement.without_records.append((int(step), name))
+            continue
+        metrics = k_metrics(exact[step, name])
+        if agreement.holds(int(step), name, metrics, _logged(attempt, step, name, plan.samples)):
+            found.setdefault(int(step), {}).update({Measure(k, name): v for k, v in metrics.items()})
     return found
 
 
-def _merged(
-    step: int,
-    name: str,
-    exact: NDArray[np.float64] | None,
-    logged: Mapping[str, float] | None,
-    k: int,
-    agreement: Agreement,
-) -> dict[str, float]:
-    """One evaluation of one set."""
-    told: dict[str, float] = {}
-    beside: dict[str, float] = {}
-    if logged is not None:
-        told = {f"avg@{k}": logged[f"eval_{name}_pass1"]}
-        if (best := logged.get(f"eval_{name}_pass{k}")) is not None and k > 1:
-            told[f"best@{k}"] = best
-        beside = {new: v for old, new in LOGGED_BESIDE.items() if (v := logged.get(f"eval_{name}_{old}")) is not None}
-    if exact is None:
-        agreement.without_records.append((step, name))
-        return {**told, **beside}
-    metrics = k_metrics(exact)
-    agreement.compared += len(told)
-    different = [
-        Difference(step, name, metric, metrics[metric], value)
-        for metric, value in told.items()
-        if not abs(metrics[metric] - value) <= TOLERANCE * max(1.0, abs(value))
-    ]
-    agreement.different += different
-    return {**told, **beside} if different else {**metrics, **beside}
+def _logged(attempt: Attempt, step: float, name: str, k: int) -> dict[str, float]:
+    """avg@k and best@k as they were logged at one step."""
+    found: dict[str, float] = {}
+    for metric, passes in ((f"avg@{k}", 1), *([(f"best@{k}", k)] if k > 1 else [])):
+        series = attempt.series.get(f"eval/eval_{name}_pass{passes}")
+        values = [] if series is None else series.value_T[series.step_T == step].tolist()
+        if values:
+            found[metric] = values[-1]
+    return found
+
+
+def _sample_notes(run_id: str, samples: Samples) -> list[Note]:
+    """Failures of the reward function, and lines that were lost."""
+    notes: list[Note] = []
+    failed, total = int(samples.frame["failed"].sum()), len(samples.frame)
+    if failed:
+        message = (
+            f"run {run_id!r}: the reward function failed for {failed} of {total} samples, which scored 0.0. The field "
+            f"error of {PATTERN} says why."
+        )
+        notes.append(Note("reward-errors", "warning", message, {"run_id": run_id, "failed": failed, "samples": total}))
+    if samples.unreadable:
+        message = f"run {run_id!r}: {samples.unreadable} lines of {PATTERN} cannot be read, as after a kill."
+        notes.append(Note("log-damaged", "warning", message, {"run_id": run_id, "lines": samples.unreadable}))
+    return notes

@@ -78,8 +78,8 @@ class Samples:
         return self.frame.filter((pl.col("split") == split) & (pl.col("attempt") == attempt))
 
 
-def read_samples(folder: Path) -> Samples | None:
-    """Every record in a run folder; None where there is none."""
+def read_samples(folder: Path) -> Samples:
+    """Every record in a run folder."""
     import polars as pl
 
     parts: list[pl.DataFrame] = []
@@ -93,10 +93,7 @@ def read_samples(folder: Path) -> Samples | None:
             whole = [line for line in lines if _is_json(line)]
             unreadable += sum(bool(line.strip()) for line in lines) - len(whole)
             parts.append(_parsed(b"\n".join(whole)))
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return None
-    frame = pl.concat(parts).sort("time", maintain_order=True)
+    frame = pl.concat([_parsed(b""), *parts]).sort("time", maintain_order=True)
     return Samples(
         frame.select("id", "split", "score", pl.col("error").is_not_null().alias("failed"), "attempt"), unreadable
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, describe_options, read_options
-from isocompute_simulator.configuration import KIND, RUN_FILE, SCHEMA_VERSION
+from isocompute_simulator.configuration import REQUEST, RUN_FILE
 from isocompute_simulator.options import SimulatorOptions
 
 VERSION = ".".join(np.__version__.split(".")[:2])
@@ -47,13 +46,8 @@ class SimulatorBackend(ScriptBackend):
             "task": SimulatorOptions.model_validate(run.options).task,
             "module": MODULE,
             "file": RUN_FILE,
-            "request": json.dumps(run_document(run), indent=1),
+            "request": REQUEST.to_text(run),
         }
-
-
-def run_document(run: RunSpec) -> dict[str, Any]:
-    """The content of the file that the simulation reads back as the `RunSpec`."""
-    return {"kind": KIND, "schema_version": SCHEMA_VERSION, **run.model_dump(mode="json")}
 
 
 def _label() -> Note:

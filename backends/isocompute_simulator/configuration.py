@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.files import read_json
+from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
 from isocompute_simulator.options import SimulatorOptions
 
-KIND = "simulation-run"
-SCHEMA_VERSION = 1
 RUN_FILE = "simulation.json"
 METRICS_FILE = "metrics.jsonl"
+REQUEST = Document("simulation-run", 1, RunSpec)
+"""Content of simulation.json, as the launch script writes it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,5 @@ def load_configuration(folder: str | Path) -> Configuration:
     Raises:
         IsoComputeError: it is missing or malformed.
     """
-    payload = read_json(Path(folder) / RUN_FILE, kind=KIND, schema_version=SCHEMA_VERSION)
-    run = RunSpec.model_validate({k: v for k, v in payload.items() if k not in ("kind", "schema_version")})
+    run = REQUEST.load(Path(folder) / RUN_FILE)
     return Configuration(run, SimulatorOptions.model_validate(run.options), Path(folder))

@@ -10,6 +10,7 @@ from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option, read_options
 from isocompute_torch.options import TorchOptions
+from isocompute_torch.policy.architecture import architecture_in
 from isocompute_torch.sampling.vllm_install import INSTALL, vllm_is_installed
 
 
@@ -17,7 +18,7 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
     """All notes on a run, those of its recipe included."""
     options, notes = read_options(run, TorchOptions)
     if options is not None:
-        notes = (*_options(run, options), *_sampling(run.recipe, options))
+        notes = (*_options(run, options), *_sampling(run.recipe, options), *_model(run, options))
     warmup = run.recipe.warmup_steps  # the first update has the rate divided by this, unlike in other frameworks
     reached = run.update_steps / warmup if warmup else 1.0
     notes = (*notes, *_device(run), *_recipe(run.recipe), *checks.problems_per_batch(run))
@@ -41,6 +42,14 @@ def _options(run: RunSpec, options: TorchOptions) -> list[Note]:
         message = "n_train: PPO's baseline is its value model, not the group. Remove n_train, or use grpo or cispo."
         notes.append(Note("invalid-option", "refuse", message))
     return notes
+
+
+def _model(run: RunSpec, options: TorchOptions) -> list[Note]:
+    """What the configuration of a model in a local folder says about speed; a model on the hub is not looked up."""
+    found = architecture_in(run.model)
+    if found is None or found.note is None or not options.merge_duplicates:
+        return []
+    return [Note("prefixes-not-shared", "info", found.note, {"model_type": found.model_type})]
 
 
 def _device(run: RunSpec) -> list[Note]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
@@ -17,7 +16,7 @@ from isocompute_verl.flags import MODULE, VERSION, nodes, overrides
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
 from isocompute_verl.progress import progress_of
-from isocompute_verl.readback import KIND, SCHEMA_VERSION, read_folder
+from isocompute_verl.runs import KIND, SCHEMA_VERSION
 
 OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
 """Programs that the script writes into the run folder, beside those of the SDK."""
@@ -27,6 +26,7 @@ class VeRLBackend(ScriptBackend):
     """Writes launch scripts for veRL 0.9.1; imports nothing of it."""
 
     name: str = "verl"
+    log_format: str | None = "verl"
 
     def describe(self) -> BackendInfo:
         """What it drives and needs."""
@@ -55,14 +55,6 @@ class VeRLBackend(ScriptBackend):
         documents = {"request.json": json.dumps(request(run, options), indent=1)}
         documents |= programs("isocompute_verl.payload", OWN)
         return {"gpus": max(run.hardware.gpu_counts), "nodes": nodes(run, options), "documents": documents}
-
-    def read_records(self, folder: str | Path) -> RunSet:
-        """Logs and validation dumps of the runs at or below a folder; see readback.py.
-
-        Raises:
-            RecordError: nothing was measured yet, or a file cannot be read.
-        """
-        return read_folder(folder)
 
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of veRL's file log."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import numeric
+from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
-from isocompute_verl.flags import EVAL_SET
-from isocompute_verl.history import TRAINED, log_of, starts
-from isocompute_verl.readback import REQUEST
-
-AVERAGE = re.compile(rf"val-core/{EVAL_SET}/(?:acc|reward)/mean@(\d+)")
+from isocompute_verl.runs import REQUEST, log_of, starts
 
 
 def progress_of(run: Path) -> Progress | None:
@@ -43,11 +40,8 @@ def _last_step(run: Path) -> float:
 
 
 def _progress(record: Mapping[str, Any]) -> Progress | None:
-    """What one line says; None where it is no line of veRL's logger."""
+    """What one line says; None if it is no line of veRL's logger."""
     step, data = record.get("step"), record.get("data")
     if not isinstance(step, int) or not isinstance(data, dict):
         return None
-    values = cast("dict[str, Any]", data)
-    averages = {f"avg@{match[1]}": values[tag] for tag in values if (match := AVERAGE.fullmatch(tag))}
-    known = {name: float(value) for name, value in averages.items() if value is not None}
-    return Progress(step, metrics=known, train_reward=values.get(TRAINED))
+    return load("verl").progress(step, numeric(cast("dict[str, Any]", data)))

@@ -16,9 +16,9 @@ from isocompute_sdk.auditing.size_comparison import compare_sizes
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arguments import check_level
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.from_runs import check_bounds
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.inputs import check_bounds
 from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet

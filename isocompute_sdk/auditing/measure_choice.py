@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 
-AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
 _RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 """Ranges that rewards usually have, the narrowest first."""
@@ -89,7 +89,7 @@ def choose_measure(
 
 def _rank(one: tuple[str, str, int]) -> tuple[bool, bool, int, int, str, str]:
     name, where, count = one
-    kind = 0 if name == "avg@4" else 1 if AVERAGE.fullmatch(name) else 2 if name in ("reward", "accuracy") else 4
+    kind = 0 if name == "avg@4" else 1 if average_of(name) else 2 if name in ("reward", "accuracy") else 4
     kind = 3 if _COUNTED.fullmatch(name) else kind
     return where == "train", kind == 4, -count, kind, name if where == "validation" else f"~{name}", where
 
@@ -106,6 +106,6 @@ def _range(runs: RunSet, metric: str, eval_set: str) -> tuple[float, float]:
 
 def kin(metric: str, names: Sequence[str]) -> list[str]:
     """The metric and, for avg@k, every other avg@j: all estimate the same mean."""
-    if AVERAGE.fullmatch(metric) is None:
+    if average_of(metric) is None:
         return [metric]
-    return [metric, *(name for name in names if AVERAGE.fullmatch(name) and name != metric)]
+    return [metric, *(name for name in names if average_of(name) and name != metric)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from isocompute_sdk.auditing.result import ProposedRun, RunAudit, SizeComparison
 from isocompute_sdk.auditing.standing import Field
 from isocompute_sdk.auditing.words import count
-from isocompute_sdk.planning.design import SHARE, pilot_sweep
+from isocompute_sdk.planning.pilot import SHARE, pilot_sweep
 
 MOST = 4
 USUAL_PROBLEMS = 32

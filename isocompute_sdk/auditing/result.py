@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from isocompute_sdk import files
+from pydantic import Field, PlainSerializer
+
 from isocompute_sdk.auditing.words import count, some
+from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note, by_severity
 
-SCHEMA_VERSION = 1
+Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict)]
+"""A number with an interval; in JSON a mapping of mean, low and high."""
 
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
 """`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
@@ -62,13 +65,13 @@ class RunAudit:
     """B_p of that configuration."""
     best_reward: float | None = None
     """Fitted reward of that configuration."""
-    behind: Estimate | None = None
+    behind: Interval | None = None
     """Fitted reward of the best known configuration minus that of this run's."""
-    equal_reward: Estimate | None = None
+    equal_reward: Interval | None = None
     """Rollouts with which the best known configurations reach the same reward: median and interval."""
     equal_reward_bounded: bool = True
     """False if an end of that interval lies outside the range that was searched."""
-    last_half: Estimate | None = None
+    last_half: Interval | None = None
     """Reward gained in the second half of its compute."""
     forecast: bool = False
     """True if the best known configuration was not run this far."""
@@ -118,9 +121,9 @@ class SizeAudit:
     problems_per_batch: int | None
     runs: int
     """Runs with this n that reached the compute of the comparison."""
-    reward: Estimate
+    reward: Interval
     """Fitted reward."""
-    behind: Estimate
+    behind: Interval
     """Reward of the n with the largest expected reward minus that of this n; zeros for that n itself."""
     probability_best: float
 
@@ -159,6 +162,10 @@ class ProposedRun:
         return f"{what} {count(self.rollouts)} rollouts: {self.why}"
 
 
+def _no_fits(value: object) -> None:
+    del value
+
+
 @dataclass(frozen=True)
 class GroupAudit:
     """Runs that may be compared."""
@@ -176,12 +183,14 @@ class GroupAudit:
     """Why the group could not be fitted; None if it was."""
     spent: float = 0.0
     """Rollouts of all its runs."""
-    equal_reward: Estimate | None = None
+    equal_reward: Interval | None = None
     """Rollouts with which the best known configurations reach the rewards of all its runs."""
     proposals: tuple[ProposedRun, ...] = ()
     notes: tuple[Note, ...] = ()
-    fits: Fits | None = field(default=None, repr=False, compare=False)
-    """Fits of the group; None if it could not be fitted."""
+    fits: Annotated[Fits | None, Field(exclude=True), Converted(_no_fits, _no_fits)] = field(
+        default=None, repr=False, compare=False
+    )
+    """Fits of the group, not saved; None if it could not be fitted."""
 
     def findings(self) -> Iterator[str]:
         """The findings, one sentence each: comparison of sizes, cost of equal reward, flat ends, faults."""
@@ -298,57 +307,28 @@ class Audit:
         return "\n".join(lines).rstrip()
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one.
+        """Write as JSON, without the fits; a kill leaves the old file or the new one.
 
         Raises:
             IsoComputeError: the file cannot be written.
         """
-        return files.save_json(path, self.to_dict())
+        return AUDIT.save(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Audit:
+        """Read what `save` wrote; its groups have no fits.
+
+        Raises:
+            IsoComputeError: missing file, other content, another schema version.
+        """
+        return AUDIT.load(path)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form, without the fits."""
-        return {
-            "kind": "audit",
-            "schema_version": SCHEMA_VERSION,
-            "metric": self.metric,
-            "eval_set": self.eval_set,
-            "level": self.level,
-            "groups": [_group(group) for group in self.groups],
-            "left_out": dict(self.left_out),
-            "apart": list(self.apart),
-            "notes": [note.to_dict() for note in self.notes],
-        }
+        return AUDIT.to_dict(self)
 
 
-def _group(group: GroupAudit) -> dict[str, Any]:
-    return {
-        "name": group.name,
-        "sentence": group.sentence,
-        "reason": group.reason,
-        "context": dict(group.context),
-        "spent": group.spent,
-        "equal_reward": _estimate(group.equal_reward),
-        "comparisons": [
-            {
-                "rollouts": one.rollouts,
-                "verdict": one.verdict,
-                "sentence": one.sentence,
-                "sizes": [_plain(size) for size in one.sizes],
-            }
-            for one in group.comparisons
-        ],
-        "runs": [_plain(run) for run in group.runs],
-        "proposals": [asdict(proposal) for proposal in group.proposals],
-        "notes": [note.to_dict() for note in group.notes],
-    }
-
-
-def _plain(one: RunAudit | SizeAudit) -> dict[str, Any]:
-    return {name: _estimate(value) if isinstance(value, Estimate) else value for name, value in vars(one).items()}
-
-
-def _estimate(value: Estimate | None) -> dict[str, float] | None:
-    return None if value is None else value._asdict()
+AUDIT = Document("audit", 1, Audit)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

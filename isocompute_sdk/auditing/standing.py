@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from isocompute_sdk.auditing.result import RunAudit, Standing
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Configuration, Fits
-from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.surface.contrast import (
     Estimate,
     Place,
@@ -26,9 +26,8 @@ from isocompute_sdk.fitting.surface.contrast import (
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.planning.verdict import TIE
 
-TIE = 0.01
-"""Rewards closer than this share of the metric's range count as equal, as in a plan."""
 SURE = 2.0
 """A tie is only called one where the interval of the difference ends below this many ties."""
 FORECAST = 3.0

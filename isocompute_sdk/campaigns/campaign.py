@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from isocompute_sdk import api, files
+from isocompute_sdk import api
 from isocompute_sdk.campaigns.executors import Executor, Job, LocalExecutor, Result
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
+from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
+from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
@@ -23,8 +25,6 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import RunSpec, Study, Throughput, dump_spec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow, run_folder
-
-SCHEMA_VERSION = 1
 
 Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
@@ -41,8 +41,24 @@ SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
 
 
 @dataclass(frozen=True)
+class CampaignSettings:
+    """Content of campaign.json: what a folder's campaign was started with."""
+
+    study: Study
+    metric: str
+    eval_set: str | None
+    fit: dict[str, Any]
+    """Options of `fit`."""
+    plan: dict[str, Any]
+    """Options of `Planner.allocate`."""
+
+
+CAMPAIGN = Document("campaign", 1, CampaignSettings, remedy="Remove the campaign's folder to start it again.")
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """Everything a campaign found."""
+    """Results of a campaign."""
 
     fits: Fits
     """Fits of the sweep."""
@@ -196,20 +212,14 @@ class Campaign:
         return Throughput.measure(self._records(study.expand()), gpus=max(study.hardware.gpu_counts))
 
     def _open(self) -> None:
-        """Keep what was asked for in the folder, and refuse a folder that holds something else."""
-        asked = {
-            "kind": "campaign",
-            "schema_version": SCHEMA_VERSION,
-            "study": self.study.model_dump(mode="json"),
-            "metric": self.metric,
-            "eval_set": self.eval_set,
-            "fit": _plain(self.fit_options),
-            "plan": _plain(self.plan_options),
-        }
+        """Write the settings into the folder; refuse a folder with other settings or other results."""
+        settings = CampaignSettings(
+            self.study, self.metric, self.eval_set, dict(self.fit_options), dict(self.plan_options)
+        )
         path = self.root / SETTINGS
         if path.exists():
-            earlier = files.read_json(path, kind="campaign", schema_version=SCHEMA_VERSION)
-            changed = [name for name in asked if earlier.get(name) != asked[name]]
+            earlier, now = CAMPAIGN.to_dict(CAMPAIGN.load(path)), CAMPAIGN.to_dict(settings)
+            changed = [name for name in now if earlier[name] != now[name]]
             if changed:
                 raise RecordError(
                     f"{self.root} holds a campaign with another {', '.join(changed)}",
@@ -219,11 +229,11 @@ class Campaign:
         stray = [name for name in (FITS, PLAN, COMPARISON, REFIT) if (self.root / name).exists()]
         if stray:
             raise RecordError(
-                f"{self.root} holds {', '.join(stray)} of something else than a campaign",
-                "Choose another folder, so that they are not taken for this campaign's.",
+                f"{self.root} holds {', '.join(stray)}, but no campaign",
+                "Choose another folder: these files would be taken for results of this campaign.",
             )
-        files.write_text(self.root / STUDY, dump_spec(self.study))
-        files.write_json(path, asked)
+        write_text(self.root / STUDY, dump_spec(self.study))
+        CAMPAIGN.save(path, settings)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
         carry_out(runs, self._backend(), self.executor, self.root, lambda statuses: self._tell(stage, statuses))
@@ -302,8 +312,3 @@ def carry_out(
 def _failure(result: Result) -> str:
     status = store.RunWatch(result.job.launch.folder).status()
     return f"{result.job.name} (exit code {result.exit_code}): {status.message}"
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON reads them back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}

@@ -1,36 +1,40 @@
-"""`compare`: what a planned run reached, beside what was predicted of it before it ran."""
+"""`compare`: a planned run's last evaluation against its prediction."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from isocompute_sdk import files
-from isocompute_sdk.errors import RecordError
+from pydantic import Field
+
+from isocompute_sdk.documents import Document
+from isocompute_sdk.errors import FieldError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
 
-SCHEMA_VERSION = 1
-
 
 @dataclass(frozen=True)
-class Comparison:
-    """What the planned run reached, beside what was predicted of it before it ran."""
+class CheckedPrediction:
+    """A measured reward and its prediction, made without the run."""
 
     run_id: str
     metric: str
-    rollouts: float
-    """Compute at which both hold: the last evaluation of the run."""
+    rollouts: Annotated[float, Field(ge=0)]
+    """Compute C of the run's last evaluation, at which both hold."""
     measured: float
     """The metric at that evaluation."""
     predicted: float
-    """Prediction for one new run there, from the runs before it."""
+    """Predicted mean at that compute."""
     low: float
     high: float
     """80 % interval of one new measured run (`predict(kind="run")`)."""
-    largest_compute: float
-    """Largest compute behind the prediction."""
+    largest_compute: Annotated[float, Field(ge=0)]
+    """Largest compute of the runs behind the prediction."""
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise FieldError("low", self.low, f"at most high = {self.high}")
 
     @property
     def inside(self) -> bool:
@@ -41,6 +45,11 @@ class Comparison:
     def error(self) -> float:
         """Measured minus predicted."""
         return self.measured - self.predicted
+
+
+@dataclass(frozen=True)
+class Comparison(CheckedPrediction):
+    """A campaign's planned run against the prediction of the sweep's fit."""
 
     def summary(self) -> str:
         """Prediction and measurement in one sentence."""
@@ -58,12 +67,15 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        derived = {"inside": self.inside, "error": self.error}
-        return {"kind": "comparison", "schema_version": SCHEMA_VERSION, **asdict(self), **derived}
+        return COMPARISON.to_dict(self)
 
     def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one."""
-        return files.write_json(path, self.to_dict())
+        """Write as JSON; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        return COMPARISON.save(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Comparison:
@@ -72,19 +84,21 @@ class Comparison:
         Raises:
             IsoComputeError: missing file, other content, another schema version.
         """
-        saved = files.read_json(path, kind="comparison", schema_version=SCHEMA_VERSION)
-        return cls(**{name: saved[name] for name in cls.__dataclass_fields__})
+        return COMPARISON.load(path)
+
+
+COMPARISON = Document("comparison", 1, Comparison, derived=("inside", "error"))
 
 
 def compare(fits: Fits, runs: RunSet) -> Comparison:
-    """One run's last evaluation beside the prediction of fits that do not know the run.
+    """One run's last evaluation against the prediction of fits that were made without it.
 
     Args:
         fits: fits of other runs.
         runs: one run with the metric of the fits.
 
     Raises:
-        RecordError: no such metric, or several runs.
+        RecordError: no run with that metric, or several.
     """
     series = runs.series(fits.metric, fits.eval_set)
     if len(series) != 1:

@@ -1,175 +1,161 @@
-"""Predictions beside outcomes, over time: do intervals hold as often as they say, and is there a bias?
+"""Predictions against outcomes: do intervals hold as often as they promise, and are predictions biased?
 
-A campaign leaves `comparison.json`; `keep_score` leaves `*.score.json` beside a plan. Both are found again by looking
-through a folder, so that the score is the files and nothing else.
+A campaign writes `comparison.json`; `keep_score` writes `*.score.json` beside a plan. `read_scorecard` finds both below
+a folder; nothing else is stored.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from isocompute_sdk import files
 from isocompute_sdk.campaigns import campaign
-from isocompute_sdk.campaigns.prediction_check import SCHEMA_VERSION as COMPARISON_VERSION
-from isocompute_sdk.campaigns.prediction_check import compare
+from isocompute_sdk.campaigns.prediction_check import COMPARISON, CheckedPrediction, compare
+from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import SCHEMA_VERSION as PLAN_VERSION
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.checkpoints import ChosenCheckpoint, choose_checkpoint
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
 from isocompute_sdk.run_folders.store import METRICS_FILE
 
-SCHEMA_VERSION = 1
 NOMINAL = 0.8
-"""Coverage that intervals of predictions promise."""
+"""Coverage that prediction intervals promise."""
 CONFIDENCE = 0.95
-"""Of the interval for the coverage itself."""
+"""Confidence of the interval for the true coverage, and of the test for a bias."""
 SHORT = 0.9
-"""A run shorter than this share of its plan is marked."""
+"""A run shorter than this share of its plan is marked in the text."""
 
 
-@dataclass(frozen=True)
-class Score:
-    """One prediction and what became of it."""
+Calibration = Literal["unknown", "too-narrow", "too-wide", "consistent"]
+"""How often intervals hold against what they promise; `unknown`: no scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(CheckedPrediction):
+    """The prediction of one plan and the measurement of the run that carried it out."""
 
     plan: str
-    """File of the plan, or the folder of its campaign."""
-    run_id: str
+    """File of the plan, or of the plan in a campaign's folder."""
     when: str
     """Time at which the outcome was known, ISO 8601, UTC."""
-    metric: str
-    rollouts: float
-    """Compute at which both hold: the last evaluation of the run."""
     planned_rollouts: float | None
-    """Compute of the plan; None where its file is gone."""
-    predicted: float
-    """Prediction for one new run there, from the runs before it."""
-    low: float
-    high: float
-    measured: float
-    largest_compute: float
-    """Largest compute behind the prediction."""
+    """Compute of the plan; None if its file is gone."""
     checkpoint: ChosenCheckpoint | None = None
-    """Best checkpoint of the run, on a set that did not choose it; None where its evaluations are gone."""
+    """Best checkpoint of the run, with its reward on another set; None if the evaluations are gone."""
 
     @property
     def covered(self) -> bool:
         """Whether the measurement lies in the interval."""
-        return self.low <= self.measured <= self.high
+        return self.inside
 
-    @property
-    def error(self) -> float:
-        """Measured minus predicted."""
-        return self.measured - self.predicted
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        derived = {"covered": self.covered, "error": self.error}
-        return {"kind": "score", "schema_version": SCHEMA_VERSION, **asdict(self), **derived}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Score:
-        """Inverse of `to_dict`."""
-        values: dict[str, Any] = {name: raw[name] for name in cls.__dataclass_fields__}
-        chosen = raw["checkpoint"]
-        values["checkpoint"] = None if chosen is None else ChosenCheckpoint(**chosen)
-        return cls(**values)
+SCORE = Document("score", 1, Score, derived=("covered", "error"))
 
 
 @dataclass(frozen=True)
 class Scorecard:
-    """Every scored prediction below a folder, the oldest first."""
+    """Every scored prediction below a folder, oldest first."""
 
-    scores: tuple[Score, ...]
+    scores: tuple[Annotated[Score, Converted(SCORE.to_dict, SCORE.from_dict)], ...]
     waiting: tuple[str, ...] = ()
-    """Plans without an outcome."""
-    unreadable: Mapping[str, str] | None = None
-    """Files that look like scores and are none, with the reason."""
+    """Files of plans without an outcome."""
+    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Files named like scores that cannot be read -> reason."""
 
     @property
     def coverage(self) -> float | None:
-        """Share of predictions whose interval held; None without any."""
+        """Share of predictions whose interval held; None without scores."""
         return None if not self.scores else float(np.mean([score.covered for score in self.scores]))
 
     @property
     def coverage_interval(self) -> tuple[float, float]:
-        """Exact binomial (Clopper-Pearson) interval for the true coverage; 0 to 1 without any score."""
+        """Exact binomial (Clopper-Pearson) interval for the true coverage; 0 to 1 without scores."""
         return binomial_interval(sum(score.covered for score in self.scores), len(self.scores))
 
     @property
-    def bias(self) -> tuple[float, float] | None:
-        """Mean of measured minus predicted and its standard error (NaN for one score); None without any."""
-        if not self.scores:
-            return None
+    def nominal(self) -> float:
+        """Coverage that the intervals promise."""
+        return NOMINAL
+
+    @property
+    def bias(self) -> float | None:
+        """Mean of measured minus predicted; None without scores."""
+        return float(np.mean([score.error for score in self.scores])) if self.scores else None
+
+    @property
+    def bias_standard_error(self) -> float | None:
+        """Standard error of `bias`; None with fewer than two scores."""
         errors = np.array([score.error for score in self.scores])
-        spread = float(errors.std(ddof=1) / np.sqrt(len(errors))) if len(errors) > 1 else float("nan")
-        return float(errors.mean()), spread
+        return float(errors.std(ddof=1) / np.sqrt(len(errors))) if len(errors) > 1 else None
+
+    @property
+    def bias_direction(self) -> Literal["low", "high"] | None:
+        """Whether predictions are surely too low or too high (Student's t test); None if not sure."""
+        from scipy.stats import t
+
+        if self.bias is None or self.bias_standard_error is None:
+            return None
+        sure = float(t.ppf((1 + CONFIDENCE) / 2, len(self.scores) - 1)) * self.bias_standard_error
+        return None if abs(self.bias) <= sure else "low" if self.bias > 0 else "high"
+
+    @property
+    def calibration(self) -> Calibration:
+        """Whether the true coverage is surely below or above the promised one."""
+        low, high = self.coverage_interval
+        if not self.scores:
+            return "unknown"
+        return "too-narrow" if high < NOMINAL else "too-wide" if low > NOMINAL else "consistent"
 
     @property
     def verdict(self) -> str:
-        """What the scores say about the intervals, in one sentence."""
-        count = len(self.scores)
-        if not count:
+        """The calibration in one sentence with its numbers."""
+        if not self.scores:
             return "no prediction has an outcome yet"
-        low, high = self.coverage_interval
+        (low, high), total = self.coverage_interval, len(self.scores)
         held = sum(score.covered for score in self.scores)
-        told = f"{held} of {count} measurements lie in their {NOMINAL:.0%} interval ({held / count:.0%})"
-        if high < NOMINAL:
-            return f"{told}: intervals are too narrow here, true coverage is at most {high:.0%}"
-        if low > NOMINAL:
-            return f"{told}: intervals are wider than they need be, true coverage is at least {low:.0%}"
-        end = "" if high - low < 0.3 else ", and so few say little"
-        return f"{told}: nothing against {NOMINAL:.0%} (true coverage {low:.0%} to {high:.0%}){end}"
-
-    def _side(self, mean: float, error: float) -> str:
-        """Whether predictions are too low or too high, where that is sure (Student's t)."""
-        from scipy.stats import t
-
-        if np.isnan(error) or abs(mean) <= float(t.ppf((1 + CONFIDENCE) / 2, len(self.scores) - 1)) * error:
-            return ""
-        return f"; predictions are too {'low' if mean > 0 else 'high'} here"
+        few = "" if high - low < 0.3 else "; so few scores say little"
+        meaning = {
+            "too-narrow": f"intervals are too narrow here, true coverage is at most {high:.0%}",
+            "too-wide": f"intervals are wider than needed, true coverage is at least {low:.0%}",
+        }.get(self.calibration, f"consistent with {NOMINAL:.0%} (true coverage {low:.0%} to {high:.0%}){few}")
+        return f"{held} of {total} measurements lie in their {NOMINAL:.0%} interval ({held / total:.0%}): {meaning}"
 
     def summary(self) -> str:
         """The scorecard as text."""
         lines = [self.verdict]
         if self.bias is not None:
-            mean, error = self.bias
-            spread = "" if np.isnan(error) else f", standard error {error:.3f}"
-            lines.append(f"mean of measured less predicted: {mean:+.3f}{spread}{self._side(mean, error)}")
+            error = self.bias_standard_error
+            spread = "" if error is None else f", standard error {error:.3f}"
+            side = f"; predictions are too {self.bias_direction} here" if self.bias_direction else ""
+            lines.append(f"mean of measured minus predicted: {self.bias:+.3f}{spread}{side}")
         for i, score in enumerate(self.scores):
             held = sum(one.covered for one in self.scores[: i + 1])
             lines.append(f"{describe(score)}; so far {held} of {i + 1}")
             if score.checkpoint is not None:
                 lines.append(f"    {score.checkpoint.sentence}")
         lines += [f"waiting for an outcome: {plan}" for plan in self.waiting]
-        lines += [f"not read: {name}: {why}" for name, why in (self.unreadable or {}).items()]
+        lines += [f"not read: {name}: {why}" for name, why in self.unreadable.items()]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        bias = self.bias
-        return {
-            "kind": "scorecard",
-            "schema_version": SCHEMA_VERSION,
-            "verdict": self.verdict,
-            "nominal": NOMINAL,
-            "coverage": self.coverage,
-            "coverage_interval": list(self.coverage_interval),
-            "bias": None if bias is None else bias[0],
-            "bias_standard_error": None if bias is None or np.isnan(bias[1]) else bias[1],
-            "scores": [score.to_dict() for score in self.scores],
-            "waiting": list(self.waiting),
-            "unreadable": dict(self.unreadable or {}),
-        }
+        return SCORECARD.to_dict(self)
+
+
+SCORECARD = Document(
+    "scorecard",
+    1,
+    Scorecard,
+    derived=("calibration", "verdict", "nominal", "coverage", "coverage_interval", "bias", "bias_standard_error"),
+)
 
 
 def describe(score: Score) -> str:
@@ -186,7 +172,7 @@ def describe(score: Score) -> str:
 
 
 def binomial_interval(held: int, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Clopper-Pearson interval of a share: never shorter than what its confidence promises."""
+    """Clopper-Pearson interval of a share; its coverage is at least `confidence`."""
     from scipy.stats import beta
 
     tail = (1 - confidence) / 2
@@ -196,33 +182,34 @@ def binomial_interval(held: int, count: int, confidence: float = CONFIDENCE) -> 
 
 
 def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None) -> tuple[Path, ...]:
-    """Score every run that carried a plan out, and keep each score beside the plan.
+    """Score every run that carried out a plan, and write each score beside the plan.
 
     Args:
-        plan_file: a saved plan, with the fits behind it.
-        runs: evaluations; those of the plan's n and B_p count.
-        eval_set: evaluation set of the comparison; None for that of the fits, or `validation`.
+        plan_file: a saved plan with its fits.
+        runs: evaluations; runs with the plan's n and B_p are scored.
+        eval_set: evaluation set of the comparison. None: that of the fits, else `validation`.
 
     Returns:
         The files written, one per run.
 
     Raises:
-        RecordError: no run of this n and B_p, a run that the plan's fits already knew, or a plan without fits.
+        RecordError: no run with this n and B_p, a run that the fits were made from, or a plan without fits.
     """
     path = Path(plan_file)
     plan = Plan.load(path)
     if plan.fits is None or not plan.fits.curves:
         raise RecordError(
-            f"{path} holds no reward prediction to score", "Plan with allocate or plan --fits, and keep --output."
+            f"{path} holds no reward prediction to score",
+            "Plan with `isocompute allocate` or `isocompute plan --fits`, and save the plan with --output.",
         )
     n, problems = plan.group_size, plan.problems_per_batch
     mine = [run.run_id for run in runs.runs() if (run.group_size, run.problems_per_batch) == (n, problems)]
     if not mine:
         found = sorted({(run.group_size, run.problems_per_batch or 0) for run in runs.runs()})
-        told = ", ".join(f"({a}, {b or '?'})" for a, b in found[:8])
+        listed = ", ".join(f"({a}, {b or '?'})" for a, b in found[:8])
         raise RecordError(
-            f"no run has the plan's n = {n}, B_p = {problems}; these have (n, B_p): {told}",
-            "Give the run that carried the plan out.",
+            f"no run has the plan's n = {n}, B_p = {problems}; these have (n, B_p): {listed}",
+            "Give the run that carried out the plan.",
         )
     chosen = eval_set or plan.fits.eval_set or DEFAULT_EVAL_SET
     fits = replace(plan.fits, eval_set=chosen)
@@ -232,33 +219,26 @@ def keep_score(plan_file: str | Path, runs: RunSet, eval_set: str | None = None)
         _refuse_known(fits, one, plan.metric)
         compared = compare(fits, one.filter(metric=plan.metric))
         score = Score(
+            **vars(compared),
             plan=str(path),
-            run_id=run_id,
             when=datetime.now(UTC).isoformat(timespec="seconds"),
-            metric=compared.metric,
-            rollouts=compared.rollouts,
             planned_rollouts=float(plan.rollouts),
-            predicted=compared.predicted,
-            low=compared.low,
-            high=compared.high,
-            measured=compared.measured,
-            largest_compute=compared.largest_compute,
             checkpoint=choose_checkpoint(one, run_id, plan.metric, chosen),
         )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_id)
-        written.append(files.write_json(path.with_name(f"{path.stem}.{name}.score.json"), score.to_dict()))
+        written.append(SCORE.save(path.with_name(f"{path.stem}.{name}.score.json"), score))
     return tuple(written)
 
 
 def _refuse_known(fits: Fits, run: RunSet, metric: str) -> None:
-    """A run that the fit was made from is no outcome: its prediction has seen it."""
+    """Refuse a run that the fit was made from: its prediction is not independent of it."""
     (one,) = run.series(metric, fits.eval_set)
     curve = fits.curves.get((one.group_size, one.problems_per_batch))
     end, value = one.rollouts_T[-1], one.value_T[-1]
     if curve is not None and bool(np.any((curve.compute_T == end) & (curve.reward_T == value))):
         raise RecordError(
-            f"run {one.run_id!r} is one of those that the plan was made from: its prediction has seen it",
-            "Give the run that carried the plan out alone.",
+            f"run {one.run_id!r} is one of those that the plan was made from, so it cannot test the prediction",
+            "Give only the run that carried out the plan.",
         )
 
 
@@ -270,8 +250,8 @@ def read_scorecard(folder: str | Path) -> Scorecard:
     """
     root = Path(folder)
     if not root.is_dir():
-        told = f"{root} is a file; accepted: a folder" if root.exists() else f"no such folder: {root}"
-        raise RecordError(told, "Give a folder that holds plans or campaigns.")
+        wrong = f"{root} is a file; accepted: a folder" if root.exists() else f"no such folder: {root}"
+        raise RecordError(wrong, "Give a folder that holds plans or campaigns.")
     scores: list[Score] = []
     bad: dict[str, str] = {}
     for path in sorted([*root.rglob("*.score.json"), *root.rglob(campaign.COMPARISON)]):
@@ -287,22 +267,21 @@ def read_scorecard(folder: str | Path) -> Scorecard:
 
 def _read(path: Path) -> Score:
     if path.name != campaign.COMPARISON:
-        return files.load_json(path, Score.from_dict, kind="score", schema_version=SCHEMA_VERSION)
-    found = files.load_json(path, lambda raw: raw, kind="comparison", schema_version=COMPARISON_VERSION)
+        return SCORE.load(path)
+    found = COMPARISON.load(path)
     plan_file = path.with_name(campaign.PLAN)
-    planned = _plan_fields(plan_file)
-    names = ("run_id", "metric", "rollouts", "predicted", "low", "high", "measured", "largest_compute")
+    planned = _plan(plan_file)
     return Score(
+        **vars(found),
         plan=str(plan_file),
         when=datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds"),
-        planned_rollouts=None if planned is None else float(planned["rollouts"]),
-        checkpoint=_checkpoint_of(path.parent, str(found["run_id"]), str(found["metric"])),
-        **{name: found[name] for name in names},
+        planned_rollouts=None if planned is None else float(planned.rollouts),
+        checkpoint=_checkpoint_of(path.parent, found.run_id, found.metric),
     )
 
 
 def _checkpoint_of(folder: Path, run_id: str, metric: str) -> ChosenCheckpoint | None:
-    """The best checkpoint of a campaign's planned run, where its evaluations are still there."""
+    """The best checkpoint of a campaign's planned run; None if its evaluations are gone."""
     journals = sorted(folder.rglob(f"{run_id}/{METRICS_FILE}"))
     if not journals:
         return None
@@ -311,16 +290,16 @@ def _checkpoint_of(folder: Path, run_id: str, metric: str) -> ChosenCheckpoint |
 
 
 def _waits(path: Path, done: set[Path]) -> bool:
-    """Whether a file is a plan with a prediction and without an outcome."""
+    """Whether a file is a plan with a prediction and no outcome."""
     if path.name.endswith(".score.json") or path.resolve() in done:
         return False
-    planned = _plan_fields(path)
-    return planned is not None and planned.get("predicted_reward") is not None
+    planned = _plan(path)
+    return planned is not None and planned.predicted_reward is not None
 
 
-def _plan_fields(path: Path) -> dict[str, Any] | None:
-    """A saved plan as plain JSON; None where the file is no plan that this release reads."""
+def _plan(path: Path) -> Plan | None:
+    """A saved plan; None if the file is not a plan that this release reads."""
     try:
-        return files.read_json(path, kind="plan", schema_version=PLAN_VERSION)
+        return Plan.load(path)
     except IsoComputeError:
         return None

@@ -21,10 +21,8 @@ WIDE = 110
 
 def audit(
     logs: Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.", readable=False)],
-    metric: Annotated[
-        str | None, typer.Option(help="Metric to look at; avg@4, or what most runs have. Also names a reward column.")
-    ] = None,
-    eval_set: Annotated[str | None, typer.Option(help="Evaluation set; validation, or what most runs have.")] = None,
+    metric: opt.OneMetric = None,
+    eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
     set_: opt.Constants = None,
     rename: Annotated[

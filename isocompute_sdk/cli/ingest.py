@@ -28,7 +28,7 @@ def ingest(
     propose: Annotated[
         Path | None, typer.Option(help="Write a mapping for you to confirm here (YAML), and read nothing yet.")
     ] = None,
-    map: Annotated[Path | None, typer.Option(help="Read what this confirmed mapping says.")] = None,
+    map: opt.Map = None,
     set_: opt.Constants = None,
     json: opt.Json = False,
 ) -> None:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli.shared.planning_options import Planning, with_planning
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.planning_options import PlanningOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
 
 
-@with_planning
+@with_option_groups
 def plan(
     *,
     published: Annotated[str | None, typer.Option(help="Name of a published law; see `isocompute published`.")] = None,
     prior: Annotated[bool, typer.Option("--prior", help="The prior over all published laws (the default).")] = False,
     fits: Annotated[Path | None, typer.Option(help="Saved fits (JSON).")] = None,
-    planning: Planning,
+    planning: PlanningOptions,
 ) -> None:
     """Plan a budget from a published law, the prior over all of them, or saved fits.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,8 +31,10 @@ def probe(
         list[Path] | None, typer.Option("--read", help="Logs to measure instead, of a probe or any runs; repeatable.")
     ] = None,
     seconds: Annotated[str | None, typer.Option(help="Metric that holds seconds per step, with --read.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="GPUs of the runs; the study's by default.", min=1)] = None,
-    usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price to keep beside the speed.")] = None,
+    gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs; the study's by default.")] = None,
+    usd_per_gpu_hour: Annotated[
+        float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the throughput goes (YAML).")] = Path(
         "throughput.yaml"
     ),
@@ -57,10 +58,6 @@ def probe(
         raise SpecError(
             "received both or neither of a study and --read; accepted: one of them",
             "Give a study to measure, or --read with logs that have been measured.",
-        )
-    if usd_per_gpu_hour is not None and not 0 < usd_per_gpu_hour < math.inf:
-        raise SpecError(
-            f"--usd-per-gpu-hour {usd_per_gpu_hour:g}; accepted: numbers > 0", "Correct it, or leave it out."
         )
     if study is None:
         _finish(_measure(read or [], gpus or 1, seconds, usd_per_gpu_hour), output, json)
@@ -91,12 +88,16 @@ def _runs(study: Study, backend: str, batch: list[str] | None, steps: int) -> tu
 
 
 def _pair(text: str) -> tuple[int, int]:
+    from isocompute_sdk.specs import parse_count
+
     n, _, bp = text.partition("x")
-    if not n.strip().isdigit() or not bp.strip().isdigit():
+    try:
+        return parse_count(n), parse_count(bp)
+    except SpecError as error:
         raise SpecError(
-            f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32", "For example --batch 8x32."
-        )
-    return int(n), int(bp)
+            f"--batch {text!r}; accepted: group size x problems per batch, such as 8x32",
+            error.hint or "For example --batch 8x32.",
+        ) from error
 
 
 def _prepare(runs: tuple[RunSpec, ...]) -> Path:

@@ -23,7 +23,6 @@ def published(
         isocompute published qwen2.5-7b-instruct/guru-math-easy
     """
     from isocompute_sdk import api
-    from isocompute_sdk.fitting.report import describe_law
 
     names = api.list_published() if name is None else (name,)
     laws = {key: api.published(key) for key in names}
@@ -47,4 +46,4 @@ def published(
         for key, fits in laws.items():
             say(key)
             for law, one in fits.laws.items():
-                say(f"  {describe_law(law, one)}")
+                say(f"  {law}: {one.describe()}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def run(
     study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
-    parallel: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)] = None,
+    parallel: opt.Parallel = None,
     only: Annotated[list[str] | None, typer.Option("--only", help="Name of a run to do; repeatable.")] = None,
     json: opt.Json = False,
 ) -> None:

@@ -14,7 +14,7 @@ from isocompute_sdk.cli.shared.output import emit_json, say
 
 def sweep(
     study: Annotated[Path, typer.Argument(help="Study file (YAML).")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, write nothing.")] = False,
+    dry_run: opt.DryRun = False,
     json: opt.Json = False,
 ) -> None:
     """Expand a study's grid and write one launch script per run.

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.batched import Indices, least_squares_batch
-from isocompute_sdk.fitting.shapes import Array
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
 
@@ -132,6 +132,34 @@ class AllocationLaw:
                 "Give best group sizes at several budgets.",
             )
         return _fit(at, octaves, x)
+
+    def interval(self, draws_D4: Array, x_T: Array, level: float) -> tuple[Array, Array]:
+        """Ends of the interval of the law's real-valued size, each of shape (T,); the law's own value lies inside.
+
+        Args:
+            draws_D4: L, k, midpoint, b of each replicate of this law.
+            x_T: the law's own x (`to_x`).
+            level: coverage asked for.
+        """
+        octaves_DT = sigmoid(x_T[None, :], *(draws_D4[:, i, None] for i in range(4)))
+        low, high = np.quantile(octaves_DT, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        # With few draws, or draws on one side of the law, the quantiles may leave it out.
+        own = sigmoid(x_T, self.L, self.k, self.midpoint, self.b)
+        return 2.0 ** np.minimum(low, own), 2.0 ** np.maximum(high, own)
+
+    def describe(self) -> str:
+        """One line: parameters with standard errors, plateau, status."""
+
+        def show(parameter: str, digits: int) -> str:
+            error = self.stderr.get(parameter)
+            value = f"{getattr(self, parameter):.{digits}f}"
+            return value if error is None else f"{value} +- {error:.{digits}f}"
+
+        return (
+            f"L = {show('L', 2)}, k = {show('k', 4 if self.x == 'update_steps' else 2)}, "
+            f"midpoint {show('midpoint', 2)} ({self.x}), b = {show('b', 2)}; "
+            f"tends to {self.saturation:.0f}; {self.status.value}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form that keeps every bit."""

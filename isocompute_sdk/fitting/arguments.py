@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard, cast
+from dataclasses import dataclass
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.allocation import LawVariable
+from isocompute_sdk.fitting.arrays import Array
+
+
+@dataclass(frozen=True)
+class MethodOptions:
+    """Options of every method."""
+
+    compute: LawVariable = "log10_rollouts"
+    """Axis of curves and law: rollouts or tokens."""
+    max_rollouts_per_batch: int | None = None
+    """B_max of the sweep. Given, a note says where it, not the reward, may end the growth of n*."""
+    rollouts_per_batch: int | None = None
+    """Fixed batch B of the laws in steps; None for the one that most configurations share."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_rollouts_per_batch", "rollouts_per_batch"):
+            value: Any = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise FitError(f"{name} = {value!r}; accepted: a whole number, 1 or more", "Leave it out if unknown.")
 
 
 def check_kind(kind: object) -> None:

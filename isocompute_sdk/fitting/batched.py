@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]

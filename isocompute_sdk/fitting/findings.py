@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from isocompute_sdk.fitting.bootstrap import MEASURED_COVERAGE
-from isocompute_sdk.fitting.curves import PLATEAU_SEEN, RewardCurve
-from isocompute_sdk.fitting.fits import Configuration, Fits
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import frontier, span
+from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.surface.curves import SEEN
 from isocompute_sdk.notes import Note
-
-
-def uncalibrated() -> Note:
-    """The bootstrap's intervals are too narrow."""
-    low, high = MEASURED_COVERAGE
-    return Note(
-        "interval-uncalibrated",
-        "warning",
-        f"Intervals come from a bootstrap over evaluations. In simulation such 80 % intervals held the best n in "
-        f"{low:.0%} to {high:.0%} of cases: read them as a lower limit of the uncertainty.",
-        {"measured_coverage": list(MEASURED_COVERAGE), "nominal": 0.8},
-    )
-
-
-def configuration_dropped(key: Configuration, evaluations: int, points: str) -> Note:
-    """A configuration without two usable evaluations has no curve."""
-    return Note(
-        "configuration-without-curve",
-        "warning",
-        f"n = {key[0]}, B_p = {_bp(key[1])}: {evaluations} usable evaluation(s) (points='{points}') give no curve; "
-        "it takes no part in the frontier. Evaluate during training, or try points='all'.",
-        {"group_size": key[0], "problems_per_batch": key[1], "evaluations": evaluations},
-    )
-
-
-def not_monotone(batch: int) -> Note:
-    """The fixed-batch law does not hold (the paper saw this on its Hard set)."""
-    return Note(
-        "not-monotone",
-        "warning",
-        f"At fixed B = {batch} the best n goes up and down with the number of steps; no law in M is fitted. "
-        "The paper saw the same on its Hard set.",
-        {"rollouts_per_batch": batch},
-    )
 
 
 def about_curves(fits: Fits) -> list[Note]:

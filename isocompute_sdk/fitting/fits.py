@@ -1,41 +1,64 @@
-"""`Fits`: reward curves, frontier, laws and notes of one metric, ready to be asked, saved and refitted."""
+"""`Fits`: reward curves, frontier, laws and notes of one metric; predicts, refits, loads and saves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk import files
-from isocompute_sdk.fitting import levels
+from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
-from isocompute_sdk.fitting.arguments import check_kind, check_level, positive, together
-from isocompute_sdk.fitting.bootstrap import law_interval
-from isocompute_sdk.fitting.curves import RewardCurve
+from isocompute_sdk.fitting.arguments import (
+    check_kind,
+    check_level,
+    check_problems,
+    check_reach,
+    increasing_sizes,
+    one_positive,
+    positive,
+    together,
+)
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
-from isocompute_sdk.fitting.prediction import Kind, Prediction, between_levels
-from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface import answers
+from isocompute_sdk.fitting.paper.interpolation import between_levels
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.curves import curve_of
+from isocompute_sdk.fitting.surface.odds import GroupSizeOdds, best_size_interval, group_size_odds
+from isocompute_sdk.fitting.surface.passport import Passport
+from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
-    from isocompute_sdk.fitting.surface.passport import Passport
-    from isocompute_sdk.fitting.surface.surface import Surface
     from isocompute_sdk.records import RunSet
 
 SCHEMA_VERSION = 2
+LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
+SIZES_PER_OCTAVE = 4
+"""Points per octave of n at which `Fits.reward_by_size` asks a surface."""
 
 Configuration = tuple[int, int | None]
-"""(group size, problems per batch or None where the runs do not say)."""
+"""(group size, problems per batch or None if the runs do not record it)."""
 
 Method = Literal["surface", "paper", "published", "prior"]
 """`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of
 the paper; `prior`: hedged over all of them."""
+
+Kind = Literal["mean", "run"]
+"""`mean`: noise-free reward averaged over runs; `run`: one new measurement of one run."""
+
+
+class Prediction(NamedTuple):
+    """Predicted reward with an interval; `low` and `high` are NaN without draws."""
+
+    mean: Array
+    low: Array
+    high: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,31 +79,31 @@ class Fits:
     """Unit of the compute axis of curves and law: rollouts or tokens."""
     eval_set: str | None = None
     model: str | None = None
-    """Model whose runs these are; None where the runs do not say."""
+    """Model of the runs; None if they do not record one."""
     n_problems: int | None = None
-    """Distinct training problems, where the runs agree on them."""
+    """Distinct training problems; None if unknown or different between runs."""
     bounds: tuple[float, float] = (0.0, 1.0)
     """Range of the metric."""
     source: str | None = None
     """Name of the published law, for `method="published"`."""
     rollouts_per_batch: int | None = None
-    """Fixed batch B to which the laws in steps belong."""
+    """Fixed batch B of the laws in steps."""
     max_rollouts_per_batch: int | None = None
-    """Largest batch B_max of the sweep, where known."""
+    """Largest batch B_max of the sweep; None if unknown."""
     grid: tuple[int, int] | None = None
-    """Smallest and largest n that were run, where the curves do not show it (published laws)."""
+    """Smallest and largest n of the sweep, for published laws; None: those of the curves."""
     curve_draws: Mapping[Configuration, Array] = field(default_factory=dict[Configuration, Array], repr=False)
     """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
     law_draws: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
-    """Replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
+    """Bootstrap replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
     surface: Surface | None = field(default=None, repr=False)
-    """The joint model behind everything, for `method="surface"`."""
+    """Joint model of all runs, for `method="surface"`."""
     passport: Passport | None = None
-    """How far the surface carries, its backtest first."""
+    """How far the surface may be extrapolated, for `method="surface"`."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """Arguments of `fit`, so that `refit` repeats them."""
+    """Arguments of `fit`, which `refit` repeats."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The runs behind the fit in `RunSet.to_dict` form; None where there are none."""
+    """Runs behind the fit in `RunSet.to_dict` form; None for published laws and the fits inside a plan."""
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -95,11 +118,11 @@ class Fits:
     @property
     def group_size_range(self) -> tuple[int, int]:
         """Smallest and largest n that were run."""
-        return self.grid if self.grid is not None else (self.group_sizes[0], self.group_sizes[-1])
+        return (self.group_sizes[0], self.group_sizes[-1]) if self.grid is None else self.grid
 
     @property
     def largest_compute(self) -> float | None:
-        """Largest compute at which anything was observed; None where a published law does not say."""
+        """Largest compute with an evaluation; None for published laws that do not give it."""
         seen = [c.last_compute for c in self.curves.values()]
         law = self.laws.get("group_size")
         if law is not None and law.x_range is not None:
@@ -112,42 +135,69 @@ class Fits:
         Raises:
             FitError: unknown name, or a law that these runs do not support, with the reason.
         """
-        return levels.law_named(self, name)
+        _check_law_name(name)
+        if name in self.laws:
+            return self.laws[name]
+        reason = self.unsupported.get(name, "it is not part of these fits")
+        raise FitError(f"there is no law {name!r} here: {reason}", f"Available laws: {', '.join(self.laws) or 'none'}.")
 
     def law_interval(
         self, value: npt.ArrayLike, level: float = 0.8, name: str = "group_size"
     ) -> tuple[Array, Array] | None:
-        """Interval of the law's size at raw compute or M, in that shape (a surface: of the best n); None without draws.
+        """Interval of a law's size at raw compute or M.
+
+        Args:
+            value: compute C, or M for the laws in steps; positive, any shape.
+            level: coverage asked for.
+            name: as in `law`. For `group_size` a surface gives the interval of the best n itself.
+
+        Returns:
+            Lower and upper ends in the shape of `value`; None without draws.
 
         Raises:
-            FitError: unknown name, a level that is none, a value that the law does not take.
+            FitError: unknown name, a level outside 0 to 1, compute that is not positive.
         """
         level = check_level(level)
-        levels.check_law_name(name)
+        _check_law_name(name)
         if self.surface is not None and name == "group_size":
             at = np.atleast_1d(positive(value))
-            low, high = answers.best_size_intervals(self, self.surface, at.ravel(), level)
+            smallest, largest = self.group_size_range
+            reach = (smallest, 2 * largest)
+            ends = [best_size_interval(self.surface, float(c), reach, None, level) for c in at.ravel()]
+            low, high = np.array(ends, dtype=float).reshape(-1, 2).T
         elif name in self.law_draws:
             at = np.atleast_1d(self.law(name).to_x(value))
-            low, high = law_interval(self.law_draws[name], self.law(name), at.ravel(), level)
+            low, high = self.law(name).interval(self.law_draws[name], at.ravel(), level)
         else:
             return None
         return low.reshape(at.shape), high.reshape(at.shape)
 
     def select(self, problems_per_batch: int | None = None) -> list[RewardCurve]:
-        """Curves, those at one B_p only where it is given.
+        """Curves by increasing n and B_p, or only those at one B_p.
 
         Raises:
             FitError: no curve at all, or none at that B_p.
         """
-        return levels.curves_at(self, problems_per_batch)
+        if not self.curves:
+            raise FitError(
+                f"these fits ({self.source or self.method}) hold no reward curve, only a law",
+                "Fit your own runs to predict rewards.",
+            )
+        chosen = [c for (_, bp), c in self.curves.items() if problems_per_batch in (None, bp)]
+        if not chosen:
+            raise FitError(
+                f"no curve at problems_per_batch = {problems_per_batch}; "
+                f"fitted: {list(self.problems_per_batch) or 'unknown'}",
+                "Ask at a fitted one, or leave problems_per_batch out.",
+            )
+        return sorted(chosen, key=lambda c: (c.group_size, c.problems_per_batch or 0))
 
     def frontier(self, rollouts: npt.ArrayLike, problems_per_batch: int | None = None) -> Frontier:
         """Best reward, group size and problems per batch at each compute (upper envelope of the curves).
 
         Args:
             rollouts: compute C (tokens, for fits on a token axis), any shape, at least one; positive.
-            problems_per_batch: keep to the curves at this B_p.
+            problems_per_batch: use only the curves at this B_p.
 
         Raises:
             FitError: compute that is not positive, or no curves.
@@ -172,9 +222,10 @@ class Fits:
         Args:
             rollouts: compute, positive (tokens for fits on a token axis); broadcast with `group_size`.
             group_size: within the levels that were run; for a surface up to one octave above.
-            problems_per_batch: None for the smallest that was run. A surface answers for any up to an octave outside
-                those that were run; otherwise the nearest level (in octaves) answers.
-            level: coverage asked for; those of a surface are checked in simulation, those of the paper's method not.
+            problems_per_batch: None for the smallest that was run. A surface takes any B_p up to an octave outside
+                the range that was run; the paper's method takes the nearest level, in octaves.
+            level: coverage asked for. Intervals of a surface are checked in simulation, those of the paper's method
+                are too narrow.
             kind: `mean`, the noise-free reward of the best checkpoint up to C; `run`, one new measurement.
 
         Raises:
@@ -184,19 +235,24 @@ class Fits:
         level = check_level(level)
         at, sizes = together(positive(rollouts), positive(group_size))
         if self.surface is not None:
-            return answers.predicted(self, self.surface, at, sizes, problems_per_batch, level, kind)
+            smallest, largest = self.group_size_range
+            check_reach(sizes, smallest, 2 * largest)
+            point = (at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch))
+            return Prediction(*(part.reshape(at.shape) for part in self.surface.interval(kind, level, *point)))
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
         drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
-        return between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds)
+        return Prediction(*between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds))
 
     def for_problem_set(self, n_problems: int) -> Fits:
-        """The same fits asked about another number of distinct training problems D.
+        """Fits that predict for another number of distinct training problems D.
 
-        Only a surface whose runs vary D knows what D does; others are returned as they are.
+        Only a surface whose runs vary D depends on D; other fits are returned unchanged.
         """
         if self.surface is None or self.surface.layout.set_reference is None:
             return self
-        return answers.for_problem_set(self, self.surface, n_problems)
+        other = replace(self.surface, n_problems=one_positive(n_problems, "n_problems"))
+        curves = {key: curve_of(other, key, c.compute_T, c.reward_T) for key, c in self.curves.items()}
+        return replace(self, surface=other, curves=curves, laws={}, unsupported={}, n_problems=n_problems)
 
     def group_size_odds(
         self,
@@ -211,17 +267,30 @@ class Fits:
             compute: rollouts (tokens for fits on a token axis).
             group_sizes: candidates; by default the levels that were run and the powers of two between them.
             problems_per_batch: None for the smallest that was run.
-            compute_of_each: what each candidate really spends, where that is not `compute`.
+            compute_of_each: compute that each candidate spends, if not `compute`.
 
         Raises:
             FitError: fits of another method.
         """
-        return answers.odds(self, compute, group_sizes, problems_per_batch, compute_of_each)
+        surface = self._joint_model()
+        smallest, largest = self.group_size_range
+        if group_sizes is None:
+            powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
+            group_sizes = sorted(powers | set(self.group_sizes))
+        sizes = increasing_sizes(group_sizes, smallest, 2 * largest)
+        spent = None if compute_of_each is None else np.atleast_1d(positive(compute_of_each))
+        if spent is not None and spent.shape != sizes.shape:
+            raise FitError(
+                f"compute_of_each: {spent.size} amounts for {len(sizes)} group sizes; accepted: one for each",
+                "Give what each candidate spends, in the order of group_sizes.",
+            )
+        bp = self.reachable_problems_per_batch(problems_per_batch)
+        return group_size_odds(surface, one_positive(compute, "compute"), sizes, bp, largest, spent)
 
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """Real-valued n with the largest expected reward on the grid, shape (T,) (`method="surface"` only).
 
-        Levels take part from their first evaluation on.
+        A level counts from its first evaluation on.
 
         Raises:
             FitError: fits of another method.
@@ -233,22 +302,77 @@ class Fits:
         """Real-valued n on the grid, and the expected reward of each at every compute (`method="surface"` only).
 
         Returns:
-            Group sizes, shape (N,), and rewards, shape (T, N); -inf above the levels that have begun by then.
+            Group sizes, shape (N,), and rewards, shape (T, N); -inf above the largest level evaluated by then.
 
         Raises:
             FitError: fits of another method.
         """
-        return answers.reward_by_size(self, compute, problems_per_batch)
+        surface = self._joint_model()
+        compute_T = np.atleast_1d(positive(compute)).ravel()
+        low, high = np.log2(self.group_size_range)
+        sizes_N = 2.0 ** np.linspace(low, high, max(int(np.ceil((high - low) * SIZES_PER_OCTAVE)), 1) + 1)
+        mesh_T, mesh_N = np.meshgrid(compute_T, sizes_N, indexing="ij")
+        bp = self.reachable_problems_per_batch(problems_per_batch)
+        reward_TN = surface.predict(mesh_T.ravel(), mesh_N.ravel(), bp).reshape(mesh_T.shape)
+        # Before the first evaluation of a level its reward is the prior's guess.
+        first_C, size_C = np.array([[curve.first_compute, curve.group_size] for curve in self.curves.values()]).T
+        begun_TC = first_C <= np.maximum(compute_T, first_C.min())[:, None]
+        reach_T = np.where(begun_TC, size_C, 0).max(axis=1)
+        return sizes_N, np.where(mesh_N <= reach_T[:, None] * (1 + 1e-9), reward_TN, -np.inf)
 
     def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
-        """The level of B_p that was run and lies nearest in octaves; the smallest for None."""
-        return levels.nearest(self.problems_per_batch, wanted)
+        """Level of B_p that was run and is nearest in octaves; for None the smallest. None if B_p is unknown."""
+        check_problems(wanted)
+        levels = self.problems_per_batch
+        if not levels:
+            return None
+        return levels[0] if wanted is None else min(levels, key=lambda level: abs(log2(level) - log2(wanted)))
+
+    def reachable_problems_per_batch(self, wanted: int | None) -> float | None:
+        """`wanted`, moved to at most an octave outside the levels that were run. None if either is unknown."""
+        check_problems(wanted)
+        levels = self.problems_per_batch
+        return None if wanted is None or not levels else float(min(max(wanted, levels[0] / 2), levels[-1] * 2))
 
     def summary(self) -> str:
-        """The fit as text: laws, hand-overs, curves and notes."""
-        from isocompute_sdk.fitting.report import summarise
+        """The fit as text: passport, laws, hand-overs, curves and notes, one line each."""
+        origin = self.source or f"{len(self.curves)} configurations"
+        lines = [f"{self.metric}, method {self.method}, {origin}" + (f", {self.model}" if self.model else "")]
+        lines += [] if self.passport is None else [f"  {line}" for line in self.passport.lines()]
+        lines += [f"  {name}: {law.describe()}" for name, law in self.laws.items()]
+        lines += [f"  no law {name}: {reason}" for name, reason in self.unsupported.items()]
+        if self.curves:
+            lines.append("  hand-overs: " + self.describe_handovers())
+            lines += [
+                f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
+                f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
+                f"C = {c.half_compute:.3g}, rms {c.rms:.4f}, {c.shape}, {c.status.value}"
+                for c in self.select()
+            ]
+        lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
+        return "\n".join(lines)
 
-        return summarise(self)
+    def describe_handovers(self) -> str:
+        """Budgets at which the best configuration changes, in one line."""
+        many = len(self.problems_per_batch) > 1
+
+        def one(n: int, bp: int | None) -> str:
+            return f"{n} (B_p {bp})" if many else str(n)
+
+        listed = [
+            f"{one(h.from_group_size, h.from_problems_per_batch)} -> {one(h.to_group_size, h.to_problems_per_batch)} "
+            f"at {h.compute:.4g}"
+            for h in self.handovers()
+        ]
+        return ", ".join(listed) or "none within the data"
+
+    def _joint_model(self) -> Surface:
+        if self.surface is None:
+            raise FitError(
+                f"method {self.method!r} has no surface; accepted: fits of method 'surface'",
+                "Fit with method='surface', or ask frontier(), law() or law_interval().",
+            )
+        return self.surface
 
     def refit(self, more_runs: RunSet, **changes: Any) -> Fits:
         """Fit again on the runs behind these fits and `more_runs` together; equals a fit on all of them."""
@@ -297,3 +421,8 @@ class Fits:
         from isocompute_sdk.fitting.saved import fits_from
 
         return files.build_saved(raw, fits_from, kind="fits", schema_version=SCHEMA_VERSION)
+
+
+def _check_law_name(name: object) -> None:
+    if not isinstance(name, str) or name not in LAWS:
+        raise FitError(f"unknown law {name!r}; accepted: {', '.join(LAWS)}", "Use one of these names.")

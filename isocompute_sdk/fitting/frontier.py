@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.curves import RewardCurve
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 
 
 @dataclass(frozen=True)

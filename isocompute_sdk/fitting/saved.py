@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.fitting.allocation import AllocationLaw
-from isocompute_sdk.fitting.curves import RewardCurve
 from isocompute_sdk.fitting.fits import SCHEMA_VERSION, Fits
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.curves import curve_of
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 
 class Projection(NamedTuple):

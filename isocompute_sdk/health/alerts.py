@@ -1,13 +1,15 @@
-"""`AlertBook`: which alerts have been given, so that each is given once, also after a restart of who watches."""
+"""`AlertBook`: the alerts given so far, kept in a file so that each is given once across restarts of `watch`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from isocompute_sdk import files
+from pydantic import Field
+
+from isocompute_sdk.documents import Document
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.detectors import detect
 from isocompute_sdk.health.diagnosis import notes_by_run
@@ -15,109 +17,125 @@ from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import RunTraces
 from isocompute_sdk.notes import Note, Severity
 
-SCHEMA_VERSION = 1
-Key = tuple[str, str, str, str]
+Key = tuple[str, str, str, Severity]
 """Folder, run, code and severity."""
 ATTEMPTS = 3
-"""Times an alert is handed to a command that fails."""
+"""Times that an alert is passed to a command that fails."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What runs of a plan are known by, and what predicts them."""
+    """How a plan's run is recognised, and the fits that predict it."""
 
     group_size: int
     problems_per_batch: int
     fits: Fits
 
     def is_it(self, run: RunTraces) -> bool:
-        """Whether a run has the plan's n and B_p, as far as it says."""
+        """Whether a run has the plan's n and B_p; an unknown B_p matches."""
         return run.group_size == self.group_size and run.problems_per_batch in (None, self.problems_per_batch)
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One note on one run, the first time it is seen."""
+    """One note on one run."""
 
     note: Note
     run_id: str
     folder: str = ""
-    """Where the run's log is: runs of one name in several folders are several runs."""
+    """Folder of the run's log: runs of one name in two folders are two runs."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs: what a command gets on its standard input."""
-        data = dict(self.note.data)
-        return {
-            "kind": "alert",
-            "code": self.note.code,
-            "severity": self.note.severity,
-            "run_id": self.run_id,
-            "folder": self.folder,
-            "step": data.get("step"),
-            "rollouts": data.get("rollouts"),
-            "message": self.note.message,
-            "data": data,
-        }
+        """The alert as JSON for programs, such as the command of `watch --on-alert`."""
+        place = {name: self.note.data.get(name) for name in ("step", "rollouts")}
+        return {"kind": "alert", "run_id": self.run_id, "folder": self.folder, **place, **self.note.to_dict()}
+
+    @property
+    def key(self) -> Key:
+        """What makes two alerts the same."""
+        return self.folder, self.run_id, self.note.code, self.note.severity
+
+
+@dataclass(frozen=True)
+class GivenAlert:
+    """An alert that was given."""
+
+    folder: str
+    run_id: str
+    code: str
+    severity: Severity
+    rollouts: float | None
+    """Compute at which the trouble began; None if unknown."""
+    delivered: bool
+    """Whether the command succeeded; True without a command."""
+    failures: Annotated[int, Field(ge=0)]
+    """Times that the command failed."""
+
+
+@dataclass(frozen=True)
+class GivenAlerts:
+    """Content of the file of an `AlertBook`."""
+
+    given: tuple[GivenAlert, ...]
+
+
+ALERTS = Document("alerts", 1, GivenAlerts, remedy="Remove the file: every alert is then given again.")
 
 
 @dataclass
 class AlertBook:
-    """Alerts given so far; kept in a file between starts."""
+    """The alerts given so far."""
 
     path: Path | None
-    """None keeps nothing."""
-    _given: dict[Key, dict[str, Any]] = field(init=False, default_factory=dict[Key, dict[str, Any]])
+    """File in which they are kept. None: they are forgotten at the end of the process."""
+    _given: dict[Key, GivenAlert] = field(init=False, default_factory=dict[Key, GivenAlert])
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.exists():
-            raw = files.read_json(self.path, kind="alerts", schema_version=SCHEMA_VERSION)
-            for entry in raw["given"]:
-                self._given[entry["folder"], entry["run_id"], entry["code"], entry["severity"]] = entry
+            given = ALERTS.load(self.path).given
+            self._given = {(one.folder, one.run_id, one.code, one.severity): one for one in given}
 
     def due(self, notes: Mapping[str, Iterable[Note]], folder: str, least: Severity = "warning") -> list[Alert]:
-        """Alerts to give: new ones, and those whose command has failed fewer than `ATTEMPTS` times.
+        """Alerts to give: new ones, and those whose command failed fewer than `ATTEMPTS` times.
 
         Args:
             notes: notes by run.
-            folder: where the logs of these runs are.
-            least: `warning`, or `info` for these as well.
+            folder: folder of these runs' logs.
+            least: `warning`, or `info` to include infos.
         """
         wanted = ("refuse", "warning", "info") if least == "info" else ("refuse", "warning")
         found = [Alert(note, run, folder) for run, some in notes.items() for note in some if note.severity in wanted]
         return [alert for alert in found if self.is_due(alert)]
 
     def is_new(self, alert: Alert) -> bool:
-        """Whether the alert was never given before, by a command or in print."""
-        return _key(alert) not in self._given
+        """Whether the alert was never given before."""
+        return alert.key not in self._given
 
     def record(self, alert: Alert, *, delivered: bool) -> None:
-        """Remember an alert, at once: a kill right after must not give it twice."""
-        entry = self._given.get(_key(alert), {"failures": 0})
-        self._given[_key(alert)] = {
-            "folder": alert.folder,
-            "run_id": alert.run_id,
-            "code": alert.note.code,
-            "severity": alert.note.severity,
-            "rollouts": alert.note.data.get("rollouts"),
-            "delivered": delivered,
-            "failures": entry["failures"] + (not delivered),
-        }
+        """Remember an alert and write the file, so that a kill right after does not repeat it.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        earlier = self._given.get(alert.key)
+        failures = (0 if earlier is None else earlier.failures) + (not delivered)
+        self._given[alert.key] = GivenAlert(*alert.key, alert.note.data.get("rollouts"), delivered, failures)
         self.save()
 
     def forget_restarted(self, reached: Mapping[str, float], folder: str) -> None:
-        """Forget alerts on runs that have less behind them than when it was given: they began again.
+        """Forget alerts on runs that began again: those with less compute now than when the alert was given.
 
         Args:
-            reached: compute of the last measurement by run.
-            folder: where the logs of these runs are.
+            reached: compute of the last measurement, by run.
+            folder: folder of these runs' logs.
         """
         for where, run_id, *_ in list(self._given):
-            told = [e["rollouts"] for k, e in self._given.items() if k[:2] == (where, run_id)]
-            if where == folder and any(c is not None and reached.get(run_id, c) < c for c in told):
+            alerted = [one.rollouts for key, one in self._given.items() if key[:2] == (where, run_id)]
+            if where == folder and any(c is not None and reached.get(run_id, c) < c for c in alerted):
                 self.forget(where, run_id)
 
     def forget(self, folder: str, run_id: str) -> None:
-        """Forget what was told of a run."""
+        """Forget all alerts on a run."""
         gone = [key for key in self._given if key[:2] == (folder, run_id)]
         for key in gone:
             del self._given[key]
@@ -126,28 +144,23 @@ class AlertBook:
 
     def is_due(self, alert: Alert) -> bool:
         """Whether the alert is new, or its command failed and may be tried again."""
-        entry = self._given.get(_key(alert))
-        return entry is None or (not entry["delivered"] and entry["failures"] < ATTEMPTS)
+        given = self._given.get(alert.key)
+        return given is None or (not given.delivered and given.failures < ATTEMPTS)
 
     def save(self) -> None:
         """Write the file.
 
         Raises:
-            OSError: it cannot be written.
+            IsoComputeError: it cannot be written.
         """
         if self.path is not None:
-            document = {"kind": "alerts", "schema_version": SCHEMA_VERSION, "given": list(self._given.values())}
-            files.write_json(self.path, document)
+            ALERTS.save(self.path, GivenAlerts(tuple(self._given.values())))
 
 
 def notes_now(runs: Iterable[RunTraces], planned: PlannedRun | None) -> dict[str, tuple[Note, ...]]:
-    """What is to be said about runs as they are now, by run."""
+    """Notes on runs as they are now, by run id."""
     found = {
         run.run_id: (*detect(run), *(band_findings(run, planned.fits) if planned and planned.is_it(run) else ()))
         for run in runs
     }
     return notes_by_run(found)
-
-
-def _key(alert: Alert) -> Key:
-    return alert.folder, alert.run_id, alert.note.code, alert.note.severity

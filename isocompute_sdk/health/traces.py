@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.health.levels import Array, medians, noise_of
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ QUANTITY_OF: dict[str, str] = {name: quantity for quantity, names in NAMES.items
 REWARD, PROBE = "reward", "probe"
 """Quantities without a fixed metric name: the reward on held-out problems, and the same metric on the training
 probe."""
-_AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
     """
     import polars as pl
 
-    rewards = [metric] if metric is not None else [name for name in runs.metrics if _AVERAGE.fullmatch(name)]
+    rewards = [metric] if metric is not None else [name for name in runs.metrics if average_of(name)]
     parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*QUANTITY_OF, *rewards])))
     return tuple(
         RunTraces(
@@ -178,5 +177,4 @@ def _training_first(eval_set: str) -> tuple[int, str]:
 
 def _held_out_first(measure: tuple[str, str]) -> tuple[int, int, str]:
     name, where = measure
-    match = _AVERAGE.fullmatch(name)
-    return -int(match[1]) if match else 0, int(where != DEFAULT_EVAL_SET), where
+    return -(average_of(name) or 0), int(where != DEFAULT_EVAL_SET), where

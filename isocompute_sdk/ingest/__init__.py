@@ -3,7 +3,26 @@
 from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
-from isocompute_sdk.ingest.paths import FORMATS
+from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
+from isocompute_sdk.ingest.paths import accepted_formats
 from isocompute_sdk.ingest.reader import read_runs
 
-__all__ = ["FORMATS", "Diagnosis", "RunFinding", "RunMap", "diagnose", "propose", "read_mapped", "read_runs"]
+__all__ = [
+    "Diagnosis",
+    "LogFormat",
+    "LogStore",
+    "RunFinding",
+    "RunMap",
+    "Tag",
+    "diagnose",
+    "propose",
+    "read_mapped",
+    "read_runs",
+]
+
+
+def __getattr__(name: str) -> tuple[str, ...]:
+    """`FORMATS`: accepted values of `format=`, those of installed plug-ins included."""
+    if name == "FORMATS":
+        return accepted_formats()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,13 +1,15 @@
-"""`RunLog`: what one run logged, whichever program wrote it, attempt by attempt.
+"""The attempts of a run and the one curve that they make together: starts, resumes, lost steps, changes of n or B_p.
 
-Attempts are those of `event_file`: tag -> values with steps. Other log formats are brought into the same form, so that
-resumes are treated alike everywhere.
+A run that is stopped goes on after its newest checkpoint, so that some update steps are made twice: the weights of the
+later attempt live on. The curve takes every step from the last attempt that made it; what earlier attempts sampled
+beyond that point was paid for all the same. Every log format is brought into this form, so that resumes are treated
+alike everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, Framework, framework_of, meanings
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, LogFormat, Meaning, Measure
+from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
 
 
@@ -38,17 +41,26 @@ class ScalarSeries:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The scalars of one event file: of one attempt, where a run writes one file each time it is started."""
+    """Everything that one start of a run measured."""
 
     path: Path
+    """File or folder that it was read from."""
     series: dict[str, ScalarSeries]
     """Tag -> its values, every one that was written, repeats included."""
     started: float
-    """When its first record was written, seconds since 1970."""
+    """When its first record was written, seconds since 1970; or its place in the order of attempts."""
     purge_step: int | None
-    """The step from which the writer declared earlier files void, where it did so (`purge_step` of a writer)."""
+    """The step from which the writer declared earlier files void, if it did (`purge_step` of a writer)."""
     notes: tuple[Note, ...]
     """What could not be read: `log-cut-off`, `log-damaged`."""
+    number: int = 0
+    """Which start of the run it is, from 1 on; 0 if nothing but the order says so."""
+    from_step: float | None = None
+    """Logged step whose checkpoint it went on from, 0 for the base model; None if it has to be seen from the log."""
+    sampled: float = 0.0
+    """Rollouts of training that it sampled, if something counted them one by one; 0 if unknown."""
+    exact: Mapping[Measure, ScalarSeries] = field(default_factory=dict[Measure, ScalarSeries])
+    """What was computed from single samples, in our names. It replaces what was logged at the same steps."""
 
     @property
     def first_step(self) -> int | None:
@@ -93,9 +105,13 @@ class RunLog:
     step_name: str = "step"
     """What the log calls its step."""
     rollouts: ScalarSeries | None = None
-    """Rollouts sampled so far, where the file counts them itself: one value per step, in order."""
+    """Rollouts sampled so far, if the file counts them itself: one value per step, in order."""
     other_extents: tuple[Extent, ...] = ()
-    """Attempts as another log of the same run tells them, where this one keeps only what counts."""
+    """Attempts as another log of the same run has them, if this one keeps only what counts."""
+    known_format: LogFormat | None = None
+    """The format, if something else than the tags says so."""
+    gpus: int | None = None
+    """GPUs that the run occupies; None if unknown."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -103,9 +119,22 @@ class RunLog:
         return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
 
     @cached_property
-    def framework(self) -> Framework | None:
-        """The framework that wrote the log, by its tags."""
-        return framework_of(self.tags)
+    def framework(self) -> LogFormat | None:
+        """The format of the framework that wrote the log; None if no registered one did."""
+        return self.known_format or format_of(self.tags)
+
+    @cached_property
+    def exact_measures(self) -> tuple[Measure, ...]:
+        """What was computed from single samples, sorted."""
+        return tuple(sorted({measure for attempt in self.attempts for measure in attempt.exact}))
+
+    def meanings(self, samples: int | None = None) -> dict[str, Meaning]:
+        """Tag -> what it holds, for the tags that the format knows; see `LogFormat.meanings`."""
+        return {} if self.framework is None else self.framework.meanings(self.tags, samples)
+
+    def path_before(self, attempt: int) -> RunLog:
+        """The log as it stood before attempt number `attempt`, counted from 0."""
+        return replace(self, attempts=self.attempts[:attempt], known_format=self.framework)
 
     @cached_property
     def extents(self) -> tuple[Extent, ...]:
@@ -114,47 +143,62 @@ class RunLog:
 
     @cached_property
     def _own_extents(self) -> tuple[Extent, ...]:
-        return tuple(self._extent(i) for i in range(len(self.attempts)))
+        found: list[Extent] = []
+        for attempt in self.attempts:
+            found.append(self._extent(attempt, found[-1].last if found else 0.0))
+        return tuple(found)
 
     @property
     def first_step(self) -> float:
         """Where the log begins: 0 for one that is whole, the step before its first update for one that is not."""
-        return self.extents[0].start
+        logged = (e.start for a, e in zip(self.attempts, self._own_extents, strict=True) if a.series)
+        return next(logged, 0.0) if not self.other_extents else self.extents[0].start
 
     def series(self, tag: str) -> ScalarSeries:
-        """One value per step: the last attempt's where several measured it, none of weights that were given up."""
-        ends = limits(self._own_extents)
-        found = [(a.series[tag], end) for a, end in zip(self.attempts, ends, strict=True) if tag in a.series]
-        return one_per_step([one.where(one.step_T <= end) for one, end in found])
+        """One value per step: the last attempt's if several measured it, none of weights that were given up."""
+        return self.measured(tag, None)
+
+    def measured(self, tag: str | None, measure: Measure | None, factor: float = 1.0) -> ScalarSeries:
+        """As `series`, for what was logged under a tag, times `factor`, and what was computed exactly of a measure."""
+        parts: list[ScalarSeries] = []
+        for attempt, end in zip(self.attempts, limits(self._own_extents), strict=True):
+            logged = attempt.series.get(tag) if tag is not None else None
+            exact = attempt.exact.get(measure) if measure is not None else None
+            scaled = logged if logged is None or factor == 1.0 else replace(logged, value_T=logged.value_T * factor)
+            parts += [one.where(one.step_T <= end) for one in (scaled, exact) if one is not None]
+        return one_per_step(parts)
 
     @cached_property
     def _update_tags(self) -> tuple[str, ...]:
         """Tags that are logged with updates only; programs log counters of their own at evaluations too."""
-        known = meanings(self.tags, self.framework)
-        found = tuple(tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET)
+        found = tuple(tag for tag, meaning in self.meanings().items() if meaning.eval_set == TRAIN_SET)
         return found or tuple(tag for tag in self.tags if not LOOKS_LIKE_EVALUATION.fullmatch(tag))
 
     @cached_property
     def _logs_updates(self) -> bool:
         return any(tag in attempt.series for attempt in self.attempts for tag in self._update_tags)
 
-    def _extent(self, index: int) -> Extent:
-        attempt = self.attempts[index]
+    def _extent(self, attempt: Attempt, reached: float) -> Extent:
         if not attempt.series:
-            return Extent(0.0, 0.0)
+            # It died before it logged anything.
+            start = reached if attempt.from_step is None else attempt.from_step
+            return Extent(start, start, attempt.sampled)
         updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
         every = [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
         if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
             # It was evaluated where it went on from, and died before its first update.
-            return Extent(first_any, first_any)
+            return Extent(first_any, first_any, attempt.sampled)
+        last = max(float(step.max()) for step in every)
+        if attempt.from_step is not None:
+            return Extent(attempt.from_step, max(attempt.from_step, last), attempt.sampled)
         spacing = _spacing(updates or every)
         # An evaluation before the first update tells exactly where it began.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
         if attempt.purge_step is not None:
             start = min(start, attempt.purge_step - 1.0)
-        return Extent(max(0.0, start), max(float(step.max()) for step in every))
+        return Extent(max(0.0, start), last, attempt.sampled)
 
 
 def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
@@ -200,6 +244,50 @@ def attempts_from_series(path: Path, series: Mapping[str, ScalarSeries]) -> tupl
             rows[begin:end] = True
             parts[i][tag] = one.where(rows)
     return tuple(Attempt(path, part, float(i), None, ()) for i, part in enumerate(parts))
+
+
+def attempt_of_steps(path: Path, steps: Mapping[int, Mapping[str, float]]) -> Attempt:
+    """An attempt from step -> tag -> value."""
+    columns: dict[str, tuple[list[int], list[float]]] = {}
+    for step, values in sorted(steps.items()):
+        for tag, value in values.items():
+            at, numbers = columns.setdefault(tag, ([], []))
+            at.append(step)
+            numbers.append(value)
+    return Attempt(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
+
+
+def joined(one: Attempt, other: Attempt) -> Attempt:
+    """Two records of one attempt; where both have a value, that of `other`."""
+    series = dict(one.series)
+    for tag, more in other.series.items():
+        series[tag] = one_per_step([series[tag], more]) if tag in series else more
+    return replace(one, series=series, notes=(*one.notes, *other.notes))
+
+
+def with_exact(one: Attempt, steps: Mapping[int, Mapping[Measure, float]]) -> Attempt:
+    """An attempt with step -> exact measure -> value."""
+    exact = dict(one.exact)
+    for measure in dict.fromkeys(measure for values in steps.values() for measure in values):
+        at = sorted(step for step, values in steps.items() if measure in values)
+        more = scalar_series(at, [steps[step][measure] for step in at])
+        exact[measure] = one_per_step([exact[measure], more]) if measure in exact else more
+    return replace(one, exact=exact)
+
+
+def filled(one: Attempt, other: Attempt) -> tuple[Attempt, int]:
+    """A record with the values of another one of the same attempt at the steps that it lacks, and their number."""
+    series = dict(one.series)
+    added: set[float] = set()
+    for tag, theirs in other.series.items():
+        mine = series.get(tag)
+        lacking = ~np.isin(theirs.step_T, [] if mine is None else mine.step_T)
+        if lacking.any():
+            more = theirs.where(lacking)
+            series[tag] = more if mine is None else one_per_step([mine, more])
+            added.update(more.step_T.tolist())
+    logged = {step for mine in one.series.values() for step in mine.step_T.tolist()}
+    return replace(one, series=series), len(added - logged)
 
 
 def scalar_series(steps: Any, values: Any) -> ScalarSeries:
@@ -287,7 +375,9 @@ class Extent:
     start: float
     """Step it went on from: 0, or that of the checkpoint it was resumed from."""
     last: float
-    """Last step it logged."""
+    """Last step it logged; `start` if it logged none."""
+    sampled: float = 0.0
+    """Rollouts that it is known to have sampled; 0 if they were not counted."""
 
 
 def limits(attempts: Sequence[Extent]) -> Array:
@@ -296,20 +386,39 @@ def limits(attempts: Sequence[Extent]) -> Array:
     return np.array([min(starts[i + 1 :], default=np.inf) for i in range(len(starts))])
 
 
-def wasted_before(attempts: Sequence[Extent], counter: Counter) -> Array:
+def wasted_before(attempts: Sequence[Extent], paths: Sequence[Counter]) -> Array:
     """Rollouts that had been given up when each attempt began: sampled, but not part of its path.
 
-    An attempt gives up what the path before it had reached beyond the step it starts from.
+    An attempt gives up what the path before it had reached beyond the step it starts from, and what the attempt before
+    it had sampled for an update that it never logged.
+
+    Args:
+        attempts: where each began and ended.
+        paths: rollouts along the path up to and including each attempt.
     """
     wasted = np.zeros(len(attempts))
-    reached = 0.0
-    for i, attempt in enumerate(attempts):
-        if i:
-            lost = max(0.0, reached - attempt.start)
-            ends = counter.at(np.array([reached - lost, reached]))
-            wasted[i] = wasted[i - 1] + ends[1] - ends[0]
-        reached = max(attempt.start, attempt.last)
+    for i in range(1, len(attempts)):
+        before, start = attempts[i - 1], attempts[i].start
+        # Where a later attempt goes on, the one before it has been, logged or not.
+        begun, kept, reached = paths[i - 1].at(np.array([before.start, start, max(before.last, start)]))
+        wasted[i] = wasted[i - 1] + reached - kept + max(0.0, before.sampled - (reached - begun))
     return wasted
+
+
+def running_total(step_T: Array, amount_T: Array, at_T: Array) -> Array:
+    """Sum of the amounts of updates 1, 2, ... up to each step; NaN from the first update without an amount on.
+
+    Args:
+        step_T: updates with a known amount, increasing.
+        amount_T: amount of each.
+        at_T: steps to add up to.
+    """
+    known = np.isfinite(amount_T) & (step_T >= 1)
+    step_T, amount_T = step_T[known], amount_T[known]
+    whole = int(np.cumprod(step_T == np.arange(1, len(step_T) + 1)).sum())
+    total = np.concatenate([[0.0], np.cumsum(amount_T[:whole])])
+    inside = (at_T <= whole) & (at_T == np.floor(at_T))
+    return np.where(inside, total[np.where(inside, at_T, 0).astype(np.intp)], np.nan)
 
 
 def attempt_at(step_T: Array, attempts: Sequence[Extent]) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""What lies beside the logs of runs and tells more about them: captured consoles, responses that veRL dumped.
+"""What lies beside the logs of runs and tells more about them: captured consoles, dumped responses.
 
 A file belongs to the one run that is logged in its folder or below it, else in the nearest folder above; where several
 are, to the one that it is named after. What belongs to no run, or to several, is left alone.
@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores.packed import unpacked
-from isocompute_sdk.ingest.verl_dumps import is_dump_name, looks_like_dump
 
 _CONSOLE = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)
 _AFTER_NAME = re.compile(
@@ -27,12 +27,13 @@ def is_console(path: Path) -> bool:
 
 
 def dump_folders(files: Iterable[Path]) -> list[Path]:
-    """Folders among `files` that hold dumps; one file of each is opened."""
-    first: dict[Path, Path] = {}
+    """Folders among `files` that hold dumps; once one is recognised, no other file of its folder is opened."""
+    found: set[Path] = set()
+    dumps = [one.dumps for one in formats() if one.dumps is not None]
     for file in files:
-        if is_dump_name(file):
-            first.setdefault(file.parent, file)
-    return sorted(folder for folder, file in first.items() if looks_like_dump(file))
+        if file.parent not in found and any(one.is_dump(file) for one in dumps):
+            found.add(file.parent)
+    return sorted(found)
 
 
 def assign(found: Sequence[Path], runs: Mapping[Path, Sequence[Path]], root: Path) -> dict[Path, list[Path]]:

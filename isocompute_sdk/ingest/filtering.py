@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import Array, RunLog
-from isocompute_sdk.ingest.formats.log_format import FILTERED_GROUPS, KEPT_PERCENT_PER_SAMPLE
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,16 @@ def read_filter(
         batches: update steps -> rollouts that the update before each trained on, and its group size.
         scale: logged steps in one rollout batch.
     """
-    if KEPT_PERCENT_PER_SAMPLE in log.tags:
-        step_T, percent_T = _values(log, KEPT_PERCENT_PER_SAMPLE, scale)
+    kept_percent = None if log.framework is None else log.framework.kept_percent_tag
+    if kept_percent is not None and kept_percent in log.tags:
+        step_T, percent_T = _values(log, kept_percent, scale)
         kept_T, size_T = batches(step_T)
         share_T = percent_T / (100.0 * size_T)
         # A share of 0 cannot be: a batch was trained on.
         usable = share_T > 0
         return Filtered(step_T[usable], kept_T[usable], kept_T[usable] / np.minimum(share_T[usable], 1.0))
-    tags = [tag for tag in log.tags if re.fullmatch(FILTERED_GROUPS, tag)]
+    groups = None if log.framework is None else log.framework.filtered_groups
+    tags = [] if groups is None else [tag for tag in log.tags if re.fullmatch(groups, tag)]
     if not tags:
         return None
     # An update that threw nothing away logs none of these tags.

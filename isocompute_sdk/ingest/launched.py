@@ -1,15 +1,49 @@
-"""Folders of runs that launch scripts of this package started: whatever lies in one belongs to its run."""
+"""Folders of runs that launch scripts of this package started: whatever lies in one belongs to its run.
+
+Backends whose framework has a log of its own leave a request.json whose `kind` their `LogFormat` names; the others
+write a journal, metrics.jsonl, which says everything itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.formats.log_format import LogFormat
+from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores.journal import looks_like_journal
 from isocompute_sdk.ingest.stores.packed import as_kept
 
-MARKS = ("request.json", "claim_folder.py")
+REQUEST = "request.json"
+MARKS = (REQUEST, "claim_folder.py")
 """Files that every such folder holds."""
 JOURNAL = "metrics.jsonl"
+
+
+def format_of_folder(folder: Path) -> LogFormat | None:
+    """The format of the run in a folder, by its request; None if a journal tells of it, or it is no such folder."""
+    try:
+        raw = parse_json((folder / REQUEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    kind = raw.get("kind") if isinstance(raw, dict) else None
+    return next((one for one in formats() if one.run_folder is not None and one.run_folder.kind == kind), None)
+
+
+def run_id_of(folder: Path) -> str | None:
+    """Name of the run that a launch script's folder is of; None if its request does not say."""
+    try:
+        return str(parse_json((folder / REQUEST).read_text(encoding="utf-8"))["run"]["run_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def launched_among(files: Iterable[Path]) -> dict[Path, LogFormat]:
+    """Folders of runs, by the files that lie at or below some path -> their format."""
+    folders = [file.parent for file in files if file.name == REQUEST]
+    found = {folder: format_of_folder(folder) for folder in folders}
+    return {folder: form for folder, form in found.items() if form is not None}
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -18,7 +52,7 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def run_folder_of(path: Path, root: Path) -> Path | None:
-    """The folder of a run that `path` is or lies in, at or below `root`; None where there is none."""
+    """The folder of a run that `path` is or lies in, at or below `root`; None if there is none."""
     here = path
     while True:
         if is_run_folder(here):
@@ -35,5 +69,5 @@ def belongs_to_run(file: Path, root: Path) -> bool:
 
 def belongs_to_journal(file: Path, root: Path) -> bool:
     """Whether a file lies in or below a folder with a journal, at or below `root`."""
-    above = [folder for folder in file.parents if folder == root or root in folder.parents]
+    above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
     return any(looks_like_journal(as_kept(folder / JOURNAL)) for folder in above)

@@ -11,9 +11,10 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
+from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
 from isocompute_sdk.ingest.log_table import Reading, tabulate
-from isocompute_sdk.ingest.logs import LOG_FORMATS, LogSource, find_logs
+from isocompute_sdk.ingest.logs import TENSORBOARD, LogSource, NothingMeasured, find_logs, log_formats
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.walking import Listing
@@ -61,7 +62,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
     Args:
         listings: what lies at or below each path that was asked for.
         format: a member of `paths.FORMATS`.
-        mixed: let veRL's file logs, TensorBoard folders, tables and journals of the built-in runner stand side by side.
+        mixed: let logs of several stores, tables and journals of the built-in runner stand side by side.
 
     Raises:
         RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
@@ -73,7 +74,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
     roots: dict[str, Path] = {}
     notes: list[Note] = []
     for listing in listings:
-        logs = format in LOG_FORMATS or (format == "auto" and (mixed or not holds_journals(listing)))
+        logs = format in log_formats() or (format == "auto" and (mixed or not holds_journals(listing)))
         found = find_logs(listing, format) if logs else []
         if not found:
             rest.append(listing)
@@ -81,7 +82,9 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
         if not mixed:
             _refuse_twice(listing.path, found)
             closed = closed_tables(listing)
-            others = [file for file in tables_among(listing.files) if file not in closed] if format == "auto" else []
+            inside = {source.folder for source in found if source.launched is not None}
+            free = [file for file in listing.files if inside.isdisjoint(file.parents)]
+            others = [file for file in tables_among(free) if file not in closed] if format == "auto" else []
             notes += [_not_read(listing.path, others)] if others else []
             notes += [closed_note(listing.path, closed)] if closed else []
         for source in found:
@@ -89,7 +92,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
             while name in sources:
                 name += "'"
             sources[name], roots[name] = replace(source, name=name), listing.path
-    if format in LOG_FORMATS and rest:
+    if format in log_formats() and rest:
         raise RecordError(
             f"{rest[0].path} holds no log of format {format!r}",
             "Check the path, or leave format= out to have files recognised by their contents.",
@@ -114,27 +117,57 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
                 f"run {name!r} of runs= is in no log; the logs have: {', '.join(sorted(found))}",
                 f"{did_you_mean(name, sorted(found))}Remove it, or correct its name.",
             )
-    notes = list(found.notes)
+    notes = [*broken(), *found.notes]
     frames: list[Any] = []
+    waiting: list[NothingMeasured] = []
     logs: dict[str, RunLog] = {}
     sizes: dict[str, tuple[Any, Any]] = {}
     for name, source in found.items():
-        log = logs[name] = source.read()
-        saved = find_config(source.folder, found.roots[name])
+        try:
+            log = source.read()
+        except NothingMeasured as error:
+            # A run that has only just begun keeps no other from being read.
+            waiting.append(error)
+            continue
+        logs[name] = log
+        saved = None if source.launched else find_config(source.folder, found.roots[name])
         reading, told = _reading(name, log, saved, request)
         sizes[name] = reading.group_size, reading.problems_per_batch
         table = tabulate(log, reading)
         frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
         frames.append(build(frame, Options())[0])
         notes += [*told, *table.notes]
+    if waiting and not frames:
+        raise waiting[0]
     notes += [_repeated(name, kept) for name, kept in twins(logs, sizes).items()]
-    return RunSet(join(frames, [str(source.folder) for source in found.values()], "error"), notes)
+    return RunSet(join(frames, [str(found.sources[name].folder) for name in logs], "error"), notes)
+
+
+def read_launched(folder: str | Path, name: str) -> RunSet:
+    """Everything that the runs of one backend at or below a folder have measured.
+
+    Args:
+        folder: folder of a run, or one above several.
+        name: log format of the backend.
+
+    Raises:
+        RecordError: there is no such run, none has measured anything, or one cannot be read.
+    """
+    load(name)
+    sources = [one for one in find_logs(Listing.of(folder)) if one.launched is not None and one.launched.name == name]
+    if not sources:
+        raise RecordError(
+            f"{folder} holds no run that a launch script of backend {name!r} started",
+            "Start the run with its launch.sh. Logs of other runs: `isocompute ingest`.",
+        )
+    roots = dict.fromkeys((one.name for one in sources), Path(folder))
+    return read_logs(FoundLogs({one.name: one for one in sources}, roots), LogRequest())
 
 
 def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
     values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
-    values |= given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
+    values |= log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
     for column in ("group_size", "problems_per_batch"):
         if column not in values:
             where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
@@ -144,10 +177,9 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
             )
     notes: list[Note] = []
-    if log.framework == "trl" and "updates_per_batch" not in values and request.step_unit is None:
-        message = (
-            f"run {name!r}: one optimiser step per rollout batch is assumed, TRL's default; give updates_per_batch."
-        )
+    by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
+    if by_updates and "updates_per_batch" not in values and request.step_unit is None:
+        message = f"run {name!r}: one optimiser step per rollout batch is assumed; give updates_per_batch."
         notes.append(Note("updates-per-batch-assumed", "info", message, {"run_id": name}))
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
@@ -168,8 +200,8 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
 
 def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
-    formats = sorted({source.format for source in found})
-    if {"verl", "tensorboard"} <= set(formats):
+    formats = sorted({source.format for source in found if source.launched is None})
+    if TENSORBOARD in formats and any(source.format != TENSORBOARD and not source.events for source in found):
         raise RecordError(
             f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
             "both",

@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Array, Counter, RunLog, attempt_at, wasted_before
+from isocompute_sdk.ingest.attempts import (
+    Array,
+    Counter,
+    RunLog,
+    ScalarSeries,
+    attempt_at,
+    running_total,
+    wasted_before,
+)
 from isocompute_sdk.ingest.filtering import Filtered, read_filter
 from isocompute_sdk.ingest.formats.log_format import (
+    BOOTSTRAP,
+    RESPONSE_LENGTH,
+    STEP_SECONDS,
     STEP_UNITS,
     TRAIN_SET,
     TRAINED_SHARE,
+    VALIDATION,
     Meaning,
+    Measure,
     StepUnit,
-    meanings,
-    unit_of,
 )
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.changes import Part, change_note, part_name
@@ -74,14 +85,16 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     scale = _steps_per_batch(log, reading, unit)
     pieces = [replace(piece, start=piece.start / scale) for piece in _pieces(log, reading)]
     updates = [tag for tag, meaning in known.items() if meaning.eval_set == TRAIN_SET]
-    filtered = read_filter(log, updates, lambda step_T: _batches(pieces, step_T), scale)
+    filtered = _filtered(log, updates, pieces, scale)
     counter = _counter(log, pieces, filtered, scale)
-    extents = [type(e)(e.start / scale, e.last / scale) for e in log.extents]
-    wasted = wasted_before(extents, counter)
-    notes = [*log.notes, *_notes(log, known, pieces, wasted)]
+    extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
+    wasted = wasted_before(extents, _paths(log, updates, pieces, counter, scale))
+    measured = _measured(log, known)
+    notes = [*log.notes, *_notes(log, known, pieces, wasted), *_gaps(log, updates)]
+    totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
 
-    def add(meaning: Meaning, step_T: Array, value_T: Array) -> None:
+    def add(measure: Measure, step_T: Array, value_T: Array) -> None:
         rollouts_T = counter.at(step_T)
         columns = {
             "step": step_T,
@@ -89,23 +102,62 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
             "rollouts_spent": rollouts_T + wasted[attempt_at(step_T, extents)],
             "value": value_T,
             "piece": _piece_at(pieces, step_T),
+            **{name: running_total(*amounts, step_T) for name, amounts in totals.items()},
         }
-        parts.append(
-            pl.DataFrame(columns).with_columns(metric=pl.lit(meaning.metric), eval_set=pl.lit(meaning.eval_set))
-        )
+        frame = pl.DataFrame(columns).with_columns(pl.col(*totals).fill_nan(None) if totals else [])
+        parts.append(frame.with_columns(metric=pl.lit(measure.metric), eval_set=pl.lit(measure.eval_set)))
 
-    for tag, meaning in known.items():
-        series = log.series(tag)
+    for measure, series in measured.items():
         finite = np.isfinite(series.value_T)
         if not finite.all():
-            notes.append(_not_finite(log, meaning, series.step_T[~finite]))
-        add(meaning, series.step_T[finite].astype(np.float64) / scale, series.value_T[finite])
+            notes.append(_not_finite(log, measure, series.step_T[~finite]))
+        add(measure, series.step_T[finite].astype(np.float64) / scale, series.value_T[finite])
     if filtered is not None:
-        add(Meaning(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.trained_share_T)
+        add(Measure(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.trained_share_T)
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
     return LogTable(_with_configuration(frame, log, pieces, reading), tuple(notes))
+
+
+def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
+    """Every quantity: as it was logged, or exactly where single samples were kept."""
+    found = {m.measure: log.measured(tag, m.measure, m.factor) for tag, m in known.items()}
+    return found | {m: log.measured(None, m) for m in log.exact_measures if m not in found}
+
+
+def _filtered(log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], scale: float) -> Filtered | None:
+    return read_filter(log, updates, lambda step_T: _batches(pieces, step_T), scale)
+
+
+def _paths(
+    log: RunLog, updates: Sequence[str], pieces: Sequence[_Piece], counter: Counter, scale: float
+) -> list[Counter]:
+    """Rollouts along the path as it stood after each attempt: a filter throws away others in every attempt."""
+    if log.other_extents or log.rollouts is not None:
+        return [counter] * len(log.extents)
+    found: list[Counter] = []
+    for i in range(1, len(log.attempts)):
+        path = log.path_before(i)
+        found.append(_counter(path, pieces, _filtered(path, updates, pieces, scale), scale))
+    return [*found, counter]
+
+
+def _totals(
+    log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float
+) -> dict[str, tuple[Array, Array]]:
+    """Column -> update steps and what each of them used: tokens, and GPU time if the number of GPUs is known.
+
+    GPU time is that of updates; evaluations and checkpoints count as far as the framework counts them there.
+    """
+    found: dict[str, tuple[Array, Array]] = {}
+    lengths, seconds = (measured.get(Measure(name, TRAIN_SET)) for name in (RESPONSE_LENGTH, STEP_SECONDS))
+    if lengths is not None and scale == 1.0:
+        step_T = lengths.step_T.astype(np.float64)
+        found["tokens"] = step_T, (counter.at(step_T) - counter.at(np.maximum(step_T - 1, 0.0))) * lengths.value_T
+    if seconds is not None and log.gpus is not None and scale == 1.0:
+        found["gpu_seconds"] = seconds.step_T.astype(np.float64), seconds.value_T * log.gpus
+    return found
 
 
 @dataclass(frozen=True)
@@ -144,7 +196,9 @@ def _by_start(value: Pieces) -> dict[float, int]:
 
 
 def _unit(log: RunLog, reading: Reading) -> StepUnit:
-    unit = reading.step_unit or unit_of(log.framework, log.format, log.step_name)
+    unit = reading.step_unit
+    if unit is None and log.framework is not None:
+        unit = log.framework.unit_of(log.format, log.step_name)
     if unit not in STEP_UNITS:
         received = "nothing says" if unit is None else f"received {unit!r} for"
         raise RecordError(
@@ -180,11 +234,11 @@ def _steps_per_batch(log: RunLog, reading: Reading, unit: StepUnit) -> float:
 
 
 def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
-    known = meanings(log.tags, log.framework, reading.context.get("eval_samples"))
-    for tag, told in reading.metrics.items():
+    known = log.meanings(reading.context.get("eval_samples"))
+    for tag, name in reading.metrics.items():
         if tag in log.tags:
-            metric, _, eval_set = told.partition(" on ")
-            known[tag] = Meaning(metric.strip(), eval_set.strip() or "validation")
+            metric, _, eval_set = name.partition(" on ")
+            known[tag] = Meaning(metric.strip(), eval_set.strip() or VALIDATION)
     found = {tag: meaning for tag, meaning in known.items() if tag not in reading.ignore}
     if not found:
         raise RecordError(
@@ -241,6 +295,22 @@ def _about_attempts(log: RunLog, wasted: Array) -> list[Note]:
     return found
 
 
+def _gaps(log: RunLog, updates: Sequence[str]) -> list[Note]:
+    """Updates that are missing inside a log that has every update."""
+    if not updates or log.step_name != "step":
+        return []
+    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
+    missing = int(step_T[-1] - step_T[0]) + 1 - len(step_T) if len(step_T) else 0
+    if len(step_T) < 2 or np.diff(step_T).min() != 1 or missing <= 0:
+        return []
+    first = int(step_T[np.flatnonzero(np.diff(step_T) > 1)[0]]) + 1
+    message = (
+        f"run {log.name!r}: {missing} updates, the first {first}, are not in the log. They are counted as if the "
+        "configuration had been the same; tokens and GPU time after them are unknown. Add the missing part of the log."
+    )
+    return [Note("log-gaps", "info", message, {"run_id": log.name, "steps": missing, "first": first})]
+
+
 def _about_configuration(log: RunLog, pieces: Sequence[_Piece]) -> list[Note]:
     if len(pieces) == 1:
         return []
@@ -259,7 +329,7 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
             "eval_samples=4, to have it read as avg@4."
         )
         found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
-    bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(":bootstrap")})
+    bootstrapped = sorted({m.metric for m in known.values() if m.metric.endswith(BOOTSTRAP)})
     if bootstrapped:
         message = (
             f"run {name!r}: {', '.join(bootstrapped)} come from a bootstrap with replacement, which is not the exact "
@@ -269,7 +339,7 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     return found
 
 
-def _not_finite(log: RunLog, meaning: Meaning, step_T: np.ndarray[Any, Any]) -> Note:
+def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> Note:
     message = (
         f"run {log.name!r}: {len(step_T)} values of {meaning.metric} are not finite, the first at step {step_T[0]:g}; "
         "they are left out. If that is where the run failed, use only what came before."

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.beside import is_console
-from isocompute_sdk.ingest.logs import LOG_FORMATS, is_log
+from isocompute_sdk.ingest.logs import is_log, log_formats
 from isocompute_sdk.ingest.stores.journal import looks_like_journal
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
 from isocompute_sdk.ingest.walking import Listing
@@ -21,9 +21,6 @@ from isocompute_sdk.records.columns import did_you_mean
 
 Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
-FORMATS: tuple[str, ...] = (*TABLE_FORMATS, *LOG_FORMATS)
-"""Accepted values of `format=`; `auto` goes by the end of the file's name, W&B exports by their header, and
-metrics.jsonl files of the built-in runner (`isocompute`) by their first line; logs of frameworks by their contents."""
 SUFFIXES: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -32,8 +29,18 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+"""Ending -> format of a table."""
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _ACCEPTED = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
+
+
+def accepted_formats() -> tuple[str, ...]:
+    """Accepted values of `format=`.
+
+    `auto` goes by the end of the file's name, W&B exports by their header, metrics.jsonl files of the built-in runner
+    (`isocompute`) by their first line, and logs of frameworks by their contents.
+    """
+    return (*TABLE_FORMATS, *log_formats())
 
 
 def as_paths(path: object) -> list[str | os.PathLike[str]]:
@@ -134,21 +141,24 @@ def format_of(file: Path) -> Format:
             raise _not_open(file)
         raise RecordError(
             f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
-            f"Rename it to what it holds, or say that with format= (Python), one of {', '.join(FORMATS[1:])}.",
+            f"Rename it to what it holds, or use format= (Python), one of {', '.join(accepted_formats()[1:])}.",
         )
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
 
 
 def check_format(format: str) -> None:
-    """Refuse a format that is not one of `FORMATS`.
+    """Refuse a format that is none of `accepted_formats()`.
 
     Raises:
         RecordError: naming those that are.
     """
-    if format not in FORMATS:
+    if format in TABLE_FORMATS:
+        return
+    accepted = accepted_formats()
+    if format not in accepted:
         raise RecordError(
-            f"format: received {format!r}; accepted: {', '.join(FORMATS)}",
-            f"{did_you_mean(format, FORMATS)}Use one of the accepted formats.",
+            f"format: received {format!r}; accepted: {', '.join(accepted)}",
+            f"{did_you_mean(format, accepted)}Use one of the accepted formats.",
         )
 
 

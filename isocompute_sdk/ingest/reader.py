@@ -60,8 +60,8 @@ def read_runs(
 ) -> RunSet:
     """Read evaluations from a file, every known file of a folder, or a glob; those of text may be packed with gzip.
 
-    Logs of OpenRLHF, veRL and TRL (TensorBoard folders, veRL's file log, trainer_state.json) are read by known tags,
-    see `ingest.tags`; resumed runs are stitched, and rollouts counted as generated. Their n, B_p and context come from
+    Logs of frameworks are read by their `LogFormat`: resumed runs are stitched, and rollouts counted as generated.
+    Folders that a launch script filled say everything about their run; n, B_p and context of other logs come from
     `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read
     but captured consoles and dumped responses, which may know attempts that the log has lost, see `ingest.recovery`.
 
@@ -75,7 +75,7 @@ def read_runs(
         path: file, folder or glob, or several of them.
         format: `auto`, `csv`, `parquet`, `jsonl`, `wandb` (a CSV export of Weights & Biases), `isocompute`
             (metrics.jsonl of the built-in runner; of several such runs those without a measurement are left out),
-            `tensorboard`, `verl` (its file log) or `trl` (trainer_state.json).
+            `tensorboard`, `verl` (its file log), `trl` (trainer_state.json) or the store of an installed log format.
         metric: name of what a column `reward` or `value` holds.
         eval_set: name of the evaluation set for all rows.
         on_duplicate: `"last"` lets a later row, or a later file, replace an evaluation.
@@ -87,7 +87,7 @@ def read_runs(
         runs: run id -> columns that hold for that run, e.g. `{"lively-sun-3": {"group_size": 8}}`. A chart
             exported from W&B needs it. In a log, n and B_p may change: `{"group_size": {0: 8, 100: 16}}` has 16 from
             the update after step 100 on.
-        step_unit: what the steps of logs count where their framework is unknown, one of `tags.STEP_UNITS`.
+        step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
         **constants: any column or context field as one value for all rows.
 
     Raises:

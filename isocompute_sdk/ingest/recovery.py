@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, one_per_step, scalar_series
-from isocompute_sdk.ingest.dumped import add_dumps
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, framework_of, meanings
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps, filled
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, LogFormat
 from isocompute_sdk.ingest.stores.console import Steps, read_console
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, is_damaged
 from isocompute_sdk.notes import Note
@@ -44,23 +43,25 @@ class _Found:
 def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> RunLog:
     """A log with what the console and the dumps of its run know beside it, and a note that says what that was.
 
-    Logs of frameworks other than OpenRLHF and veRL are returned as they are.
+    Logs of unknown frameworks, and of those whose consoles and dumps are not read, are returned as they are.
     """
-    if log.framework not in ("openrlhf", "verl"):
+    form = log.framework
+    if form is None:
         return log
     attempts = list(log.attempts)
     found: list[_Found] = []
     front = 0
-    for path in sorted(consoles, key=_order):
-        printed = [_attempt(path, steps, log.format) for steps in read_console(path)]
-        printed = [one for one in printed if framework_of(one.series) == log.framework and _has_updates(one)]
+    for path in sorted(consoles if form.console is not None else (), key=_order):
+        assert form.console is not None
+        printed = [_attempt(path, steps, log.format) for steps in read_console(path, form.console)]
+        printed = [one for one in printed if form.writes(one.series) and _has_updates(one, form)]
         if printed:
             found.append(_Found(path))
             front += _merge(attempts, printed, front, found[-1])
-    notes = tuple(_cut(log.name, path) for path in consoles if is_damaged(path))
+    notes = tuple(_cut(log.name, path) for path in consoles if form.console is not None and is_damaged(path))
     log = replace(log, attempts=tuple(attempts), notes=(*log.notes, *notes))
-    if dumps and log.framework == "verl":
-        added = add_dumps(log, dumps)
+    if dumps and form.dumps is not None:
+        added = form.dumps.add(log, dumps)
         log = replace(log, attempts=tuple(added.attempts), notes=(*log.notes, *added.notes))
         found += [_Found(folder, [span]) for folder, span in added.recovered.items()]
     return replace(log, notes=(*log.notes, *_notes(log.name, found)))
@@ -148,45 +149,21 @@ def _fill(attempts: list[Attempt], matches: Sequence[int], printed: Attempt) -> 
         low = -np.inf if i == matches[0] else _span(attempts[i])[0]
         high = np.inf if end is None else _span(attempts[end])[0]
         parts = {tag: one.where((one.step_T >= low) & (one.step_T < high)) for tag, one in printed.series.items()}
-        attempts[i], more = _filled(attempts[i], replace(printed, series=parts))
+        attempts[i], more = filled(attempts[i], replace(printed, series=parts))
         added += more
     return added
 
 
-def _filled(one: Attempt, other: Attempt) -> tuple[Attempt, int]:
-    """A record with the finite values of another one of the same attempt that it lacks, and at how many steps."""
-    series = dict(one.series)
-    added: set[float] = set()
-    for tag, theirs in other.series.items():
-        mine = series.get(tag)
-        lacking = np.isfinite(theirs.value_T)
-        if mine is not None:
-            lacking &= ~np.isin(theirs.step_T, mine.step_T)
-        if lacking.any():
-            more = theirs.where(lacking)
-            series[tag] = more if mine is None else one_per_step([mine, more])
-            added.update(more.step_T.tolist())
-    logged = {step for mine in one.series.values() for step in mine.step_T.tolist()}
-    return replace(one, series=series), len(added - logged)
+def _attempt(path: Path, steps: Steps, store: str) -> Attempt:
+    """One attempt of a console as the log would have it: only event files hold what is not a number."""
+    if store != "tensorboard":
+        steps = {step: {tag: v for tag, v in values.items() if np.isfinite(v)} for step, values in steps.items()}
+    return attempt_of_steps(path, steps)
 
 
-def _attempt(path: Path, steps: Steps, format: str) -> Attempt:
-    """One attempt of a console in the form of the log: veRL's file log leaves out what is not a number."""
-    columns: dict[str, tuple[list[int], list[float]]] = {}
-    for step, values in sorted(steps.items()):
-        for tag, value in values.items():
-            if format == "verl" and not np.isfinite(value):
-                continue
-            at, numbers = columns.setdefault(tag, ([], []))
-            at.append(step)
-            numbers.append(value)
-    return Attempt(path, {tag: scalar_series(*column) for tag, column in columns.items()}, 0.0, None, ())
-
-
-def _has_updates(one: Attempt) -> bool:
+def _has_updates(one: Attempt, form: LogFormat) -> bool:
     """False for a start that only evaluated what it went on from, which sampled nothing to train on."""
-    known = meanings(tuple(one.series), framework_of(one.series))
-    return any(meaning.eval_set == TRAIN_SET for meaning in known.values())
+    return any(meaning.eval_set == TRAIN_SET for meaning in form.meanings(tuple(one.series)).values())
 
 
 def _span(one: Attempt) -> tuple[float, float]:

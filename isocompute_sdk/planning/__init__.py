@@ -1,10 +1,23 @@
 """From fits and a budget to an executable plan."""
 
-from isocompute_sdk.planning.against import Against
-from isocompute_sdk.planning.inverse import BudgetFor
-from isocompute_sdk.planning.marginal import Marginal
-from isocompute_sdk.planning.plan import Alternative, Plan
+from isocompute_sdk.planning.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.changes import change_plan, differences
+from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
+from isocompute_sdk.planning.questions.budget_for import BudgetFor
+from isocompute_sdk.planning.questions.compare import PlanComparison
+from isocompute_sdk.planning.questions.marginal import Marginal
 from isocompute_sdk.planning.verdict import Verdict
 
-__all__ = ["Against", "Alternative", "BudgetFor", "Marginal", "Plan", "Planner", "Verdict"]
+__all__ = [
+    "Alternative",
+    "BudgetFor",
+    "Marginal",
+    "Optimum",
+    "Plan",
+    "PlanComparison",
+    "Planner",
+    "Verdict",
+    "change_plan",
+    "differences",
+]

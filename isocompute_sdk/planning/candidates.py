@@ -1,4 +1,4 @@
-"""Every executable (n, B_p, M) for a budget: one candidate, or one reason against it, per group size."""
+"""Executable allocations (n, B_p, M) for a budget: one candidate, or one reason against it, per group size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from isocompute_sdk.specs import Hardware
 
 @dataclass(frozen=True)
 class Fixed:
-    """What the caller fixed; None is free (the paper's settings: B_p; B and M; none)."""
+    """The values that the caller fixed; None leaves one free (the paper's settings fix B_p, B and M, or none)."""
 
     problems_per_batch: int | None = None
     update_steps: int | None = None
@@ -26,13 +26,13 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Limits:
-    """Everything that bounds a candidate."""
+    """The limits of every candidate."""
 
     pricing: Pricing
     hardware: Hardware
     fixed: Fixed
     floor: int
-    """Smallest B_p that the recipe trusts to train stably."""
+    """Smallest B_p at which the recipe trains stably."""
     min_update_steps: int
 
 
@@ -44,7 +44,7 @@ class Candidate:
     problems_per_batch: int
     update_steps: int
     ends_by: str
-    """What ends M: `budget`, `deadline`, `update_steps` (fixed) or `worthwhile` (more would add almost nothing)."""
+    """What limits M: `budget`, `deadline`, `update_steps` (fixed) or `worthwhile` (more steps add almost nothing)."""
 
     @property
     def rollouts_per_batch(self) -> int:
@@ -67,11 +67,11 @@ class Rejection:
     `rollouts_per_batch`, `problems_per_batch`, `throughput` (seconds for this batch would be a guess)."""
     reason: str
     smallest_budget: float | None = None
-    """Least amount in the budget's unit with which it would have one; None where money does not help."""
+    """Smallest amount, in the budget's unit, that pays for one; None if no budget helps."""
 
 
 def enumerate_candidates(group_sizes: Sequence[int], limits: Limits) -> tuple[list[Candidate], list[Rejection]]:
-    """Split the group sizes into executable allocations and reasons why not."""
+    """Candidates for the group sizes that have one, and rejections for the others."""
     found = [candidate(n, limits) for n in group_sizes]
     return (
         [c for c in found if isinstance(c, Candidate)],
@@ -80,9 +80,9 @@ def enumerate_candidates(group_sizes: Sequence[int], limits: Limits) -> tuple[li
 
 
 def candidate(n: int, limits: Limits) -> Candidate | Rejection:
-    """The allocation for one group size: the smallest B_p allowed, then as many steps as the budget buys.
+    """The allocation for one group size: the smallest B_p allowed and the most steps that the budget buys.
 
-    Where M is fixed and B free, B_p takes what the budget leaves instead.
+    If M is fixed and B free, B_p is the largest that the budget buys instead.
     """
     problems = _problems_per_batch(n, limits)
     if isinstance(problems, Rejection):
@@ -143,7 +143,7 @@ def _largest_problems(n: int, steps: int, limits: Limits) -> int:
 
 
 def ends_batch(n: int, problems: int, steps: int, limits: Limits) -> str:
-    """What keeps B_p from growing where M is fixed: `max_rollouts_per_batch`, `deadline` or `budget`."""
+    """What limits B_p if M is fixed: `max_rollouts_per_batch`, `deadline` or `budget`."""
     larger = n * (problems + _unit_problems(n, limits.hardware))
     limit = limits.hardware.max_rollouts_per_batch
     if limit is not None and larger > limit:
@@ -164,7 +164,7 @@ def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | N
 
 
 def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejection | None:
-    """Why `needed` steps cannot be paid for, or not in time; None where they can."""
+    """Why `needed` steps exceed budget or deadline; None if they do not."""
     pricing, batch = limits.pricing, n * problems
     steps = f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts"
     if not pricing.in_time(batch, needed):

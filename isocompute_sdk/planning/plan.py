@@ -1,56 +1,69 @@
-"""`Plan`: one executable allocation, what it rests on and what else was close."""
+"""`Plan`: one executable allocation, the numbers behind it, near-ties and notes; saved as JSON, shown as text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from isocompute_sdk import files
+import numpy as np
+from pydantic import Field, PlainSerializer
+
+from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.errors import FieldError, PlanError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.saved import fits_from
+from isocompute_sdk.fitting.surface.contrast import Place, draws_at
 from isocompute_sdk.fitting.surface.passport import Passport
-from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.optima import Optimum
-from isocompute_sdk.planning.verdict import Verdict, verdict_of
+from isocompute_sdk.notes import Note, by_severity
+from isocompute_sdk.planning.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
+from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 
 SCHEMA_VERSION = 2
+SLACK = 1e-9
+"""Relative difference that rounding may make between two ways to compute one cost."""
+
+_GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
+"""Saves a spec without the fields that are None."""
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """Another allocation worth knowing about, at the same budget."""
-
-    kind: str
-    """`near-tie`, `on-grid`, `conservative`, `best-by-curves` or `next-power-of-two`."""
-    group_size: int
-    problems_per_batch: int
-    update_steps: int
-    predicted_reward: float | None = None
-    """Predicted reward, where the fits can tell."""
-    expected_loss: float | None = None
-    """Predicted reward (or, for a prior, share of the gain) lost against the plan; negative where it is better."""
-
-    @property
-    def rollouts(self) -> int:
-        """C = n B_p M."""
-        return self.group_size * self.problems_per_batch * self.update_steps
+def _fits_to_json(fits: Fits | None) -> dict[str, Any] | None:
+    return None if fits is None else fits.to_dict(with_runs=False)
 
 
-@dataclass(frozen=True)
+def _fits_from_json(raw: Any) -> Fits | None:
+    return None if raw is None else Fits.from_dict(raw)
+
+
+def _check_amounts(where: str, received: Mapping[str, float], expected: Mapping[str, float], why: str) -> None:
+    """Raise a FieldError at the first amount that is not the expected one."""
+    for name in [*expected, *received]:
+        path = f"{where}.{name}" if where else name
+        if name not in expected:
+            raise FieldError(path, received[name], f"only {', '.join(expected)}")
+        amount = received.get(name)
+        if amount is None or abs(amount - expected[name]) > SLACK * abs(expected[name]):
+            raise FieldError(path, amount, f"{expected[name]:,.12g}: {why} {expected[name]:,.12g}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
+    saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
+    """The verdict of a plan that was read from a file; None in older files and in new plans."""
     group_size: int
     """Rollouts per problem, n."""
     problems_per_batch: int
     """Problems per update batch, B_p."""
     update_steps: int
     """Policy updates, M."""
-    budget: Budget
+    budget: Annotated[Budget, _GIVEN_FIELDS]
     cost: float
     """Cost in the budget's own unit, at most what the budget has left."""
     costs: Mapping[str, float]
@@ -60,42 +73,109 @@ class Plan:
     throughput: Throughput | None
     metric: str
     model: str | None
-    """Model that the plan is for; None where nobody said."""
+    """Model to be trained; None if unspecified."""
     n_problems: int | None
-    """Distinct training problems, where known."""
+    """Distinct training problems D; None if unknown."""
     predicted_reward: float | None
-    """Reward of the best checkpoint, noise-free; None where the fits hold no reward data for it."""
+    """Noise-free reward of the best checkpoint; None if the fits cannot predict it."""
     reward_interval: tuple[float, float] | None
-    """80 % interval for `predicted_reward`; None where it cannot be given."""
+    """80 % interval of `predicted_reward`; None without draws."""
     group_size_interval: tuple[int, int] | None
-    """80 % band of the best n, rounded outward to powers of two; None where it cannot be given."""
+    """80 % band of the best n; None without draws."""
     law_group_size: float | None
-    """Real-valued n that the law gives at this compute, before constraints and rounding."""
+    """Real-valued n of the law at this compute, before constraints and rounding; None without a law."""
     extrapolation: float | None
-    """Planned compute over the largest compute seen; None where there is nothing to compare with."""
+    """Planned compute over the largest compute seen; None without runs."""
     binding: tuple[str, ...]
-    """What stopped the plan from doing better: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
+    """Constraints that limited the plan: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
-    pilot: Sweep | None = None
-    """A sweep that would narrow the answer, for plans without data of their own."""
+    pilot: Annotated[Sweep, _GIVEN_FIELDS] | None = None
+    """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
     passport: Passport | None = None
-    """How far the fits carry, their backtest first; None for a law without runs of one's own."""
+    """How far the fits extrapolate; None without a surface."""
     evaluation: Evaluation | None = None
-    """How the run is measured: as often as asked, but within the share of cost allowed. None in older plans."""
+    """How the run is evaluated: as often as asked, within the share of cost allowed. None in older plans."""
     evaluation_counted: bool = False
-    """Whether hours and money in `cost` and `costs` hold the evaluations."""
+    """Whether hours and money in `cost` and `costs` include the evaluations."""
     breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
-    """Cost by purpose (training, evaluation, start; pilot, labelling, probes and lost attempts as the budget says) and
-    unit, whether counted or not."""
+    """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
+    that the budget does not pay."""
     optima: tuple[Optimum, ...] = ()
-    """Best per rollout and best per GPU-hour, at what this plan spends."""
-    fits: Fits | None = field(default=None, repr=False, compare=False)
-    """What the plan was made from, without the table of runs."""
-    saved_verdict: Verdict | None = field(default=None, repr=False, compare=False)
-    """The verdict of a plan that was read from a file; None in older ones."""
+    """Best per rollout and best per GPU-hour for what this plan spends."""
+    fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
+        default=None, repr=False, compare=False
+    )
+    """The fits behind the plan, without their table of runs; None if they were not saved with it."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("group_size", 2), ("problems_per_batch", 1), ("update_steps", 1), ("n_problems", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise FieldError(name, value, f"a whole number, {least} or more")
+        self._check_costs()
+        self._check_answers()
+
+    def _check_costs(self) -> None:
+        """The costs follow from n, B_p, M, budget and throughput, and the machines can pay for and hold them.
+
+        Raises:
+            FieldError: another number.
+        """
+        refusal = self.hardware.refusal(self.rollouts_per_batch)
+        if refusal is not None:
+            raise FieldError(
+                "rollouts_per_batch", self.rollouts_per_batch, f"a batch that the hardware takes: {refusal}"
+            )
+        pricing = Pricing(
+            self.budget, self.throughput, self.evaluation or DEFAULT_EVALUATION, 1.0, self.evaluation_counted
+        )
+        expected = pricing.all_costs(self.rollouts_per_batch, self.update_steps)
+        where = f"group_size = {self.group_size} x problems_per_batch = {self.problems_per_batch} x update_steps = "
+        where += f"{self.update_steps:,} costs"
+        _check_amounts("costs", self.costs, expected, where)
+        _check_amounts("", {"cost": self.cost}, {"cost": expected[self.budget.unit]}, where)
+        if self.breakdown:
+            parts = pricing.parts(self.rollouts_per_batch, self.update_steps)
+            for part, amounts in parts.items():
+                _check_amounts(f"breakdown.{part}", self.breakdown.get(part, {}), amounts, where)
+        limits = [("cost", self.cost, self.budget.available, f"budget of {self.budget}")]
+        if self.budget.deadline_hours is not None:
+            limits.append(("wall_hours", self.costs["wall_hours"], self.budget.deadline_hours, "deadline"))
+        for name, spent, limit, what in limits:
+            if spent > limit * (1 + SLACK):
+                raise FieldError(name, spent, f"at most {limit:,.12g}, the {what}")
+
+    def _check_answers(self) -> None:
+        """Predictions lie within the metric's range, and intervals are ordered.
+
+        Raises:
+            FieldError: another number.
+        """
+        low, high = (-math.inf, math.inf) if self.fits is None else self.fits.bounds
+        rewards = {"predicted_reward": self.predicted_reward}
+        rewards |= {f"reward_interval[{i}]": end for i, end in enumerate(self.reward_interval or ())}
+        rewards |= {f"alternatives[{i}].predicted_reward": a.predicted_reward for i, a in enumerate(self.alternatives)}
+        for name, reward in rewards.items():
+            if reward is not None and not low <= reward <= high:
+                raise FieldError(name, reward, f"within the range of {self.metric}, {low:g} to {high:g}")
+        for name, interval in (
+            ("reward_interval", self.reward_interval),
+            ("group_size_interval", self.group_size_interval),
+        ):
+            if interval is not None and interval[0] > interval[1]:
+                raise FieldError(name, interval, "the lower end first")
+        positive = {"group_size_interval[0]": (self.group_size_interval or (1,))[0]}
+        positive |= {f"other_metrics.{metric}": n for metric, n in self.other_metrics.items()}
+        for name, value in (
+            *positive.items(),
+            ("law_group_size", self.law_group_size),
+            ("extrapolation", self.extrapolation),
+        ):
+            if value is not None and value <= 0:
+                raise FieldError(name, value, "above 0")
 
     @property
     def rollouts_per_batch(self) -> int:
@@ -119,12 +199,12 @@ class Plan:
 
     @property
     def verdict(self) -> Verdict:
-        """What the plan amounts to: a clear n, a tie, or a question instead of an answer."""
-        return self.saved_verdict if self.saved_verdict is not None else verdict_of(self)
+        """How decisively the data support n."""
+        return self.saved_verdict if self.saved_verdict is not None else Verdict.of(self)
 
     @property
     def unused_share(self) -> float:
-        """Share of the budget that the plan leaves."""
+        """Share of the available budget that the plan leaves."""
         return 1.0 - self.cost / self.budget.available
 
     @property
@@ -144,8 +224,30 @@ class Plan:
 
     @property
     def usd(self) -> float | None:
-        """Price of the run in US dollars; None where no price is known."""
+        """Price of the run in US dollars; None without a price per GPU-hour."""
         return self.costs.get("usd")
+
+    @property
+    def span(self) -> float:
+        """Width of the metric's range."""
+        return 1.0 if self.fits is None else self.fits.bounds[1] - self.fits.bounds[0]
+
+    @property
+    def compute(self) -> float:
+        """The plan's compute on the axis of its fits: rollouts or tokens."""
+        in_tokens = self.fits is not None and self.fits.compute == "log10_tokens"
+        return float(self.costs["tokens"] if in_tokens else self.rollouts)
+
+    def reward_draws(self) -> Array:
+        """Predicted rewards by draw of the fits.
+
+        Raises:
+            PlanError: the plan was saved without its fits.
+            FitError: the fits cannot predict this n.
+        """
+        if self.fits is None:
+            raise PlanError("this plan was saved without its fits", "Load one that Plan.save wrote.")
+        return reward_draws(self.fits, self.compute, self.group_size, self.problems_per_batch)
 
     def launch_script(self, backend: str = "openrlhf", *, model: str | None = None, **options: Any) -> str:
         """A bash script that trains this plan; see `isocompute_sdk.api.launch_script` for the options."""
@@ -154,15 +256,49 @@ class Plan:
         return launch_script(self, backend, model=model, **options)
 
     def summary(self) -> str:
-        """The plan as text."""
-        from isocompute_sdk.planning.report import summarise
+        """Table of the plan, its alternatives, its notes and its pilot."""
+        lines = [f"{label:<24} {text}" for label, text in self.rows()]
+        lines += [f"{a.kind:<24} {describe(a)}" for a in self.alternatives if a.kind != "other"]
+        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        if self.pilot is not None:
+            lines.append(describe_pilot(self.pilot))
+        return "\n".join(lines)
 
-        return summarise(self)
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as (label, text) pairs in reading order, the verdict first."""
+        n, problems, steps = self.group_size, self.problems_per_batch, self.update_steps
+        spent, available = (amount_text(part, self.budget.unit) for part in (self.cost, self.budget.available))
+        rule = f"{self.recipe.learning_rate_rule} rule, {self.recipe.name}"
+        found = [
+            ("verdict", f"{self.verdict.kind}: {self.verdict.sentence}"),
+            ("group size n", _group_size(self)),
+            ("problems per batch B_p", f"{problems}"),
+            ("update steps M", f"{steps:,}"),
+            ("rollouts C", f"{self.rollouts:,} = {n} x {problems} x {steps:,}"),
+            ("rollouts per batch B", f"{self.rollouts_per_batch:,}"),
+            ("learning rate", f"{self.learning_rate:.3g} ({rule})"),
+            ("cost", f"{spent} of {available} ({1 - self.unused_share:.1%})"),
+            *_expenses(self),
+        ]
+        if self.epochs is not None:
+            found.append(("epochs", f"{self.epochs:.2f} over {self.n_problems:,} problems"))
+        found.append((f"predicted {self.metric}", _reward(self)))
+        if self.extrapolation is not None:
+            found.append(("extrapolation", f"{self.extrapolation:.2g} x the largest compute seen"))
+        found.append(("ends by", ", ".join(self.binding)))
+        found += [(f"best n for {metric}", str(n)) for metric, n in self.other_metrics.items()]
+        lines = () if self.passport is None else self.passport.lines()
+        return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
 
     def _repr_html_(self) -> str:
-        from isocompute_sdk.planning.report import to_html
-
-        return to_html(self)
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(label)}</th><td>{escape(text)}</td></tr>"
+            for label, text in self.rows()
+        )
+        notes = "".join(
+            f"<li><b>{escape(n.code)}</b> ({n.severity}): {escape(n.message)}</li>" for n in by_severity(self.notes)
+        )
+        return f"<table>{rows}</table><ul>{notes}</ul>"
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON; a kill leaves the old file or the new one.
@@ -170,125 +306,139 @@ class Plan:
         Raises:
             IsoComputeError: the file cannot be written.
         """
-        return files.save_json(path, self.to_dict())
+        return DOCUMENT.save(path, self._complete())
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Read what `save` wrote.
 
         Raises:
-            IsoComputeError: missing file, other content, another schema version.
+            IsoComputeError: no such file, other content, another schema version, or a number that was changed after
+                saving or contradicts another.
         """
-        return files.load_json(path, _plan_from, kind="plan", schema_version=SCHEMA_VERSION)
+        return DOCUMENT.load(path)
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
-        """JSON form; `with_fits=False` leaves out what plots of the plan need."""
-        fits = self.fits.to_dict(with_runs=False) if with_fits and self.fits is not None else None
-        return {
-            "kind": "plan",
-            "schema_version": SCHEMA_VERSION,
-            "verdict": vars(self.verdict),
-            "group_size": self.group_size,
-            "problems_per_batch": self.problems_per_batch,
-            "update_steps": self.update_steps,
-            "rollouts_per_batch": self.rollouts_per_batch,
-            "rollouts": self.rollouts,
-            "learning_rate": self.learning_rate,
-            "epochs": self.epochs,
-            "cost": self.cost,
-            "costs": dict(self.costs),
-            "gpus": self.gpus,
-            "wall_hours": self.wall_hours,
-            "gpu_hours": self.gpu_hours,
-            "usd": self.usd,
-            "breakdown": {part: dict(amounts) for part, amounts in self.breakdown.items()},
-            "optima": [vars(optimum) for optimum in self.optima],
-            "evaluation": None if self.evaluation is None else self.evaluation.model_dump(mode="json"),
-            "evaluation_counted": self.evaluation_counted,
-            "metric": self.metric,
-            "model": self.model,
-            "n_problems": self.n_problems,
-            "predicted_reward": self.predicted_reward,
-            "reward_interval": None if self.reward_interval is None else list(self.reward_interval),
-            "group_size_interval": None if self.group_size_interval is None else list(self.group_size_interval),
-            "law_group_size": self.law_group_size,
-            "extrapolation": self.extrapolation,
-            "binding": list(self.binding),
-            "alternatives": [vars(a) for a in self.alternatives],
-            "other_metrics": dict(self.other_metrics),
-            "notes": [note.to_dict() for note in self.notes],
-            "budget": self.budget.model_dump(mode="json", exclude_none=True),
-            "recipe": self.recipe.model_dump(mode="json"),
-            "hardware": self.hardware.model_dump(mode="json"),
-            "throughput": None if self.throughput is None else self.throughput.model_dump(mode="json"),
-            "pilot": None if self.pilot is None else self.pilot.model_dump(mode="json", exclude_none=True),
-            "passport": None if self.passport is None else self.passport.to_dict(),
-            "fits": fits,
-        }
+        """JSON form; `with_fits=False` leaves out the fits, which plots and `change` need."""
+        plan = self._complete()
+        return DOCUMENT.to_dict(plan if with_fits else replace(plan, fits=None))
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Plan:
         """Inverse of `to_dict`.
 
         Raises:
-            IsoComputeError: not what `to_dict` returns.
+            IsoComputeError: as `load`.
         """
-        return files.build_saved(raw, _plan_from, kind="plan", schema_version=SCHEMA_VERSION)
+        return DOCUMENT.from_dict(raw)
+
+    def _complete(self) -> Plan:
+        """With the verdict, which needs the fits and must outlive them."""
+        return replace(self, saved_verdict=self.verdict)
 
 
-def _plan_from(raw: Mapping[str, Any]) -> Plan:
-    _check_saved(raw)
-    return Plan(
-        group_size=raw["group_size"],
-        problems_per_batch=raw["problems_per_batch"],
-        update_steps=raw["update_steps"],
-        budget=Budget.model_validate(raw["budget"]),
-        cost=raw["cost"],
-        costs=raw["costs"],
-        recipe=Recipe.model_validate(raw["recipe"]),
-        hardware=Hardware.model_validate(raw["hardware"]),
-        throughput=None if raw["throughput"] is None else Throughput.model_validate(raw["throughput"]),
-        metric=raw["metric"],
-        model=raw["model"],
-        n_problems=raw["n_problems"],
-        predicted_reward=raw["predicted_reward"],
-        reward_interval=_pair(raw["reward_interval"]),
-        group_size_interval=_pair(raw["group_size_interval"]),
-        law_group_size=raw["law_group_size"],
-        extrapolation=raw["extrapolation"],
-        binding=tuple(raw["binding"]),
-        alternatives=tuple(Alternative(**a) for a in raw["alternatives"]),
-        notes=tuple(Note.from_dict(note) for note in raw["notes"]),
-        pilot=None if raw["pilot"] is None else Sweep.model_validate(raw["pilot"]),
-        other_metrics=raw["other_metrics"],
-        passport=None if raw["passport"] is None else Passport.from_dict(raw["passport"]),
-        # The rest is not in plans that were saved before time was planned.
-        evaluation=None if raw.get("evaluation") is None else Evaluation.model_validate(raw["evaluation"]),
-        evaluation_counted=raw.get("evaluation_counted", False),
-        breakdown=raw.get("breakdown", {}),
-        optima=tuple(Optimum(**optimum) for optimum in raw.get("optima", ())),
-        fits=None if raw["fits"] is None else fits_from(raw["fits"]),
-        saved_verdict=None if raw.get("verdict") is None else Verdict(**raw["verdict"]),
+DOCUMENT = Document(
+    "plan",
+    SCHEMA_VERSION,
+    Plan,
+    derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
+    digest=True,
+    remedy="A plan is not edited by hand. For other numbers: isocompute launch PLAN --change group_size=...",
+)
+
+
+def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch: int) -> Array:
+    """Predicted rewards of a configuration by draw; a single one if the fits have no paired draws.
+
+    Raises:
+        FitError: a group size that the fits cannot predict.
+    """
+    predicted = fits.predict(compute, group_size, problems_per_batch)
+    if fits.surface is None:
+        return np.array([float(predicted.mean)])
+    # B_p is asked at most an octave outside those that were run.
+    problems = fits.reachable_problems_per_batch(problems_per_batch)
+    return draws_at(fits.surface, Place(compute, float(group_size), problems))
+
+
+def describe(alternative: Alternative) -> str:
+    """One alternative on one line."""
+    a = alternative
+    text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
+    if a.predicted_reward is not None:
+        text += f", predicted {a.predicted_reward:.3f}"
+    if a.expected_loss is not None:
+        text += f" ({-a.expected_loss:+.3f})"
+    return text
+
+
+def describe_pilot(pilot: Sweep) -> str:
+    """A pilot sweep in one sentence."""
+    sizes = ", ".join(map(str, pilot.group_size))
+    return (
+        f"A pilot that would narrow this: n = {sizes} at B_p = {pilot.problems_per_batch[0]}, "
+        f"{pilot.rollouts:,} rollouts each, then fit and plan again."
     )
 
 
-def _check_saved(raw: Mapping[str, Any]) -> None:
-    """Refuse numbers that are none: a plan is shown and trained long after it was read.
-
-    Raises:
-        ValueError: naming the part.
-    """
-    whole = {name: raw[name] for name in ("group_size", "problems_per_batch", "update_steps")}
-    whole |= {name: raw[name] for name in ("n_problems",) if raw[name] is not None}
-    real = {name: raw[name] for name in ("predicted_reward", "law_group_size", "extrapolation")}
-    real = {name: value for name, value in real.items() if value is not None} | {"cost": raw["cost"]}
-    bad = [name for name, value in whole.items() if type(value) is not int or value < 1]
-    bad += [name for name, value in real.items() if type(value) not in (int, float) or not math.isfinite(value)]
-    parts = {"costs": raw["costs"], "other_metrics": raw["other_metrics"], "breakdown": raw.get("breakdown", {})}
-    bad += [name for name, value in parts.items() if not isinstance(value, Mapping)]
-    if bad:
-        raise ValueError(f"in {', '.join(bad)}")
+def _group_size(plan: Plan) -> str:
+    text = str(plan.group_size)
+    if plan.law_group_size is not None:
+        text += f" (law: {plan.law_group_size:.0f})"
+    if plan.group_size_interval is not None:
+        low, high = plan.group_size_interval
+        text += f", 80 % band {low} to {high}"
+    return text
 
 
-def _pair(value: Any) -> Any:
-    return None if value is None else (value[0], value[1])
+def _reward(plan: Plan) -> str:
+    if plan.predicted_reward is None:
+        return "not predicted: no reward curve for this n, model and metric"
+    text = f"{plan.predicted_reward:.3f}"
+    if plan.reward_interval is not None:
+        low, high = plan.reward_interval
+        text += f" (80 % interval {low:.3f} to {high:.3f}, see notes)"
+    return text
+
+
+def _expenses(plan: Plan) -> list[tuple[str, str]]:
+    """Rows on time and money: the totals, the cost by purpose, and both optima."""
+    found: list[tuple[str, str]] = []
+    if plan.wall_hours is not None:
+        units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
+        together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU(s)"]
+        found.append(("in all", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])))
+    if plan.evaluation is not None and "evaluation" in plan.breakdown:
+        found.append(("evaluation", _evaluation(plan)))
+    parts = {part: a for part, a in plan.breakdown.items() if part not in ("training", "evaluation")}
+    found += [
+        (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
+        for label, amounts in parts.items()
+    ]
+    texts = [_optimum(o) for o in plan.optima]
+    if texts and len(set(texts)) == 1:
+        return [*found, ("best per both", f"rollout and GPU-hour: {texts[0]}")]
+    return found + [(f"best per {o.per.replace('_', '-')}", text) for o, text in zip(plan.optima, texts, strict=True)]
+
+
+def _evaluation(plan: Plan) -> str:
+    evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
+    assert evaluation is not None, "checked by the caller"
+    unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
+    share = spent[unit] / plan.breakdown["training"][unit]
+    problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
+    placed = "included above" if plan.evaluation_counted else "not included above"
+    return (
+        f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
+        f"{share:.1%} of training, {placed}"
+    )
+
+
+def _optimum(optimum: Optimum) -> str:
+    o = optimum
+    reached = "none" if o.reward_at_equal_gpu_hours is None else f"{o.reward_at_equal_gpu_hours:.3f}"
+    return (
+        f"n = {o.group_size}, B_p = {o.problems_per_batch}, {o.gpus} GPU(s): {o.reward_at_equal_rollouts:.3f} with the "
+        f"plan's rollouts ({amount_text(o.gpu_hours_at_equal_rollouts, 'gpu_hours')}), {reached} in its GPU-hours "
+        f"({o.rollouts_at_equal_gpu_hours:,} rollouts)"
+    )

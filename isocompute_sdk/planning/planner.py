@@ -1,7 +1,8 @@
-"""`Planner`: fits, hardware and recipe in; the best executable allocation for a budget out."""
+"""`Planner`: from fits, hardware and recipe to the best executable allocation of a budget."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,41 +10,44 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
-from isocompute_sdk.notes import unique
-from isocompute_sdk.planning import against, caveats, inverse, marginal
-from isocompute_sdk.planning.against import Against, Configuration
-from isocompute_sdk.planning.answer import notes_on, plan_of, same_model
-from isocompute_sdk.planning.candidates import Fixed, Limits
-from isocompute_sdk.planning.choice import LawPreference, Mode, Preference, RewardPreference
-from isocompute_sdk.planning.inverse import BudgetFor
-from isocompute_sdk.planning.marginal import Marginal
-from isocompute_sdk.planning.optima import find_optima
+from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.planning import caveats
+from isocompute_sdk.planning.alternatives import alternatives, binding, find_optima
+from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection
+from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.pilot import pilot_sweep
 from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planning.question import Question, refusal, worthwhile
-from isocompute_sdk.planning.request import Request, whole
-from isocompute_sdk.planning.schedule import EVALUATION_SHARE
-from isocompute_sdk.planning.settings import choose_setting
-from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
+from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
+from isocompute_sdk.planning.questions.compare import Configuration, PlanComparison, compare
+from isocompute_sdk.planning.questions.marginal import Marginal, marginal
+from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
+from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole
+from isocompute_sdk.planning.setups import choose_setup
+from isocompute_sdk.planning.verdict import TIE
+from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.budget import Unit
+
+FITTED = ("surface", "paper")
+"""Methods that fit the user's own runs."""
 
 
 class Planner:
-    """Answers how to spend a budget, from fits of one metric (or of several, where the first decides).
+    """Answers how to spend a budget, from fits of one metric or of several, of which the first decides.
 
     Args:
         fits: `fit(...)`, `published(...)`, `published_prior()` or a `FitsSet`.
-        hardware: batch limits and GPUs to choose from; none by default.
-        recipe: training recipe; by default the paper's for the kind of problems the fits come from.
-        throughput: seconds and tokens per rollout, for budgets that are not in rollouts, and for deadlines.
-        evaluation: how runs are measured: plans then pay for it in hours and money. None: 300 problems x 4, which
-            hours and money pay for where the throughput knows how fast evaluations are.
-        model: the model to be trained, where it is not the one of the fits.
-        allow_other_model: plan from a published law although the model is another one.
+        hardware: batch limits and GPUs to choose from; no limits by default.
+        recipe: training recipe; by default the paper's for the problems that the fits come from.
+        throughput: seconds and tokens per rollout, for deadlines and for budgets in other units than rollouts.
+        evaluation: how runs are evaluated; plans pay for it in hours and money. None: 300 problems x 4, which hours
+            and money pay for if the throughput has the speed of evaluations.
+        model: the model to be trained, if it is not the one of the fits.
+        allow_other_model: plan from a published law of another model.
 
     Raises:
-        PlanError: a published law of one model for another model, without `allow_other_model`; an argument of
-            another type.
+        PlanError: a published law of another model without `allow_other_model`, or an argument of another type.
     """
 
     def __init__(
@@ -72,7 +76,8 @@ class Planner:
             raise PlanError(
                 f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
                 "published plateaus differ up to 32-fold between models",
-                "Fit a pilot of your own, use published_prior(), or accept the risk with allow_other_model=True.",
+                "Fit a pilot of your own, use the prior (--prior, published_prior()), or accept the risk with "
+                "--allow-other-model (allow_other_model=True).",
             )
 
     def allocate(
@@ -86,33 +91,33 @@ class Planner:
         beyond_grid: int | Literal["auto"] = "auto",
         n_problems: int | None = None,
         min_update_steps: int | None = None,
-        spend: Literal["worthwhile", "all"] = "worthwhile",
+        spend: Spend = "worthwhile",
         powers_of_two: bool = True,
         evaluation_share: float = EVALUATION_SHARE,
     ) -> Plan:
         """The best executable allocation within the budget.
 
-        A budget in GPU-hours or money, or with a deadline, is planned in time: n, B_p and the number of GPUs are
-        chosen together by the reward predicted for what each can afford.
+        For a budget in GPU-hours or money, or with a deadline, n, B_p and the number of GPUs are chosen together, by
+        the reward predicted for what each can afford.
 
         Args:
             budget: a `Budget`, a number of rollouts, or text such as `"3M"`.
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected`, or `conservative`. Of a surface, large expected reward (less half a standard deviation
-                where conservative) near to the n that its draws call good; of a law, its n (its lower end); of a
-                prior, least expected (least bad) regret.
-            beyond_grid: octaves above the largest n that was run; `auto` is none, and for a surface one where the best
-                n on the grid is its largest. Even then an n that nobody ran must be ahead by a clear margin.
+            mode: `expected` or `conservative`. From a surface: large expected reward (conservative: less half a
+                standard deviation) near the n that its draws favour; from a law: its n (its lower end); from a prior:
+                smallest expected (90 % worst) regret.
+            beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface whose best n on the
+                grid is the largest. An n that was never run must be ahead by a clear margin.
             n_problems: distinct training problems D, for epochs and warnings.
-            min_update_steps: fewest updates allowed; twice the recipe's warm-up by default.
-            spend: `worthwhile` stops where the curves are seen to be flat, `all` uses everything.
-            powers_of_two: group sizes are powers of two.
+            min_update_steps: fewest updates allowed; by default twice the recipe's warm-up.
+            spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.
+            powers_of_two: only powers of two as group sizes.
             evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
 
         Raises:
-            PlanError: nothing fits, with the smallest budget that would.
+            PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
         """
         fixed = Fixed(
             whole("problems_per_batch", problems_per_batch),
@@ -133,33 +138,147 @@ class Planner:
             )
         )
 
+    def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
+        """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
+
+        Args:
+            candidate: the allocation.
+            request: budget and options as of `allocate`.
+            pricing: its prices; None for those of this planner.
+
+        Raises:
+            FieldError: it costs more than the budget, or the hardware cannot take its batch.
+        """
+        resolved = self._resolve(request, pricing)
+        plan = self._plan(resolved, candidate, [candidate], [], request.n_problems)
+        return replace(plan, notes=unique(self._notes(resolved, plan, candidate)))
+
     def _answer(self, request: Request) -> Plan:
         if request.n_problems is not None and self.fits.surface is not None:
             return self._for_problem_set(request.n_problems)._answer(replace(request, n_problems=None))
-        asked = self._question(request)
+        asked = self._resolve(request)
         sizes = _group_sizes(self.fits, self._octaves(request.beyond_grid), request.powers_of_two)
         counts = self._gpu_counts(request.budget)
-        setting = choose_setting(asked, sizes, counts)
-        question = setting.question
-        if not setting.candidates:
-            raise refusal(question, setting.rejections)
-        chosen, spending = worthwhile(question, setting.best(), setting.candidates, request.spend)
-        plan = plan_of(self, setting, chosen, request.n_problems)
-        notes = [*notes_on(self, question, plan, chosen), *spending]
-        others: dict[str, int] = {}
-        for metric, other in self.others.items():
-            try:
-                # Another metric may go on rising where the first has flattened: it is told nothing of what suffices.
-                alike = replace(request, n_problems=None, spend="worthwhile")
-                others[metric] = self._like_this_one(other)._answer(alike).group_size
-            except PlanError as error:
-                notes.append(caveats.no_answer(metric, error.message))
+        setup = choose_setup(asked, sizes, counts)
+        resolved, candidates = setup.request, setup.candidates
+        if not candidates:
+            raise resolved.refusal(setup.rejections)
+        chosen, spending = resolved.worthwhile(setup.best(), candidates, request.spend)
+        plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
+        others, missing = self._other_metrics(request)
+        notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
-        optima = find_optima(asked, question.pricing, chosen, sizes, counts)
+        optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
         return replace(plan, notes=unique(notes), other_metrics=others, optima=optima)
 
+    def _other_metrics(self, request: Request) -> tuple[dict[str, int], list[Note]]:
+        """Best n of every other metric, and notes on those without one."""
+        # The whole budget may be worthwhile for another metric although it is not for the first.
+        request = replace(request, n_problems=None, spend="worthwhile")
+        found: dict[str, int] = {}
+        notes: list[Note] = []
+        for metric, fits in self.others.items():
+            try:
+                found[metric] = self._with_fits(fits)._answer(request).group_size
+            except PlanError as error:
+                notes.append(caveats.no_answer(metric, error.message))
+        return found, notes
+
+    def _plan(
+        self,
+        request: ResolvedRequest,
+        chosen: Candidate,
+        candidates: Sequence[Candidate],
+        rejections: Sequence[Rejection],
+        n_problems: int | None,
+    ) -> Plan:
+        """The plan of one candidate, without its notes."""
+        fits, preference, pricing = self.fits, request.preference, request.pricing
+        if n_problems is None and fits.method in FITTED:
+            n_problems = fits.n_problems
+        batch, steps = chosen.rollouts_per_batch, chosen.update_steps
+        law, prior = fits.laws.get(preference.law), fits.method == "prior"
+        reward, interval = request.reward_with_interval(chosen)
+        seen, spent = fits.largest_compute, pricing.budget.spent or {}
+        return Plan(
+            group_size=chosen.group_size,
+            problems_per_batch=chosen.problems_per_batch,
+            update_steps=steps,
+            budget=pricing.budget,
+            cost=pricing.cost(batch, steps),
+            costs=pricing.all_costs(batch, steps),
+            recipe=self.recipe,
+            hardware=request.limits.hardware,
+            throughput=pricing.throughput,
+            metric=fits.metric,
+            model=self.model if self.model is not None else fits.model,
+            n_problems=n_problems,
+            predicted_reward=reward,
+            reward_interval=interval,
+            group_size_interval=request.group_size_band(chosen),
+            law_group_size=None if prior or law is None else float(law.predict(preference.value(chosen))),
+            extrapolation=None if seen is None else pricing.compute(chosen.rollouts, fits.compute) / seen,
+            binding=binding(request, chosen, rejections),
+            alternatives=alternatives(request, chosen, candidates),
+            notes=(),
+            pilot=self._pilot(request, chosen),
+            passport=fits.passport,
+            evaluation=pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps)),
+            evaluation_counted=pricing.evaluation_counts,
+            breakdown=pricing.parts(batch, steps)
+            | {purpose: {pricing.budget.unit: float(amount)} for purpose, amount in spent.items()},
+            fits=fits,
+        )
+
+    def _pilot(self, request: ResolvedRequest, chosen: Candidate) -> Sweep | None:
+        if self.fits.method in FITTED:
+            return None
+        return pilot_sweep(chosen.rollouts, max(self.recipe.min_problems_per_batch, 1), request.limits.min_update_steps)
+
+    def _notes(self, request: ResolvedRequest, plan: Plan, chosen: Candidate) -> list[Note]:
+        """Notes on the fits, the recipe and this candidate."""
+        fits, notes = self.fits, list(self.fits.notes)
+        foreign = fits.method == "prior" or self.model is None or not same_model(self.model, fits.model)
+        if fits.method not in FITTED and foreign:
+            notes.append(caveats.another_model(fits.model, self.model, fits.method))
+        if not self.recipe_given:
+            notes.append(caveats.recipe_assumed(self.recipe))
+        notes += self.recipe.notes()
+        if plan.extrapolation is not None:
+            notes += caveats.extrapolation(plan.extrapolation, fits.method)
+        notes += caveats.beyond_grid(chosen.group_size, request.largest, request.smallest)
+        notes += caveats.problem_set(chosen, plan.n_problems)
+        notes += caveats.batch(chosen, self.recipe, fits.problems_per_batch)
+        notes += caveats.steps(chosen, self.recipe)
+        notes += caveats.unused(plan.unused_share, chosen.ends_by, plan.binding[:-1])
+        if request.preference.law == "group_size_vs_steps":
+            notes += caveats.other_batch(chosen.rollouts_per_batch, fits.rollouts_per_batch)
+        notes += self._time_notes(request.pricing, plan)
+        limit = self.hardware.max_rollouts_per_batch
+        if limit is not None and plan.law_group_size is not None:
+            notes += caveats.batch_limit(plan.law_group_size, chosen.problems_per_batch, limit)
+        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
+        notes += caveats.near_tie(chosen.group_size, ties, TIE * request.span)
+        disagree = caveats.curves_disagree if fits.surface is None else caveats.compromise
+        notes += [
+            disagree(chosen.group_size, a.group_size, -a.expected_loss)
+            for a in plan.alternatives
+            if a.kind == "best-by-curves" and a.expected_loss is not None
+        ]
+        return notes
+
+    def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
+        timed, throughput = pricing.budget.timed, pricing.throughput
+        counted = pricing.evaluation_counts
+        notes = caveats.evaluation(plan.breakdown, pricing.evaluation_share, counted=counted, timed=timed)
+        if throughput is None:
+            return notes
+        given = "gpus" in self.hardware.model_fields_set and timed
+        notes += caveats.gpus(throughput, self.hardware, given)
+        return notes + caveats.speed(throughput, pricing.budget, plan.rollouts_per_batch, plan.rollouts)
+
     def _gpu_counts(self, budget: Budget) -> list[int | None]:
-        """Numbers of GPUs to choose from; None where only the throughput's own is known."""
+        """Numbers of GPUs to choose from; None stands for that of the throughput."""
         throughput, counts = self.throughput, sorted(self.hardware.gpu_counts)
         given = "gpus" in self.hardware.model_fields_set
         if throughput is None or throughput.gpu_exponent is None or not given or not (budget.timed or len(counts) == 1):
@@ -167,24 +286,25 @@ class Planner:
         return [*counts]
 
     def _for_problem_set(self, n_problems: int) -> Planner:
-        """The same planner for D training problems."""
+        """This planner for D training problems."""
 
         def adapted(fits: Fits) -> Fits:
             return replace(fits.for_problem_set(n_problems), n_problems=n_problems)
 
-        planner = self._like_this_one(adapted(self.fits))
+        planner = self._with_fits(adapted(self.fits))
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         planner.recipe_given = self.recipe_given
         return planner
 
     def _octaves(self, beyond_grid: int | Literal["auto"]) -> int:
-        """Octaves above the grid; a surface cannot be asked further than it has knots."""
+        """Octaves above the grid; a surface predicts only as far as it has knots."""
         passport = self.fits.passport
         if beyond_grid == "auto":
             return 0 if passport is None else passport.beyond_grid_octaves
         return beyond_grid if passport is None else min(beyond_grid, OCTAVES_ABOVE)
 
-    def _like_this_one(self, fits: Fits) -> Planner:
+    def _with_fits(self, fits: Fits) -> Planner:
+        """This planner with other fits."""
         return Planner(
             fits,
             self.hardware,
@@ -206,20 +326,20 @@ class Planner:
             evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
         )
 
-    def _question(self, request: Request) -> Question:
-        pricing, fixed, min_steps = self._pricing(request), request.fixed, request.min_update_steps
-        wanted = 2 * self.recipe.warmup_steps if min_steps is None else min_steps
-        wanted = max(wanted, 1)
+    def _resolve(self, request: Request, pricing: Pricing | None = None) -> ResolvedRequest:
+        pricing = self._pricing(request) if pricing is None else pricing
+        fixed, min_steps = request.fixed, request.min_update_steps
+        wanted = max(2 * self.recipe.warmup_steps if min_steps is None else min_steps, 1)
         if fixed.update_steps is not None and fixed.update_steps < wanted:
+            limit = f"min_update_steps = {wanted}"
+            if min_steps is None:
+                limit = f"{wanted}, twice the warm-up of {self.recipe.warmup_steps} steps"
             raise PlanError(
-                f"update_steps = {fixed.update_steps} is below {wanted}, twice the warm-up of "
-                f"{self.recipe.warmup_steps} steps"
-                if min_steps is None
-                else f"update_steps = {fixed.update_steps} is below min_update_steps = {wanted}",
-                f"Pass min_update_steps={fixed.update_steps} to plan it all the same.",
+                f"update_steps = {fixed.update_steps} is below {limit}",
+                f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
             )
         smallest, largest = self.fits.group_size_range
-        return Question(
+        return ResolvedRequest(
             pricing=pricing,
             limits=Limits(pricing, self.hardware, fixed, self.recipe.min_problems_per_batch, wanted),
             preference=self._preference(pricing, fixed, request.mode),
@@ -238,7 +358,7 @@ class Planner:
         return LawPreference(self.fits, self._law(fixed), mode, compute)
 
     def _law(self, fixed: Fixed) -> str:
-        """The law that decides: the one in steps for a fixed batch, where there is one for that batch."""
+        """The deciding law: for a fixed batch the law in steps, if it was fitted at that batch or is the only one."""
         laws, batch = self.fits.laws, fixed.rollouts_per_batch
         in_steps = "group_size_vs_steps"
         if (
@@ -252,60 +372,80 @@ class Planner:
         if in_steps in laws:
             raise PlanError(
                 f"these fits hold only laws in steps, fitted at rollouts_per_batch = {self.fits.rollouts_per_batch}",
-                f"Pass rollouts_per_batch={self.fits.rollouts_per_batch}, or use fits with a law in compute.",
+                f"Add --rollouts-per-batch {self.fits.rollouts_per_batch} (rollouts_per_batch=), or use fits "
+                "with a law in compute.",
             )
         raise PlanError(
             "these fits hold no allocation law: " + self.fits.unsupported.get("group_size", "none was fitted"),
-            "See fits.notes for what is missing.",
+            "The notes of the fits say what is missing.",
         )
 
     def budget_for(self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Any) -> BudgetFor:
         """The smallest budget whose plan is predicted to reach a reward.
 
         Args:
-            reward: of the best checkpoint, averaged over runs.
+            reward: mean reward of the best checkpoint over runs.
             level: coverage of the interval behind the optimistic and the conservative answer.
-            unit: of the answer; others than rollouts need a throughput.
-            **options: as of `allocate`; all of a budget is spent unless they say otherwise.
+            unit: unit of the answer; others than rollouts need a throughput.
+            **options: as of `allocate`; `spend` is `all` by default.
 
         Raises:
             PlanError: fits without rewards, or a reward outside the metric's range.
         """
-        return inverse.budget_for(self, reward, level, unit, options)
+        return budget_for(self._plans(Budget.model_validate({unit: 1.0}), level, options), reward)
 
     def marginal(self, budget: Budget | float | str, *, level: float = 0.8, **options: Any) -> Marginal:
         """What more budget would buy, with intervals, and whether it is worth it.
 
         Args:
             budget: as of `allocate`.
-            level: coverage of the intervals, which are paired: what two plans share cancels.
-            **options: as of `allocate`.
+            level: coverage of the intervals. They are paired: errors that two plans share cancel.
+            **options: as of `allocate`; `spend` is `all` by default.
 
         Raises:
             PlanError: fits without rewards, or a budget too small for a plan.
         """
-        return marginal.marginal(self, budget, level, options)
+        return marginal(self._plans(Budget.parse(budget), level, options))
 
     def compare(
         self, configuration: Configuration, budget: Budget | float | str, *, level: float = 0.8, **options: Any
-    ) -> Against:
-        """The best plan against a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
+    ) -> PlanComparison:
+        """The best plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
 
         Args:
             configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
                 such as `"n=16,bp=32"` or an `Allocation`.
             budget: as of `allocate`.
             level: coverage of the intervals, which are paired.
-            **options: as of `allocate`.
+            **options: as of `allocate`; `spend` is `all` by default.
 
         Raises:
             PlanError: fits without rewards, or a configuration that they cannot predict.
         """
-        return against.against(self, configuration, budget, level, options)
+        parsed = Budget.parse(budget)
+        share = float(options.get("evaluation_share", EVALUATION_SHARE))
+
+        def pricing(plan: Plan) -> Pricing:
+            # Both sides pay for their evaluations by the same rule.
+            evaluation = self.evaluation or DEFAULT_EVALUATION
+            return Pricing(parsed, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
+
+        return compare(self._plans(parsed, level, options), configuration, pricing)
+
+    def _plans(self, like: Budget, level: float, options: dict[str, Any]) -> PlansByBudget:
+        options = {"spend": "all", **options}
+        return PlansByBudget(self.fits, lambda budget: self.allocate(budget, **options), like, level)
+
+
+def same_model(a: str | None, b: str | None) -> bool:
+    """Whether two names mean one model: hub names and local folders are compared by their last part."""
+    if a is None or b is None:
+        return False
+    return a.rstrip("/").rsplit("/", 1)[-1].lower() == b.rstrip("/").rsplit("/", 1)[-1].lower()
 
 
 def _check_kinds(fits: object, *others: object) -> None:
-    """Refuse arguments of another type, such as the path of saved fits."""
+    """Raise on arguments of another type, such as the path of saved fits."""
     if not isinstance(fits, Fits | FitsSet):
         raise PlanError(
             f"fits: received {' '.join(repr(fits).split()):.60} ({type(fits).__name__}); accepted: Fits or a FitsSet",
@@ -326,7 +466,7 @@ def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:
     if not powers_of_two:
         return list(range(smallest, largest + 1))
     powers = [2**i for i in range(1, 31) if smallest <= 2**i <= largest]
-    # A grid such as n = 5, 6, 7 holds no power of two: then the levels themselves are the choice.
+    # A grid such as n = 5, 6, 7 holds no power of two: then its levels are the choice.
     return powers or [n for n in fits.group_sizes if n >= 2]
 
 

@@ -1,4 +1,4 @@
-"""What (n, B_p, M) costs in the budget's own unit, part by part, and how many steps a budget buys."""
+"""What (n, B_p, M) costs in each unit, part by part, and how many steps a budget buys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.planning.schedule import EVALUATION_SHARE, evaluations, interval, samples_per_evaluation
+from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE, evaluations, interval, samples_per_evaluation
 from isocompute_sdk.specs import Budget, Evaluation, Throughput
 
 DEFAULT_EVALUATION = Evaluation()
@@ -15,7 +15,7 @@ DEADLINE_ERRORS = 2.0
 
 
 def amount_text(value: float, unit: str) -> str:
-    """An amount with its unit: whole rollouts and tokens, two decimals of hours and money (more below 1)."""
+    """An amount with its unit: no decimals for rollouts and tokens, two for hours and money (more below 1)."""
     digits = 0 if unit in ("rollouts", "tokens") else 2
     number = f"{value:,.{digits}f}" if value >= 1 else f"{value:.3g}"
     return f"{number} {unit.replace('_', '-')}"
@@ -23,19 +23,19 @@ def amount_text(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Pricing:
-    """A budget with the throughput that translates its unit.
+    """A budget with the throughput that converts its unit.
 
-    Rollouts and tokens count training alone: they are the axis of every curve. Hours and money count the start of
-    the run as well, and its evaluations where `evaluation_counts`.
+    Rollouts and tokens count training alone: they are the axis of every curve. Hours and money also count the start
+    of the run, and its evaluations if `evaluation_counts`.
 
     Raises:
-        PlanError: the budget's unit, or its deadline, cannot be translated without (that part of) a throughput.
+        PlanError: the budget's unit or its deadline needs a throughput, or a part of it that is unknown.
     """
 
     budget: Budget
     throughput: Throughput | None = None
     evaluation: Evaluation = DEFAULT_EVALUATION
-    """How the run would be measured if it cost nothing."""
+    """How the run is evaluated if the share allows it."""
     evaluation_share: float = EVALUATION_SHARE
     evaluation_counts: bool = False
     """Whether hours and money pay for evaluations."""
@@ -47,16 +47,17 @@ class Pricing:
         what = f"a budget in {budget.unit}" if budget.unit != "rollouts" else "a deadline"
         if throughput is None:
             raise PlanError(
-                f"{what} cannot be translated into rollouts without a throughput",
-                "Pass throughput=Throughput(step_overhead_seconds=..., rollouts_per_second=..., "
-                "tokens_per_rollout=..., gpus=..., usd_per_gpu_hour=...), or measure one: isocompute probe.",
+                f"{what} needs a throughput to convert into rollouts",
+                "Add --rollouts-per-second and --step-overhead-seconds (in Python: throughput=Throughput(...)), or "
+                "measure them: isocompute probe.",
             )
         needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour"}.get(budget.unit)
         if needed is not None and getattr(throughput, needed) is None:
-            raise PlanError(f"{what} needs {needed}, which the throughput leaves out", f"Set Throughput.{needed}.")
+            flag = f"--{needed.replace('_', '-')}"
+            raise PlanError(f"{what} needs {needed}; the throughput has none", f"Add {flag} (Throughput.{needed}).")
 
     def at_gpus(self, gpus: int) -> Pricing:
-        """The same with another number of GPUs."""
+        """Pricing with another number of GPUs."""
         return replace(self, throughput=self._throughput().at_gpus(gpus))
 
     def cost(self, rollouts_per_batch: int, update_steps: int) -> float:
@@ -64,7 +65,7 @@ class Pricing:
         return self.cost_in(self.budget.unit, rollouts_per_batch, update_steps)
 
     def cost_in(self, unit: str, rollouts_per_batch: int, update_steps: int) -> float:
-        """Cost in any unit that the throughput can express: what counts against a budget in it."""
+        """Cost in one unit, as it counts against a budget in that unit."""
         rollouts = rollouts_per_batch * update_steps
         if unit == "rollouts":
             return float(rollouts)
@@ -77,11 +78,11 @@ class Pricing:
         return self._of_hours(unit, hours)
 
     def all_costs(self, rollouts_per_batch: int, update_steps: int) -> dict[str, float]:
-        """Cost in every unit at hand."""
+        """Cost in every known unit."""
         return {unit: self.cost_in(unit, rollouts_per_batch, update_steps) for unit in self._units()}
 
     def parts(self, rollouts_per_batch: int, update_steps: int) -> dict[str, dict[str, float]]:
-        """Training, evaluation and start of the run, each in every unit at hand, whether it counts or not."""
+        """Cost of training, evaluation and start in every known unit, including parts that the budget does not pay."""
         throughput, steps = self.throughput, update_steps
         sampled = evaluations(steps, self.every_steps(rollouts_per_batch, steps))
         sampled *= samples_per_evaluation(self.evaluation)
@@ -104,7 +105,7 @@ class Pricing:
         return found
 
     def every_steps(self, rollouts_per_batch: int, update_steps: int) -> int:
-        """Update steps between evaluations: as asked, or as many more as the share demands."""
+        """Update steps between evaluations: as asked, or more to stay within the share."""
         samples = samples_per_evaluation(self.evaluation)
         step, one = float(rollouts_per_batch), float(samples)
         if self.throughput is not None:
@@ -121,7 +122,7 @@ class Pricing:
         return count * throughput.evaluation_seconds(samples_per_evaluation(self.evaluation), length) / 3600.0
 
     def affordable_steps(self, rollouts_per_batch: int) -> tuple[int, str]:
-        """Most steps within budget and deadline, and which of the two ends there (`budget` or `deadline`)."""
+        """Most steps within budget and deadline, and the limit that is reached first (`budget` or `deadline`)."""
         steps, limit = self._most(self.budget.unit, self.budget.available, rollouts_per_batch), "budget"
         if self.deadline is not None:
             within = self._most("wall_hours", self.deadline, rollouts_per_batch)
@@ -130,36 +131,36 @@ class Pricing:
         return steps, limit
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
-        """Whether this many steps fit budget and deadline."""
+        """Whether so many steps fit budget and deadline."""
         return self.cost(rollouts_per_batch, update_steps) <= self.budget.available and self.in_time(
             rollouts_per_batch, update_steps
         )
 
     @property
     def deadline(self) -> float | None:
-        """Planned wall-clock hours that keep the deadline although a measured throughput may be a little off."""
+        """The deadline less a margin for the error of a measured throughput, in wall-clock hours."""
         hours, throughput = self.budget.deadline_hours, self.throughput
         if hours is None or throughput is None or throughput.measured is None:
             return hours
         return hours / (1.0 + DEADLINE_ERRORS * throughput.measured.relative_error)
 
     def in_time(self, rollouts_per_batch: int, update_steps: int) -> bool:
-        """Whether this many steps fit the deadline, which no budget can extend."""
+        """Whether so many steps fit the deadline."""
         deadline = self.deadline
         return deadline is None or self.cost_in("wall_hours", rollouts_per_batch, update_steps) <= deadline
 
     def compute(self, rollouts: float, variable: str) -> float:
-        """Rollouts on the compute axis of a law: as they are, or in tokens.
+        """Rollouts on the compute axis of a law: rollouts or tokens.
 
         Raises:
-            PlanError: a law in tokens without tokens per rollout.
+            PlanError: a law in tokens, and the tokens per rollout are unknown.
         """
         if variable != "log10_tokens":
             return rollouts
         if self.throughput is None or self.throughput.tokens_per_rollout is None:
             raise PlanError(
-                "these fits count compute in tokens, and the tokens per rollout are not known",
-                "Pass throughput=Throughput(tokens_per_rollout=...), or fit on rollouts.",
+                "these fits count compute in tokens, and the tokens per rollout are unknown",
+                "Add --tokens-per-rollout (Throughput.tokens_per_rollout), or fit on rollouts.",
             )
         return float(self.throughput.tokens(rollouts))
 
@@ -178,7 +179,7 @@ class Pricing:
         return float(gpu_hours if unit == "gpu_hours" else throughput.price() * gpu_hours)
 
     def _most(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
-        """Most steps that cost no more than the amount: a bracket around the proportional guess, then bisection."""
+        """Most steps that cost at most the amount: a bracket around the proportional guess, then bisection."""
 
         def cost(steps: int) -> float:
             return self.cost_in(unit, rollouts_per_batch, steps)
@@ -199,5 +200,7 @@ class Pricing:
 
     def _throughput(self) -> Throughput:
         if self.throughput is None:
-            raise PlanError("costs other than rollouts need a throughput", "Pass throughput=Throughput(...).")
+            raise PlanError(
+                "costs in other units than rollouts need a throughput", "Add --throughput FILE (throughput=)."
+            )
         return self.throughput

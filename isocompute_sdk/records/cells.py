@@ -160,11 +160,8 @@ def to_numbers(series: pl.Series, column: str, source: Source, accepted: str) ->
 
 def blank_to_null(series: pl.Series) -> pl.Series:
     """Text with cells of nothing but white space made null."""
-    import polars as pl
-
-    frame = series.to_frame()
-    column = pl.col(series.name)
-    return frame.select(pl.when(column.str.strip_chars() != "").then(column)).to_series()
+    blank = series.str.strip_chars() == ""
+    return series.set(blank, None) if blank.any() else series
 
 
 def _texts(series: pl.Series, column: Column, source: Source) -> pl.Series:

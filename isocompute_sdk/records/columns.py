@@ -31,6 +31,8 @@ class Column:
     """True where one run has one value from its first row to its last."""
     context: bool = False
     """True where runs with different values may not be pooled without being told to."""
+    lenient: bool = False
+    """True if an unknown value agrees with any other: tables of earlier releases lack the column."""
 
     @property
     def accepted(self) -> str:
@@ -41,8 +43,8 @@ class Column:
         return noun if self.minimum is None else f"{noun} >= {self.minimum}"
 
 
-def _context(name: str, kind: Kind, meaning: str, minimum: int | None = None) -> Column:
-    return Column(name, kind, meaning, minimum=minimum, per_run=True, context=True)
+def _context(name: str, kind: Kind, meaning: str, minimum: int | None = None, *, lenient: bool = False) -> Column:
+    return Column(name, kind, meaning, minimum=minimum, per_run=True, context=True, lenient=lenient)
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -71,12 +73,19 @@ COLUMNS: tuple[Column, ...] = (
     _context("eval_temperature", "number", "sampling temperature of the evaluation", 0),
     _context("eval_samples", "integer", "samples per problem in the evaluation", 1),
     _context("n_problems", "integer", "distinct training problems, D", 1),
+    _context("temperature", "number", "sampling temperature in training", 0, lenient=True),
+    _context("top_p", "number", "nucleus sampling mass in training, 1 = everything", 0, lenient=True),
+    _context("max_prompt_tokens", "integer", "longest prompt, tokens", 1, lenient=True),
+    _context("filter", "text", "groups left out: none, zero-variance, dynamic (others sampled)", lenient=True),
+    _context("off_policy", "text", "rollouts of older weights: none, async, or how stale they may be", lenient=True),
 )
 """Every column, in the order of `RunSet.to_polars`."""
 
 BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
 CONTEXT_FIELDS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.context)
 """Fields that decide which runs may be pooled; unknown is None, and None pools with None."""
+LENIENT: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.lenient)
+"""Context fields in which None pools with every value."""
 PER_RUN: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.per_run)
 DEFAULT_EVAL_SET = "validation"
 TRAIN_SETS = ("train", "train_probe")
@@ -120,10 +129,15 @@ def misspelt(name: str) -> str | None:
 
     Strict on purpose: a numeric column of another name is a metric, so only near-identical names count.
     """
-    for spelling in _CANONICAL:
-        if _squeezed(name) == _squeezed(spelling):
-            return spelling
-    return close(name, (spelling for spelling in _CANONICAL if len(spelling) >= 4), cutoff=0.9)
+    squeezed = _SQUEEZED.get(_squeezed(name))
+    if squeezed is not None:
+        return squeezed
+    # Names of other lengths cannot be that near; tables may have thousands of columns.
+    near = (spelling for spelling in _CANONICAL if len(spelling) >= 4 and 0.8 < len(name) / len(spelling) < 1.25)
+    return close(name, near, cutoff=0.9)
+
+
+_SQUEEZED = {_squeezed(spelling): spelling for spelling in reversed(_CANONICAL)}
 
 
 def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, LENIENT
 from isocompute_sdk.records.runset import RunSeries
 
 BATCHES_FOR_A_RULE = 3
@@ -42,7 +42,8 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
     Raises:
         FitError: naming the fields in which they differ, with their values.
     """
-    values = {f: sorted({repr(s.context.get(f)) for s in series}) for f in CONTEXT_FIELDS if f not in pool}
+    known = {f: {s.context.get(f) for s in series} for f in CONTEXT_FIELDS if f not in pool}
+    values = {f: sorted(repr(v) for v in found if v is not None or f not in LENIENT) for f, found in known.items()}
     differing = tuple(f for f, found in values.items() if len(found) > 1)
     if not differing:
         return

@@ -58,6 +58,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
         RecordError: not a table, two columns of one meaning, unequal lengths, no rows.
     """
     table = _as_mapping(given)
+    ignored = set(options.ignore)
     for name in (*options.rename, *options.ignore):
         if name not in table:
             raise RecordError(
@@ -68,7 +69,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
     for raw, values in table.items():
-        if raw in options.ignore:
+        if raw in ignored:
             continue
         name = options.rename.get(raw, raw).strip()
         column = schema.canonical(name)

@@ -17,17 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk import files
+from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.locks import is_running
 from isocompute_sdk.run_folders.progress import Progress, journal_progress, record_of
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
-_SCHEMA_VERSION = 1
-_SPEC_KIND = "run-spec"
-_RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND = "run.json", "torch-run"
-"""What the built-in runner starts from, which holds a whole run too; other tools write files of that name."""
+RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
+"""Content of spec.json."""
+_RUNNER_SPEC_FILE = "run.json"
+"""From which the built-in runner starts; other tools write files of that name too."""
+_RUNNER_SPEC = Document("torch-run", 1, RunSpec, remedy=RUN_SPEC.remedy)
 _REQUEST_FILE = "request.json"
 """What launch scripts of training frameworks write first, with a whole run in it; other tools write such files too."""
 
@@ -62,11 +65,22 @@ class RunStatus:
     @property
     def headline(self) -> tuple[str, float] | None:
         """The metric to show where there is room for one: avg@k with the largest k, else the first, else the reward."""
-        averages = [name for name in self.metrics if re.fullmatch(r"avg@\d+", name)]
-        name = max(averages, key=lambda name: int(name[4:]), default=next(iter(self.metrics), None))
+        largest = max(self.metrics, key=lambda name: average_of(name) or 0, default=None)
+        name = largest if largest is not None and average_of(largest) else next(iter(self.metrics), None)
         if name is not None:
             return name, self.metrics[name]
         return None if self.train_reward is None else ("train_reward", self.train_reward)
+
+
+@dataclass(frozen=True)
+class ExitRecord:
+    """Content of exit.json."""
+
+    exit_code: int
+    """0 on success; minus the signal number if a signal ended the process."""
+
+
+EXIT = Document("run-exit", 1, ExitRecord)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +113,7 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
                 f"{target} holds measurements of a run with another {changed}",
                 "Give the study another name or output_dir, or remove that folder to start again.",
             )
-    document = {"kind": _SPEC_KIND, "schema_version": _SCHEMA_VERSION, **run.model_dump(mode="json")}
-    return files.write_json(target / SPEC_FILE, document)
+    return RUN_SPEC.save(target / SPEC_FILE, run)
 
 
 def another(earlier: RunSpec, run: RunSpec) -> str | None:
@@ -127,13 +140,13 @@ def read_spec(folder: str | Path) -> RunSpec | None:
     Raises:
         IsoComputeError: a file that should hold the run is damaged, or of another release.
     """
-    path, kind = Path(folder) / SPEC_FILE, _SPEC_KIND
-    if not path.exists():
-        path, kind = Path(folder) / _RUNNER_SPEC_FILE, _RUNNER_SPEC_KIND
-        if not path.exists() or _is_of_another_kind(path, kind):
-            return _requested(Path(folder))
-    document = files.read_json(path, kind=kind, schema_version=_SCHEMA_VERSION)
-    return RunSpec.model_validate({k: v for k, v in document.items() if k not in ("kind", "schema_version")})
+    path = Path(folder) / SPEC_FILE
+    if path.exists():
+        return RUN_SPEC.load(path)
+    path = Path(folder) / _RUNNER_SPEC_FILE
+    if not path.exists() or _is_of_another_kind(path, _RUNNER_SPEC.kind):
+        return _requested(Path(folder))
+    return _RUNNER_SPEC.load(path)
 
 
 def _requested(folder: Path) -> RunSpec | None:
@@ -235,8 +248,7 @@ def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
 
 def write_exit(folder: str | Path, exit_code: int) -> None:
     """Note how the process of a run ended."""
-    document = {"kind": "run-exit", "schema_version": _SCHEMA_VERSION, "exit_code": exit_code}
-    files.write_json(Path(folder) / EXIT_FILE, document)
+    EXIT.save(Path(folder) / EXIT_FILE, ExitRecord(exit_code))
 
 
 def clear_exit(folder: str | Path) -> None:
@@ -334,7 +346,7 @@ def _exit_code(folder: Path) -> int | None:
     path = folder / EXIT_FILE
     if not path.exists():
         return None
-    return int(files.read_json(path, kind="run-exit", schema_version=_SCHEMA_VERSION)["exit_code"])
+    return EXIT.load(path).exit_code
 
 
 def _last_words(folder: Path) -> str:

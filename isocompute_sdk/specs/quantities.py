@@ -1,11 +1,11 @@
-"""Numbers as people write them: `3M`, `2.5e6`, `65_536`; and the field types that read them."""
+"""Numbers as people write them: `3M`, `2.5e6`, `65_536`, `3,000,000`; and the field types that read them."""
 
 from __future__ import annotations
 
 import math
 import numbers
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from isocompute_sdk.errors import SpecError, show
 from isocompute_sdk.specs.problems import problem
@@ -24,27 +24,47 @@ SUFFIXES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 LARGEST_COUNT = 10**18
 """Upper limit of all numbers: above it, a typing error is likelier than a wish."""
 
-NUMBER_PATTERN = r"^\s*[+-]?([0-9]+(_[0-9]+)*)(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]{1,4})?\s*[kKmMbBgGtT]?\s*$"
-"""Texts that are read as numbers (also the pattern in the JSON schema)."""
+NUMBER_PATTERN = (
+    r"^\s*[+-]?([1-9][0-9]{0,2}(,[0-9]{3})+|[0-9]+(_[0-9]+)*)(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]{1,4})?"
+    r"\s*[kKmMbBgGtT]?\s*$"
+)
+"""Texts that are read as numbers (also the pattern in the JSON schema): commas stand between thousands only."""
 
 _NUMBER = re.compile(NUMBER_PATTERN)
+_OTHER_SEPARATORS = re.compile(r"\s*(?P<digits>[+-]?[0-9][0-9,._]*[,.][0-9,._]*)\s*(?P<suffix>[kKmMbBgGtT]?)\s*")
 MAX_LENGTH = 60
 """Characters of the longest text that is read as a number."""
-FORMS = "65536, 65_536, 3M, 2.5e6"
+FORMS = "65536, 65_536, 65,536, 3M, 2.5e6"
 
 
 def parse_number(text: str) -> Fraction:
-    """The exact value of a number such as `3M`, `2.5e6`, `65_536` or `0.4`.
+    """The exact value of a number such as `3M`, `2.5e6`, `65_536`, `3,000,000` or `0.4`.
+
+    Commas separate thousands: `3,000` is three thousand. A comma anywhere else could be a decimal comma and is an
+    error that names both readings.
 
     Raises:
         SpecError: the text is not a number in one of these forms.
     """
     if len(text) > MAX_LENGTH or not _NUMBER.match(text):
-        hint = "Leave the commas out." if re.fullmatch(r"\s*[0-9][0-9,.]*\s*", text) else None
-        raise SpecError(f"received {show(text)}; accepted: numbers such as {FORMS}", hint)
-    body = text.strip()
+        raise SpecError(f"received {show(text)}; accepted: numbers such as {FORMS}", _readings(text))
+    body = text.strip().replace(",", "")
     suffix = body[-1].lower() if body[-1].isalpha() else ""
     return Fraction(Decimal(body.removesuffix(body[-1]).strip() if suffix else body)) * 10 ** SUFFIXES[suffix]
+
+
+def _readings(text: str) -> str | None:
+    """What a number with separators in odd places could mean, as a hint."""
+    found = _OTHER_SEPARATORS.fullmatch(text) if len(text) <= MAX_LENGTH else None
+    if found is None:
+        return None
+    digits, suffix = found["digits"], found["suffix"]
+    meanings = [re.sub(r"[,._]", "", digits).lstrip("0") + suffix]
+    decimal = re.fullmatch(r"([^,]*),([^,]*)|([^.]*)\.([^.]*)", digits)
+    if decimal:
+        whole, part = decimal.group(1, 2) if decimal[1] is not None else decimal.group(3, 4)
+        meanings.insert(0, f"{re.sub(r'[,._]', '', whole)}.{re.sub(r'[,._]', '', part)}{suffix}")
+    return f"It could mean {' or '.join(meanings)}: write it that way."
 
 
 def parse_count(value: str | float) -> int:
@@ -53,12 +73,7 @@ def parse_count(value: str | float) -> int:
     Raises:
         SpecError: not a number, not whole, negative or too large.
     """
-    exact = parse_number(value) if isinstance(value, str) else _exact(value)
-    if exact is None or exact.denominator != 1 or not 0 <= exact <= LARGEST_COUNT:
-        raise SpecError(
-            f"received {show(value)}; accepted: whole numbers from 0 to 1e18, such as {FORMS}", "Write a whole number."
-        )
-    return int(exact)
+    return int(Number(whole=True, ge=0).parse(value))
 
 
 def _exact(value: object) -> Fraction | None:
@@ -94,20 +109,33 @@ class Number:
 
     def read(self, value: object) -> int | float:
         """The number, or an error for pydantic to collect."""
+        received = f"received {show(value)}; accepted: {self.accepted}"
         try:
             exact = parse_number(value) if isinstance(value, str) else _exact(value)
         except SpecError as error:
-            raise problem(accepted=f"{self.accepted} (forms read: {FORMS})", hint=error.hint) from None
+            raise problem(message=f"{received} (forms read: {FORMS})", hint=error.hint) from None
         if exact is not None and abs(exact) > LARGEST_COUNT:
-            raise problem(accepted=f"{self.accepted}, at most {LARGEST_COUNT:g}")
+            raise problem(message=f"{received}, at most {LARGEST_COUNT:g}")
         if exact is None or (self.whole and exact.denominator != 1):
-            raise problem(accepted=self.accepted)
+            raise problem(message=received)
         as_int = self.whole or (self.keep_whole and exact.denominator == 1)
         number = int(exact) if as_int else float(exact)
         # Compared after rounding to a float: 1e-400 is above 0, but the value kept would be 0.
         if not self._holds(number):
-            raise problem(accepted=self.accepted)
+            raise problem(message=received)
         return number
+
+    def parse(self, value: object) -> int | float:
+        """The number, outside pydantic.
+
+        Raises:
+            SpecError: not a number, or one out of range, with what is accepted.
+        """
+        try:
+            return self.read(value)
+        except PydanticCustomError as error:
+            context = error.context or {}
+            raise SpecError(str(context["message"]), context["hint"] or "Correct the number.") from None
 
     def _holds(self, number: float) -> bool:
         return (
@@ -133,15 +161,18 @@ class Number:
 class Items:
     """Annotation for tuple fields: any list, or one value for a list of one; no repeats where `unique`.
 
-    `length` fixes the number of items.
+    `length` fixes the number of items. With `or_meant`, one whole number alone is an error that names two readings: the
+    list of that number, and what `or_meant` says.
     """
 
     unique: bool = True
     length: int | None = None
+    or_meant: Callable[[int], str] | None = None
 
     def read(self, value: object) -> tuple[object, ...]:
         """The items as a tuple, not yet checked one by one."""
         if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
+            self._refuse_ambiguous(value)
             items: tuple[object, ...] = (value,)
         else:
             items = tuple(cast("Iterable[object]", value))
@@ -150,6 +181,18 @@ class Items:
         if not items:
             raise problem(accepted="a list with at least one item")
         return items
+
+    def _refuse_ambiguous(self, value: object) -> None:
+        if self.or_meant is None or not isinstance(value, str | numbers.Real):
+            return
+        try:
+            count = parse_count(cast("str | float", value))
+        except SpecError:
+            return
+        raise problem(
+            message=f"received {show(value)}; accepted: a list",
+            hint=f"It could mean {self.or_meant(count)} or [{count}]: write the list that you mean.",
+        )
 
     def check(self, items: tuple[object, ...]) -> tuple[object, ...]:
         """Refuse repeats: the same cell twice would be the same run twice."""
@@ -170,6 +213,8 @@ class Items:
         array = handler(schema)
         if self.length is not None:
             return array
+        if self.or_meant is not None:
+            return {**array, "minItems": 1, "uniqueItems": self.unique}
         return {"anyOf": [{**array, "minItems": 1, "uniqueItems": self.unique}, array["items"]]}
 
 

@@ -124,21 +124,33 @@ class RunSpec(Spec):
 
     def context(self) -> dict[str, str | int | float | None]:
         """What every record of this run shares: its columns and context fields, under the names of `RunSet`."""
+        recipe = self.recipe
+        filters = (
+            recipe.zero_variance_filter_policy,
+            recipe.zero_variance_filter_kl,
+            recipe.zero_variance_filter_entropy,
+        )
         return {
             "group_size": self.group_size,
             "problems_per_batch": self.problems_per_batch,
             "seed": self.seed,
             "model": self.model,
             "train_data": self.data.train,
-            "algorithm": self.recipe.algorithm,
+            "algorithm": recipe.algorithm,
             "learning_rate": self.learning_rate,
-            "kl_coef": self.recipe.kl_coef,
-            "entropy_coef": self.recipe.entropy_coef,
-            "updates_per_batch": self.recipe.updates_per_batch,
-            "max_tokens": self.recipe.max_response_tokens,
+            "kl_coef": recipe.kl_coef,
+            "entropy_coef": recipe.entropy_coef,
+            "updates_per_batch": recipe.updates_per_batch,
+            "max_tokens": recipe.max_response_tokens,
             "eval_temperature": self.evaluation.temperature,
             "eval_samples": self.evaluation.samples,
             "n_problems": self.data.n_problems,
+            "temperature": recipe.temperature,
+            "top_p": recipe.top_p,
+            "max_prompt_tokens": recipe.max_prompt_tokens,
+            "filter": "zero-variance" if any(filters) else "none",
+            # Every launch script waits for the update before it samples again.
+            "off_policy": "none",
         }
 
     @model_validator(mode="after")

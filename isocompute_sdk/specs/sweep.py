@@ -14,6 +14,12 @@ GroupSize = Annotated[int, Number(whole=True, ge=2)]
 Seed = Annotated[int, Number(whole=True, ge=0, lt=2**32)]
 
 
+def _that_many_seeds(count: int) -> str:
+    """The seeds from 0 on that a number of seeds may stand for."""
+    shown = [str(seed) for seed in range(min(count, 3))] + (["..."] if count > 3 else [])
+    return f"{count} seeds, [{', '.join(shown)}],"
+
+
 class Allocation(Spec):
     """One way to spend C = group_size * problems_per_batch * update_steps rollouts."""
 
@@ -52,8 +58,9 @@ class Sweep(Spec):
     """Keep only pairs whose batch n * B_p is one of these, in rollouts (fixed-batch study). None: keep all."""
     max_rollouts_per_batch: Count | None = None
     """Keep only pairs whose batch n * B_p is at most this, in rollouts. None: keep all."""
-    seeds: Annotated[tuple[Seed, ...], Items()] = (0,)
-    """Seeds; every pair runs once per seed."""
+    seeds: Annotated[tuple[Seed, ...], Items(or_meant=_that_many_seeds)] = (0,)
+    """List of seeds; every pair runs once per seed. A bare number is refused: `seeds: 2` could mean two seeds, [0, 1],
+    or the one seed [2]."""
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:

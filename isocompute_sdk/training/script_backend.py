@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from isocompute_sdk.ingest.log_runs import read_launched
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress, journal_progress
@@ -30,6 +31,8 @@ class ScriptBackend(ABC):
 
     name: str
     """Name the backend is registered under."""
+    log_format: str | None = None
+    """Log format of the framework's own logs; None if training writes a journal, metrics.jsonl."""
     beside_sdk: bool = False
     """Whether training needs the SDK, so that it starts with this interpreter unless PYTHON names another."""
 
@@ -79,12 +82,12 @@ class ScriptBackend(ABC):
         return resume_launch(self, run, folder)
 
     def read_records(self, folder: str | Path) -> RunSet:
-        """Every metrics.jsonl at or below the folder.
+        """Everything that the runs at or below the folder have measured, by their log format.
 
         Raises:
             RecordError: nothing was measured yet, or a file cannot be read.
         """
-        return read_journals(folder)
+        return read_journals(folder) if self.log_format is None else read_launched(folder, self.log_format)
 
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the end of its metrics.jsonl; None before it has one."""

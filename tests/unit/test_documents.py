@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from isocompute_sdk import Budget, IsoComputeError, Note, files
 from isocompute_sdk.documents import Converted, Document, Floats
 from isocompute_sdk.errors import DocumentError, FieldError
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import avg_at_k, best_at_k, max_weights, worst_at_k
+from isocompute_sdk.metrics import avg_at_k, best_at_k, k_metrics, max_weights, worst_at_k
 
 ESTIMATORS = {avg_at_k: np.mean, best_at_k: np.max, worst_at_k: np.min}
 examples = settings(deadline=None)
@@ -144,3 +144,20 @@ def test_bad_rewards_are_refused(estimator, bad, k, message):
 def test_an_unknown_treatment_of_missing_samples_is_refused():
     with pytest.raises(RecordError, match="'drop'; accepted: 'error', 'nan', 'skip'"):
         avg_at_k([[1.0]], 1, insufficient="drop")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("samples", "ks"), [(1, [1]), (2, [2]), (3, [2, 3]), (4, [2, 4]), (6, [2, 4, 6]), (8, [2, 4, 8]), (9, [2, 4, 8, 9])]
+)
+def test_k_metrics_are_those_of_powers_of_two_and_of_all_samples(samples, ks):
+    rewards_P_N = np.random.default_rng(samples).random((3, samples))
+    expected = {f"{name.__name__.removesuffix('_at_k')}@{k}": name(rewards_P_N, k) for k in ks for name in ESTIMATORS}
+    assert k_metrics(rewards_P_N) == expected
+
+
+def test_k_metrics_leave_out_problems_with_too_few_samples():
+    metrics = k_metrics([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, np.nan, 1.0]])
+    assert metrics["avg@2"] == pytest.approx((0.25 + 1) / 2)
+    assert metrics["best@2"] == pytest.approx((0.5 + 1) / 2)
+    assert metrics["avg@4"] == pytest.approx(0.25)
+    assert set(k_metrics([[1.0, np.nan, 0.0]])) == {"avg@2", "best@2", "worst@2"}

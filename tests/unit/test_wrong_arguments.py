@@ -61,7 +61,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "a plan from an empty mapping": (lambda r, p: iso.Plan.from_dict({}), "holds None, not a saved plan"),
     "a plan of another version": (
         lambda r, p: iso.Plan.from_dict(p.allocate("1M").to_dict() | {"schema_version": 1}),
-        "the mapping has schema_version 1; this release reads",
+        "the mapping: schema_version: received 1; this release reads",
     ),
     "odds at two budgets": (lambda r, p: p.fits.group_size_odds([1e4, 1e5]), "compute: received .*accepted: one"),
     "odds of no n": (lambda r, p: p.fits.group_size_odds(1e4, []), r"group_sizes = \[\]; accepted: at least one"),

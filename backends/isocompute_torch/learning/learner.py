@@ -21,13 +21,13 @@ from isocompute_torch.learning.optimiser import Optimiser
 from isocompute_torch.learning.prefix_tree import tree_layout
 from isocompute_torch.learning.scoring import score
 from isocompute_torch.losses import (
-    batch_normaliser,
+    Mean,
+    Seen,
     cispo_loss,
     entropy_loss,
-    grpo_loss,
     kl_estimate,
     kl_loss,
-    ppo_loss,
+    surrogate_loss,
     value_loss,
 )
 from isocompute_torch.losses.advantages import (
@@ -40,25 +40,18 @@ from isocompute_torch.losses.advantages import (
 from isocompute_torch.policy.model import Policy, ValueModel
 from isocompute_torch.sampling.sampler import Samples
 
-POLICY_LOSSES = {"grpo": grpo_loss, "cispo": cispo_loss, "ppo": ppo_loss}
-
-
-@dataclass(frozen=True)
-class _Term:
-    """Which rows one term of the loss looks at, and what its mean is divided by."""
-
-    weight_U: Tensor
-    normaliser: float
+POLICY_LOSSES = {"grpo": surrogate_loss, "cispo": cispo_loss, "ppo": surrogate_loss}
 
 
 @dataclass(frozen=True)
 class _Targets:
-    """What the gradient of one batch aims at; per row, or per row and token."""
+    """Advantages of the whole batch, the mean of each term over it, and PPO's values and returns."""
 
     advantage: Tensor
-    policy: _Term
-    kl: _Term
-    entropy: _Term
+    """Per row, shape (U,), or per row and token, shape (U, T)."""
+    policy: Mean
+    kl: Mean
+    entropy: Mean
     old_value_UT: Tensor | None = None
     return_UT: Tensor | None = None
 
@@ -165,9 +158,9 @@ class Learner:
             penalty_R=penalty_R,
             n_train=self.n_train,
         )
-        policy = self._term(rows, advantages, recipe.zero_variance_filter_policy)
-        kl = self._term(rows, advantages, recipe.zero_variance_filter_kl)
-        entropy = self._term(rows, advantages, recipe.zero_variance_filter_entropy)
+        policy = self._mean(rows, advantages, recipe.zero_variance_filter_policy)
+        kl = self._mean(rows, advantages, recipe.zero_variance_filter_kl)
+        entropy = self._mean(rows, advantages, recipe.zero_variance_filter_entropy)
         if value_UT is None:
             return advantages, _Targets(advantages.advantage_R[rows.first_U], policy, kl, entropy)
         penalty_UT = None if kl_UT is None else recipe.kl_coef * kl_UT
@@ -177,14 +170,13 @@ class Learner:
         )
         if recipe.normalize_advantage:
             advantage_UT = normalised_over_tokens(
-                advantage_UT, rows.mask_UT, std_epsilon=recipe.std_epsilon, weight_R=policy.weight_U
+                advantage_UT, rows.mask_UT, std_epsilon=recipe.std_epsilon, weight_R=policy.weight_R
             )
         return advantages, _Targets(advantage_UT, policy, kl, entropy, value_UT, return_UT)
 
-    def _term(self, rows: Rows, advantages: GroupAdvantages, zero_variance_filter: bool) -> _Term:
+    def _mean(self, rows: Rows, advantages: GroupAdvantages, zero_variance_filter: bool) -> Mean:
         weight_U = rows.summed(advantages.row_weight(zero_variance_filter=zero_variance_filter))
-        normaliser = batch_normaliser(rows.mask_UT, aggregation=self.recipe.loss_aggregation, weight_R=weight_U)
-        return _Term(weight_U, normaliser)
+        return Mean.of_batch(rows.mask_UT, self.recipe.loss_aggregation, weight_U)
 
     def _before(self, rows: Rows) -> tuple[Tensor | None, Tensor | None]:
         """What has to be known of the whole batch before its gradient: per-token KL in the reward, and values."""
@@ -208,73 +200,68 @@ class Learner:
         return kl_UT, value_UT
 
     def _loss(self, rows: Rows, chosen_U: Tensor, targets: _Targets) -> tuple[Tensor, dict[str, float]]:
-        """Loss of some rows, as their share in the loss of the whole batch, and its stats."""
+        """Loss of some rows, as their share of the loss of the whole batch, and its stats."""
         recipe = self.recipe
-        layout = self._layout(rows, chosen_U)
-        mask_UT, width = layout.mask_UT, layout.mask_UT.shape[1]
-        logprob_UT, entropy_UT = score(
-            self.policy,
-            layout,
-            temperature=recipe.temperature,
-            entropy="train" if recipe.entropy_coef > 0 else "measure",
-        )
+        seen = self._seen(rows, chosen_U, targets)
+        policy_mean = targets.policy.rows(chosen_U)
         policy = POLICY_LOSSES[recipe.algorithm](
-            logprob_UT,
-            rows.sampled_logprob_UT[chosen_U, :width],
-            _columns(targets.advantage[chosen_U], width),
-            mask_UT,
+            seen,
+            policy_mean,
             clip=recipe.ratio_clip,
             tis_cap=recipe.tis_cap if recipe.importance_sampling == "tis" else None,
-            **self._mean(targets.policy, chosen_U),
         )
-        entropy = entropy_loss(entropy_UT, mask_UT, **self._mean(targets.entropy, chosen_U))
+        entropy = entropy_loss(seen, targets.entropy.rows(chosen_U))
         total, stats = policy.value, {**policy.stats, **entropy.stats}
-        stats["policy_loss"] = stats.pop("loss")
         if recipe.entropy_coef > 0:
             total = total + recipe.entropy_coef * entropy.value
-        if self.reference is not None:
-            kl = kl_loss(
-                logprob_UT,
-                self._reference_logprob(layout),
-                mask_UT,
-                estimator=recipe.kl_estimator,
-                **self._mean(targets.kl, chosen_U),
-            )
+        if seen.reference_logprob_RT is not None:
+            kl = kl_loss(seen, targets.kl.rows(chosen_U), estimator=recipe.kl_estimator)
             stats |= kl.stats
             if recipe.kl_in == "loss":
                 total = total + recipe.kl_coef * kl.value
-        if targets.old_value_UT is not None and targets.return_UT is not None:
-            value = value_loss(
-                self._values(layout),
-                targets.old_value_UT[chosen_U, :width],
-                targets.return_UT[chosen_U, :width],
-                mask_UT,
-                clip=recipe.value_clip,
-                **self._mean(targets.policy, chosen_U),
-            )
+        if seen.value_RT is not None:
+            value = value_loss(seen, policy_mean, clip=recipe.value_clip)
             stats |= value.stats
             total = total + value.value
         return total, {**stats, "loss": total.item()}
 
-    def _mean(self, term: _Term, chosen_U: Tensor) -> dict[str, Any]:
-        return {
-            "aggregation": self.recipe.loss_aggregation,
-            "normaliser": term.normaliser,
-            "weight_R": term.weight_U[chosen_U],
-        }
+    def _seen(self, rows: Rows, chosen_U: Tensor, targets: _Targets) -> Seen:
+        """Score the chosen rows under the policy, the reference and the value model, as far as they are needed."""
+        layout = self._layout(rows, chosen_U)
+        width = layout.mask_UT.shape[1]
+
+        def cut(tensor: Tensor) -> Tensor:
+            return tensor[chosen_U] if tensor.ndim == 1 else tensor[chosen_U, :width]
+
+        logprob_UT, entropy_UT = score(
+            self.policy,
+            layout,
+            temperature=self.recipe.temperature,
+            entropy="train" if self.recipe.entropy_coef > 0 else "measure",
+        )
+        has_values = targets.old_value_UT is not None and targets.return_UT is not None
+        return Seen(
+            logprob_RT=logprob_UT,
+            sampled_logprob_RT=cut(rows.sampled_logprob_UT),
+            advantage=cut(targets.advantage),
+            mask_RT=layout.mask_UT,
+            reference_logprob_RT=None if self.reference is None else self._reference_logprob(layout),
+            entropy_RT=entropy_UT,
+            value_RT=self._values(layout) if has_values else None,
+            old_value_RT=None if targets.old_value_UT is None else cut(targets.old_value_UT),
+            return_RT=None if targets.return_UT is None else cut(targets.return_UT),
+        )
 
     def _split(self, targets: _Targets) -> tuple[Tensor, Tensor]:
         """Rows with a gradient, and rows that are only measured: their share of the gradient is exactly 0."""
         recipe = self.recipe
-        policy_U, kl_U, entropy_U = targets.policy.weight_U, targets.kl.weight_U, targets.entropy.weight_U
-        loud_U = policy_U != 0
-        if targets.advantage.ndim == 1:
-            loud_U = loud_U & (targets.advantage != 0)
+        policy_U, kl_U, entropy_U = (mean.weight_R != 0 for mean in (targets.policy, targets.kl, targets.entropy))
+        loud_U = policy_U & (targets.advantage != 0) if targets.advantage.ndim == 1 else policy_U
         if recipe.kl_coef > 0 and recipe.kl_in == "loss":
-            loud_U = loud_U | (kl_U != 0)
+            loud_U = loud_U | kl_U
         if recipe.entropy_coef > 0:
-            loud_U = loud_U | (entropy_U != 0)
-        silent_U = ((policy_U != 0) | (kl_U != 0) | (entropy_U != 0)) & ~loud_U
+            loud_U = loud_U | entropy_U
+        silent_U = (policy_U | kl_U | entropy_U) & ~loud_U
         return loud_U.nonzero().squeeze(-1), silent_U.nonzero().squeeze(-1)
 
     def _layout(self, rows: Rows, chosen_U: Tensor) -> Layout:
@@ -292,10 +279,6 @@ class Learner:
         assert self.value_model is not None, "PPO needs the value model"
         value_SL = self.value_model(layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL)
         return layout.source_values_to_rows(value_SL)
-
-
-def _columns(advantage: Tensor, width: int) -> Tensor:
-    return advantage if advantage.ndim == 1 else advantage[:, :width]
 
 
 def _finite(what: str, value: float) -> float:

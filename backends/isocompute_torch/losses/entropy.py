@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from isocompute_torch.losses.aggregation import Aggregation, Loss, aggregate, batch_means
+from isocompute_torch.losses.mean import Loss, Mean
+from isocompute_torch.losses.seen import Seen
 
 
 def token_entropy(logprob_RTV: Tensor) -> Tensor:
@@ -16,34 +17,15 @@ def token_entropy(logprob_RTV: Tensor) -> Tensor:
     Args:
         logprob_RTV: log p of every token, log_softmax(logits / temperature), shape (R, T, V).
     """
-    # 0 * -inf would be NaN where a token is ruled out.
+    # 0 * -inf would be NaN for a token of probability 0.
     finite_RTV = logprob_RTV.clamp(min=torch.finfo(logprob_RTV.dtype).min)
     return -(logprob_RTV.exp() * finite_RTV).sum(-1)
 
 
-def entropy_loss(
-    entropy_RT: Tensor,
-    mask_RT: Tensor,
-    *,
-    aggregation: Aggregation,
-    normaliser: float,
-    weight_R: Tensor | None = None,
-) -> Loss:
+def entropy_loss(seen: Seen, mean: Mean) -> Loss:
     """L = -mean_rt H_rt, to be ADDED as + entropy_coef * value: minimising it raises the entropy (arXiv 1602.01783).
 
-    Args:
-        entropy_RT: `token_entropy` at the positions that sampled each token, shape (R, T).
-        mask_RT: 1 for sampled tokens.
-        aggregation: as in `grpo_loss`.
-        normaliser: as in `grpo_loss`.
-        weight_R: as in `grpo_loss`.
-
-    Returns:
-        The loss; its stat is `entropy`, + mean H in nats per token.
+    The stat is `entropy`, + mean H in nats per token.
     """
-    return Loss(
-        -aggregate(entropy_RT, mask_RT, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R),
-        batch_means(
-            {"entropy": entropy_RT}, mask_RT, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R
-        ),
-    )
+    assert seen.entropy_RT is not None, "entropy_loss needs entropy_RT"
+    return mean.loss(-seen.entropy_RT, seen.mask_RT, {"entropy": seen.entropy_RT})

@@ -6,11 +6,10 @@ With r = log pi_theta - log pi_ref of a token drawn from pi_theta (Schulman, "Ap
     k2 = r^2 / 2            biased in value
     k3 = exp(-r) - 1 + r    unbiased, never negative
 
-As a term of the loss what counts is the gradient of the sampled value, r being differentiated through the token's
-log-probability only. Its expectation is 0 for k1 (no penalty at all, only noise), the gradient of
-KL(pi_theta || pi_ref) for k2, and the gradient of KL(pi_ref || pi_theta) for k3. In the reward no gradient passes
-through the estimate (there its sum over a response is subtracted, arXiv 1909.08593, eq. 2), and k1 and k3 both
-penalise KL(pi_theta || pi_ref).
+In the loss, the gradient of the sampled value matters; r is differentiated through the token's log-probability only.
+The expectation of that gradient is 0 for k1 (no penalty, only noise), the gradient of KL(pi_theta || pi_ref) for k2,
+and the gradient of KL(pi_ref || pi_theta) for k3. In the reward, no gradient passes through the estimate: its sum over
+a response is subtracted (arXiv 1909.08593, eq. 2), and k1 and k3 both penalise KL(pi_theta || pi_ref).
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ import torch
 from torch import Tensor
 
 from isocompute_sdk.errors import SpecError
-from isocompute_torch.losses.aggregation import Aggregation, Loss, aggregate, batch_means, counted
+from isocompute_torch.losses.mean import Loss, Mean
+from isocompute_torch.losses.seen import Seen
 
 Estimator = Literal["k1", "k2", "k3"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
@@ -49,23 +49,12 @@ def kl_estimate(logprob_RT: Tensor, reference_logprob_RT: Tensor, mask_RT: Tenso
     )
 
 
-def kl_loss(
-    logprob_RT: Tensor,
-    reference_logprob_RT: Tensor,
-    mask_RT: Tensor,
-    *,
-    estimator: Estimator,
-    aggregation: Aggregation,
-    normaliser: float,
-    weight_R: Tensor | None = None,
-) -> Loss:
+def kl_loss(seen: Seen, mean: Mean, *, estimator: Estimator) -> Loss:
     """L = mean_rt k_rt, to be ADDED to the policy loss as + kl_coef * value; arXiv 2402.03300, eq. 3 and 4.
 
-    The same arguments as `grpo_loss`; the stat is `kl`, the estimate in nats per token.
+    The stat is `kl`, the estimate in nats per token.
     """
-    mask_RT = counted(mask_RT, weight_R).to(logprob_RT.dtype)
-    kl_RT = kl_estimate(logprob_RT, reference_logprob_RT, mask_RT, estimator)
-    return Loss(
-        aggregate(kl_RT, mask_RT, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R),
-        batch_means({"kl": kl_RT}, mask_RT, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R),
-    )
+    assert seen.reference_logprob_RT is not None, "kl_loss needs reference_logprob_RT"
+    mask_RT = mean.counted(seen.mask_RT).to(seen.logprob_RT.dtype)
+    kl_RT = kl_estimate(seen.logprob_RT, seen.reference_logprob_RT, mask_RT, estimator)
+    return mean.loss(kl_RT, mask_RT, {"kl": kl_RT})

@@ -23,7 +23,7 @@ def quickstart(
         Path | None,
         typer.Option("--output", "-o", help=f"Folder for everything; {closed_loop.FOLDER} or {paper.FOLDER}."),
     ] = None,
-    parallel: Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)] = None,
+    parallel: opt.Parallel = None,
     json: opt.Json = False,
 ) -> None:
     """Train a tiny model on built-in arithmetic and go the whole way: pilot sweep, fit, plan, train, compare, refit.

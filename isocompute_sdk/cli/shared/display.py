@@ -19,18 +19,16 @@ def print_fits(fits: Fits, *, with_notes: bool = True) -> None:
     """Passport, laws, hand-overs, one row per curve, notes."""
     from rich.table import Table
 
-    from isocompute_sdk.fitting.report import describe_handovers, describe_law
-
     console = _console()
     console.print(f"[bold]{fits.metric}[/bold], method {fits.method}" + (f", {fits.model}" if fits.model else ""))
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
     for name, law in fits.laws.items():
-        console.print(describe_law(name, law), soft_wrap=False)
+        console.print(f"{name}: {law.describe()}", soft_wrap=False)
     if "group_size" in fits.unsupported:
         console.print(f"no law group_size: {fits.unsupported['group_size']}")
     if fits.curves:
-        console.print(f"hand-overs: {describe_handovers(fits) or 'none within the data'}")
+        console.print(f"hand-overs: {fits.describe_handovers()}")
         table = Table("n", "B_p", "plateau", "half at C", "rms", "shape", "status", box=None, pad_edge=False)
         for curve in fits.select():
             table.add_row(
@@ -51,13 +49,13 @@ def print_plan(plan: Plan) -> None:
     """The plan, what else was close, notes, and the pilot that would narrow it."""
     from rich.table import Table
 
-    from isocompute_sdk.planning.report import describe, describe_pilot, rows
+    from isocompute_sdk.planning.plan import describe, describe_pilot
 
     console = _console()
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for label, text in rows(plan):
+    for label, text in plan.rows():
         table.add_row(label, text)
     for alternative in plan.alternatives:
         if alternative.kind != "other":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import IsoComputeError, SpecError
 from isocompute_sdk.ingest.stores.saved_config import scalar
 
 if TYPE_CHECKING:
@@ -15,38 +17,23 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.records import RunSet
 
-_OUT = "Output"
+OUTPUT = "Output"
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_OUT)]
-Save = Annotated[Path | None, typer.Option("--output", "-o", help="Save the result here (JSON).", rich_help_panel=_OUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=OUTPUT)]
+Save = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Save the result here (JSON).", rich_help_panel=OUTPUT)
+]
 Plot = Annotated[
     Path | None,
-    typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=_OUT),
+    typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=OUTPUT),
 ]
-Metric = Annotated[
-    list[str],
-    typer.Option(
-        "--metric", help="Metric to fit; repeat it for several, the first decides. Also names a `reward` column."
-    ),
-]
-EvalSet = Annotated[str | None, typer.Option("--eval-set", help="Evaluation set, where there are several.")]
-_PAPER = "Only with --method paper"
-Method = Annotated[
-    str,
-    typer.Option(help="surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid)."),
-]
-Points = Annotated[
-    str | None, typer.Option(help="records (as the paper; the default) or all (less biased).", rich_help_panel=_PAPER)
-]
-BinWidth = Annotated[
-    float | None,
-    typer.Option(help="Reward bin of record-breaking points, share of the range; 0.005.", rich_help_panel=_PAPER),
-]
-Curve = Annotated[
+OneMetric = Annotated[
     str | None,
-    typer.Option(help="auto (the default), saturating_exponential, logistic or hill.", rich_help_panel=_PAPER),
+    typer.Option("--metric", help="Metric on held-out problems; avg@k, or what most runs have. Names a reward column."),
 ]
-Compute = Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")]
+EvalSet = Annotated[
+    str | None, typer.Option("--eval-set", help="Evaluation set; needed where the metric was measured on several.")
+]
 Pool = Annotated[
     list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
 ]
@@ -54,11 +41,42 @@ Constants = Annotated[
     list[str] | None,
     typer.Option("--set", help="Column that the file lacks, e.g. --set problems_per_batch=32; repeatable."),
 ]
+Map = Annotated[
+    Path | None, typer.Option("--map", help="Confirmed mapping of `isocompute ingest --propose`, in place of paths.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
+Parallel = Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, write nothing.")]
+
+
+def count(option: str, help: str, panel: str | None = None) -> Any:
+    """An option for a whole number from 1 up, in every form that specs accept: 65536, 65,536, 16k."""
+    return _numeric(option, help, panel, "COUNT", {"whole": True, "ge": 1})
+
+
+def quantity(option: str, help: str, panel: str | None = None, *, least: float | None = None) -> Any:
+    """An option for a number from `least` up (None: above 0), in every form that specs accept: 0.5, 1,200, 2.5k."""
+    return _numeric(option, help, panel, "NUMBER", {"gt": 0} if least is None else {"ge": least})
+
+
+def _numeric(option: str, help: str, panel: str | None, metavar: str, limits: dict[str, Any]) -> Any:
+    def read(value: str) -> int | float:
+        from isocompute_sdk.specs.quantities import Number
+
+        try:
+            return Number(**limits).parse(value)
+        except SpecError as error:
+            # Not a ValueError, which typer would replace by a message of its own.
+            raise IsoComputeError(f"{option}: {error.message}", error.hint) from None
+
+    return typer.Option(option, help=help, rich_help_panel=panel, metavar=metavar, parser=read)
+
+
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+\s*")
 
 
 def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
-    """`name=value` texts as a mapping; whole numbers, numbers and true/false are read as such.
+    """`name=value` texts as a mapping; numbers (also `65,536`) and true/false are read as such.
 
     Raises:
         SpecError: a text without `=`.
@@ -68,15 +86,15 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise SpecError(f"{option} {text!r}; accepted: name=value", f"For example {option} seed=1.")
-        found[name.strip()] = scalar(value.strip())
+        found[name.strip()] = scalar(value.strip().replace(",", "") if _THOUSANDS.fullmatch(value) else value.strip())
     return found
 
 
-def read_runs(paths: list[Path], metric: str, constants: list[str] | None) -> RunSet:
+def read_runs(paths: Sequence[Path], metric: str, constants: list[str] | None) -> RunSet:
     """Runs of one or several files, folders or globs."""
     from isocompute_sdk.records import RunSet
 
-    return RunSet.read(paths, metric=metric, **assignments(constants, "--set"))
+    return RunSet.read(list(paths), metric=metric, **assignments(constants, "--set"))
 
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:

@@ -1,13 +1,11 @@
-"""The options of everything that plans, as one dataclass that commands take as one parameter."""
+"""The options of commands that plan."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +17,7 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import Against, BudgetFor, Marginal, Plan, Planner
+    from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 
 _ASK = "Other questions than how to spend a budget"
@@ -27,7 +25,7 @@ _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that ar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planning:
+class PlanningOptions:
     """Budget, constraints and output of a plan, as typed on the command line."""
 
     budget: Annotated[
@@ -50,25 +48,23 @@ class Planning:
     allow_other_model: Annotated[
         bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
     ] = False
-    problems_per_batch: Annotated[int | None, typer.Option(help="Fix B_p.", min=1, rich_help_panel=_FIX)] = None
-    update_steps: Annotated[int | None, typer.Option(help="Fix M.", min=1, rich_help_panel=_FIX)] = None
-    rollouts_per_batch: Annotated[int | None, typer.Option(help="Fix B = n * B_p.", min=1, rich_help_panel=_FIX)] = None
+    problems_per_batch: Annotated[int | None, opt.count("--problems-per-batch", "Fix B_p.", _FIX)] = None
+    update_steps: Annotated[int | None, opt.count("--update-steps", "Fix M.", _FIX)] = None
+    rollouts_per_batch: Annotated[int | None, opt.count("--rollouts-per-batch", "Fix B = n * B_p.", _FIX)] = None
     mode: Annotated[str, typer.Option(help="expected or conservative.", rich_help_panel=_FIX)] = "expected"
     beyond_grid: Annotated[
         str, typer.Option(help="Octaves above the largest n that was run, or auto.", rich_help_panel=_FIX)
     ] = "auto"
-    n_problems: Annotated[
-        int | None, typer.Option(help="Distinct training problems D.", min=1, rich_help_panel=_FIX)
-    ] = None
+    n_problems: Annotated[int | None, opt.count("--n-problems", "Distinct training problems D.", _FIX)] = None
     min_update_steps: Annotated[
-        int | None, typer.Option(help="Fewest updates; twice the warm-up by default.", min=1, rich_help_panel=_FIX)
+        int | None, opt.count("--min-update-steps", "Fewest updates; twice the warm-up by default.", _FIX)
     ] = None
     spend: Annotated[str, typer.Option(help="worthwhile or all.", rich_help_panel=_FIX)] = "worthwhile"
     any_group_size: Annotated[
         bool, typer.Option("--any-group-size", help="Allow n that is not a power of two.", rich_help_panel=_FIX)
     ] = False
     max_rollouts_per_batch: Annotated[
-        str | None, typer.Option(help="Largest batch B_max, e.g. 16k.", rich_help_panel=_HARDWARE)
+        int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
     ] = None
     gpus: Annotated[
         str | None,
@@ -80,15 +76,15 @@ class Planning:
         str | None, typer.Option(help="Preset easy, hard or mixture, or a YAML file.", rich_help_panel=_HARDWARE)
     ] = None
     step_overhead_seconds: Annotated[
-        float | None, typer.Option(help="Seconds per step besides sampling.", rich_help_panel=_UNITS)
+        float | None, opt.quantity("--step-overhead-seconds", "Seconds per step besides sampling.", _UNITS, least=0)
     ] = None
-    rollouts_per_second: Annotated[float | None, typer.Option(help="Rollouts per second.", rich_help_panel=_UNITS)] = (
-        None
-    )
-    tokens_per_rollout: Annotated[float | None, typer.Option(help="Mean sampled tokens.", rich_help_panel=_UNITS)] = (
-        None
-    )
-    usd_per_gpu_hour: Annotated[float | None, typer.Option(help="Price.", rich_help_panel=_UNITS)] = None
+    rollouts_per_second: Annotated[
+        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second.", _UNITS)
+    ] = None
+    tokens_per_rollout: Annotated[
+        float | None, opt.quantity("--tokens-per-rollout", "Mean sampled tokens.", _UNITS)
+    ] = None
+    usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
     gpu_exponent: Annotated[
         float | None, typer.Option(help="How speed grows with GPUs; 1 is ideal.", rich_help_panel=_UNITS)
     ] = None
@@ -110,14 +106,14 @@ class Planning:
             rich_help_panel=_UNITS,
         ),
     ] = None
-    deadline_hours: Annotated[float | None, typer.Option(help="Wall-clock limit.", rich_help_panel=_UNITS)] = None
+    deadline_hours: Annotated[float | None, opt.quantity("--deadline-hours", "Wall-clock limit.", _UNITS)] = None
     output: opt.Save = None
     plot: opt.Plot = None
     json: opt.Json = False
 
-    def answer(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> None:
+    def answer(self, fits: Fits | FitsSet) -> None:
         """Plan the budget from fits, or answer the other question that was asked, and print it."""
-        planner = self.planner(fits, allow_other_model=allow_other_model)
+        planner = self.planner(fits)
         asked = [self.for_reward is not None, self.marginal, self.compare is not None]
         if sum(asked) > 1:
             raise SpecError(
@@ -149,7 +145,7 @@ class Planning:
             budget = budget.replace(deadline_hours=self.deadline_hours)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
-    def planner(self, fits: Fits | FitsSet, *, allow_other_model: bool | None = None) -> Planner:
+    def planner(self, fits: Fits | FitsSet) -> Planner:
         """What plans, with hardware, recipe and throughput as typed."""
         from isocompute_sdk.planning import Planner
 
@@ -161,7 +157,7 @@ class Planning:
             self._throughput(hardware),
             evaluation=_evaluation(self.evaluation),
             model=self.model,
-            allow_other_model=self.allow_other_model if allow_other_model is None else allow_other_model,
+            allow_other_model=self.allow_other_model,
         )
 
     def choices(self) -> dict[str, Any]:
@@ -183,7 +179,7 @@ class Planning:
         """The same for questions about a whole budget."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
-    def say_answer(self, found: Against | BudgetFor | Marginal, plan: Plan | None) -> None:
+    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
         """Print an answer that is no plan; its plan is saved where asked."""
         if self.output is not None and plan is not None:
             plan.save(self.output)
@@ -227,31 +223,6 @@ class Planning:
                 say(f"wrote {path}")
         if self.output is not None:
             say(f"next: isocompute launch {quote(str(self.output))} --dry-run")
-
-
-def with_planning(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the command's parameter `planning` by one option per field of `Planning`."""
-    hints = get_type_hints(Planning, include_extras=True)
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "planning"]
-    options = [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=f.default,
-            annotation=hints[f.name],
-        )
-        for f in fields(Planning)
-    ]
-
-    def flat(**values: Any) -> None:
-        planning = Planning(**{f.name: values.pop(f.name) for f in fields(Planning)})
-        command(**values, planning=planning)
-
-    parameters = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *options]
-    flat.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    flat.__annotations__ = {p.name: p.annotation for p in parameters}
-    flat.__doc__, flat.__name__ = command.__doc__, command.__name__
-    return flat
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

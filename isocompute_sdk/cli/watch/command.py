@@ -40,11 +40,9 @@ def watch(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; for cron.")] = False,
-    map: Annotated[
-        Path | None, typer.Option(help="Confirmed mapping of `isocompute ingest --propose`, in place of logs.")
-    ] = None,
+    map: opt.Map = None,
     info: Annotated[bool, typer.Option("--info", help="Tell of what is only worth knowing, too.")] = False,
-    metric: Annotated[str | None, typer.Option(help="Reward on held-out problems; avg@k by default.")] = None,
+    metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
     set_: opt.Constants = None,
     state: Annotated[
@@ -268,12 +266,11 @@ class _Watcher:
             sys.stdout.flush()
         trouble = None if self.command is None else run_command(self.command, alert)
         self.book.record(alert, delivered=trouble is None)
-        key = (alert.folder, alert.run_id, alert.note.code, alert.note.severity)
-        self._undelivered.discard(key)
+        self._undelivered.discard(alert.key)
         if trouble is not None:
             self._complain(f"--on-alert: {trouble}")
             if self.book.is_due(alert):
-                self._undelivered.add(key)
+                self._undelivered.add(alert.key)
 
     def _complain(self, text: str) -> None:
         """Each thing once."""

@@ -44,9 +44,8 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
         listing = Listing.of(path)
         sources = [] if holds_journals(listing) else find_logs(listing)
         if sources:
-            parts = {part for source in sources for part in (*source.paths, *source.events)}
-            below = {file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))}
-            found[str(path.absolute())] = Together([path], sorted(below))
+            below = sorted({file for source in sources for file in source.files})
+            found[str(path.absolute())] = Together([path], below)
             continue
         try:
             files = find_files(listing, "auto")

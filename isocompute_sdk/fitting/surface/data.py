@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 MOST_BINS = 20
 """Bins per run; more change nothing but the time a fit takes."""

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import log_grid, span
-from isocompute_sdk.fitting.shapes import Array
-from isocompute_sdk.fitting.surface import findings
+from isocompute_sdk.notes import Note
 
 POINTS_PER_DECADE = 24
 IMMATERIAL = 0.005
@@ -31,7 +31,7 @@ def with_law(fits: Fits) -> Fits:
     path_T, lost = one_way(reward_TN)
     if lost > IMMATERIAL * (fits.bounds[1] - fits.bounds[0]):
         reason = "the best n goes up and down with compute: no sigmoid describes it"
-        return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, findings.not_monotone()))
+        return replace(fits, unsupported={"group_size": reason}, notes=(*fits.notes, _not_monotone()))
     return replace(fits, laws={"group_size": AllocationLaw.fit(compute_T, sizes_N[path_T], fits.compute)})
 
 
@@ -67,3 +67,12 @@ def _rising(loss_TN: Array) -> npt.NDArray[np.intp]:
     for t in range(len(loss_TN) - 1, 0, -1):
         path[t - 1] = came_TN[t, path[t]]
     return path
+
+
+def _not_monotone() -> Note:
+    """The best n is not a sigmoid of compute."""
+    return Note(
+        "not-monotone-in-compute",
+        "warning",
+        "The best n goes up and down with compute: no law is fitted, and plans ask the surface itself.",
+    )

@@ -9,16 +9,15 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
-from isocompute_sdk.fitting.allocation import LawVariable
+from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.paper import check_batches, with_step_laws
-from isocompute_sdk.fitting.surface import findings as surface_findings
+from isocompute_sdk.fitting.frontier_laws import with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
-from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.law import with_law
 from isocompute_sdk.fitting.surface.passport import passport
 from isocompute_sdk.fitting.surface.surface import fit_surface
-from isocompute_sdk.notes import unique
+from isocompute_sdk.notes import Note, unique
 
 FEWEST_EVALUATIONS = 4
 """Evaluations after step 0, over all runs, below which nothing can be said."""
@@ -26,17 +25,8 @@ DEFAULT_DRAWS = 200
 
 
 @dataclass(frozen=True)
-class SurfaceOptions:
-    """How a surface is fitted."""
-
-    compute: LawVariable = "log10_rollouts"
-    max_rollouts_per_batch: int | None = None
-    """B_max of the sweep, to see where the batch limit, not the reward, ends the growth of n*."""
-    rollouts_per_batch: int | None = None
-    """Fixed batch B for the laws in steps; None for the one with most configurations."""
-
-    def __post_init__(self) -> None:
-        check_batches(self)
+class SurfaceOptions(MethodOptions):
+    """Options of the surface: those of every method."""
 
 
 def fit_joint(
@@ -76,6 +66,7 @@ def fit_joint(
     runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     prepared = prepare(runs, bounds[1] - bounds[0])
     surface = fit_surface(prepared, bounds, draws, rng)
+    known = passport(surface, prepared, bounds, rng)
     found = Fits(
         metric=metric,
         method="surface",
@@ -84,16 +75,46 @@ def fit_joint(
         bounds=bounds,
         max_rollouts_per_batch=options.max_rollouts_per_batch,
         surface=surface,
-        passport=passport(surface, prepared, bounds, rng),
+        passport=known,
     )
     found = with_law(found)
     if len(found.group_sizes) > 1:
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
-        *surface_findings.about_runs(prepared),
-        *surface_findings.about_fit(found),
+        *_about_runs(prepared),
+        *known.notes(found.group_sizes),
         *found.notes,
         *findings.about_curves(found),
         *findings.about_laws(found),
     ]
     return replace(found, notes=unique(notes))
+
+
+def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
+    """Repaired runs, and a missing evaluation of the base model."""
+    notes: list[Note] = []
+    collapsed, decayed = ([run for run in runs if run.fault == fault] for fault in ("collapse", "decay"))
+    if collapsed:
+        text = (
+            f"{len(collapsed)} run(s) lost most of their gain and are used up to that point only: "
+            f"{_faults(collapsed)}. Look at their entropy, KL and response length; a lower learning rate or a larger "
+            "B_p may keep them stable."
+        )
+        notes.append(Note("collapsed-run", "warning", text, {"runs": [run.run_id for run in collapsed]}))
+    if decayed:
+        text = (
+            f"{len(decayed)} run(s) fell again after a peak: {_faults(decayed)}. The fit keeps the peak, as the best "
+            "checkpoint is kept. On a small problem set this is overfitting: compare training and validation reward."
+        )
+        notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
+    if not any(len(run.base_reward) for run in runs):
+        text = (
+            "No run was evaluated at step 0: the base model's reward is inferred from the curves. Evaluate the base "
+            "model once to fix it."
+        )
+        notes.append(Note("base-reward-unmeasured", "info", text))
+    return notes
+
+
+def _faults(runs: Sequence[PreparedRun]) -> str:
+    return "; ".join(f"{run.run_id} after C = {run.fault_compute:,.3g}" for run in runs[:5])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 CURVE_PARAMETERS = 4

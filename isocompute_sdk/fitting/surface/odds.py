@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.surface import Surface
 
 CONSERVATIVE_SPREAD = 0.5

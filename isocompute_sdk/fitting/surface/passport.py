@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.notes import Note
 
 HIDDEN_FACTOR = 3.0
 """The backtest hides what lies beyond the largest compute divided by this."""
@@ -22,6 +23,10 @@ LAST_BINS = 3
 """Bins of each run that are compared."""
 FEWEST_BINS = 6
 """Bins that must be left, and be hidden, for a backtest."""
+FEWEST_LEVELS = 3
+"""Levels of n below which the prior decides between and beyond them."""
+LITTLE_RISE = 0.5
+"""Share of a curve's rise below which its end is mostly a guess."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,62 @@ class Passport:
             f"{self.group_sizes} level(s) of n{edge}; {self.seeds_per_cell:.1f} run(s) per configuration",
             f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
         ]
+
+    def notes(self, group_sizes: Sequence[int]) -> list[Note]:
+        """What limits the fit, as notes.
+
+        Args:
+            group_sizes: levels of n that were run, increasing.
+        """
+        notes: list[Note] = []
+        levels = {"group_sizes": list(group_sizes)}
+        if self.group_sizes == 1:
+            text = (
+                f"Only n = {group_sizes[0]} was run: the fit predicts rewards at this n, but cannot say which n is "
+                "best. Run three more levels, 4x apart."
+            )
+            notes.append(Note("one-group-size", "warning", text, levels))
+        elif self.group_sizes < FEWEST_LEVELS:
+            text = (
+                f"{self.group_sizes} levels of n were run: between and beyond them the prior decides most of the "
+                "answer. Four levels, 4x apart, are a good pilot."
+            )
+            notes.append(Note("few-group-sizes", "warning", text, levels))
+        if self.seeds_per_cell < 1.5:
+            text = (
+                f"{self.seeds_per_cell:.1f} run(s) per configuration: the differences between runs with the same "
+                "settings are assumed, not measured. A second seed at two levels of n would measure them."
+            )
+            notes.append(Note("one-seed-per-cell", "info", text, {"seeds_per_cell": self.seeds_per_cell}))
+        test = self.backtest
+        if test is not None and test.coverage < 0.5 and test.runs > 1:
+            text = (
+                f"With everything beyond C = {test.hidden_beyond:,.3g} hidden, {test.coverage:.0%} of {test.runs} runs "
+                f"ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of these runs does not "
+                "predict their end. Check a longer run on the way."
+            )
+            numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
+            notes.append(Note("backtest-missed", "warning", text, numbers))
+        short = self.rise_seen[1] < LITTLE_RISE
+        if short:
+            text = (
+                f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior decides most "
+                "of how far rewards go, and at which n. Longer runs at two levels of n would show it."
+            )
+            notes.append(Note("rise-not-seen", "warning", text, {"rise_seen": list(self.rise_seen)}))
+        if self.group_sizes > 1 and self.gain_between_levels < self.noise:
+            meaning = (
+                "little of the rise was measured, so the best n may still show later."
+                if short
+                else "n hardly matters here. Take the one that suits the hardware."
+            )
+            text = (
+                f"At the largest compute the levels of n differ by {self.gain_between_levels:.3f} of reward, less "
+                f"than the noise of one evaluation ({self.noise:.3f}): {meaning}"
+            )
+            numbers = {"gain": self.gain_between_levels, "noise": self.noise}
+            notes.append(Note("group-size-hardly-matters", "info", text, numbers))
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 LN2 = float(np.log(2.0))
 LARGEST = 60.0

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import Declines, sample_declines, shift
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit

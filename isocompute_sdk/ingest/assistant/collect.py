@@ -78,7 +78,7 @@ def _below(found: Collection, listing: Listing) -> None:
             found,
             source.paths[0],
             lambda name=name, source=source, root=root: _log(
-                found, name, source.read(), find_config(source.folder, root)
+                found, name, source.read(), None if source.launched else find_config(source.folder, root)
             ),
         )
     inside = {source.folder for source in logs.values()}

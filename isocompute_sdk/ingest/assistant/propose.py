@@ -7,6 +7,7 @@ contradicted, becomes a question. Nothing in between is guessed.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from isocompute_sdk.ingest.assistant.mapping import CONTEXT, MappedRun, Question
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
 from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, counts_calls, meanings, unit_of
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.notes import Note
@@ -29,7 +30,6 @@ from isocompute_sdk.records.columns import BY_NAME, did_you_mean
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build, join
 
-_SAMPLES_IN_BATCH = "rollout/num_samples"
 _SPREAD = 1e-6
 _CALLS = (
     "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
@@ -160,7 +160,7 @@ def _draft(name: str, one: CollectedLog) -> _Draft:
     draft = _Draft()
     hints = read_name(name)
     for field_, value in one.log.said.items():
-        draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: column {field_}")
+        draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: {field_}")
     for field_, said in ({} if one.config is None else one.config.fields).items():
         if field_ not in draft.values:
             draft.take(field_, said.value, "certain", said.evidence)
@@ -178,7 +178,8 @@ def _draft(name: str, one: CollectedLog) -> _Draft:
 
 def _from_log(draft: _Draft, log: RunLog) -> None:
     """B_p from the number of samples that a framework logs for every batch."""
-    tag = next((tag for tag in log.tags if tag.endswith(_SAMPLES_IN_BATCH)), None)
+    wanted = None if log.framework is None else log.framework.batch_tag
+    tag = None if wanted is None else next((tag for tag in log.tags if re.fullmatch(wanted, tag)), None)
     size = draft.values.get("group_size") or read_name(log.name).values.get("group_size")
     if tag is None or not size or isinstance(size, Mapping) or "problems_per_batch" in draft.values:
         return
@@ -246,8 +247,9 @@ def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> Non
 
 
 def _steps(draft: _Draft, log: RunLog) -> None:
-    if unit_of(log.framework, log.format, log.step_name) is None:
-        calls = f" {_CALLS}" if counts_calls(log.framework, log.step_name) else ""
+    form = log.framework
+    if form is None or form.unit_of(log.format, log.step_name) is None:
+        calls = f" {_CALLS}" if form is not None else ""
         draft.ask(
             ("step_unit", log.step_name, calls),
             f"What does the step {log.step_name!r} of these logs count?{calls}",
@@ -259,13 +261,13 @@ def _steps(draft: _Draft, log: RunLog) -> None:
                 "epochs": "passes over the training problems; needs context n_problems",
             },
         )
-    elif log.framework == "trl" and "updates_per_batch" not in draft.values:
-        draft.take("updates_per_batch", 1, "likely", "TRL's default, one optimiser step for every rollout batch")
+    elif form.step == "optimizer_updates" and "updates_per_batch" not in draft.values:
+        draft.take("updates_per_batch", 1, "likely", "the usual one optimiser step for every rollout batch")
 
 
 def _evaluation(draft: _Draft, log: RunLog) -> None:
     """Which tag is the evaluation, and over how many samples it is a mean."""
-    known = meanings(log.tags, log.framework, draft.values.get("eval_samples"))
+    known = log.meanings(draft.values.get("eval_samples"))
     measured = {tag: meaning for tag, meaning in known.items() if meaning.eval_set != TRAIN_SET}
     named = [tag for tag in log.tags if BY_NAME.get(tag) is None and tag.startswith(("avg@", "best@", "worst@"))]
     if named:
@@ -277,8 +279,10 @@ def _evaluation(draft: _Draft, log: RunLog) -> None:
         draft.ask(("eval_samples", tags), f"How many samples per problem are behind {tags}?", "eval_samples")
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
-    likely = [tag for tag in log.tags if LOOKS_LIKE_EVALUATION.fullmatch(tag) and tag not in measured]
-    candidates = {tag: _described(log, tag) for tag in (likely or log.tags)[:12]}
+    components = re.compile("(?!)" if log.framework is None else log.framework.components)
+    open_ = [tag for tag in log.tags if not components.fullmatch(tag)]
+    likely = [tag for tag in open_ if LOOKS_LIKE_EVALUATION.fullmatch(tag) and tag not in measured]
+    candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
     draft.ask(("metrics", *candidates), "Which of these is the validation reward (avg@k)?", "metrics", candidates)
     if "eval_samples" not in draft.values:
         draft.ask(("eval_samples",), "How many samples per problem are behind the evaluation?", "eval_samples")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, meanings
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
@@ -48,7 +48,7 @@ def _agree(one: Configuration, other: Configuration) -> bool:
 
 def _fingerprints(log: RunLog) -> list[_Fingerprint]:
     """The beginnings of its evaluations."""
-    known = meanings(log.tags, log.framework)
+    known = log.meanings()
     measured = {tag: (m.metric, m.eval_set) for tag, m in known.items() if m.eval_set != TRAIN_SET}
     if not measured:
         measured = {tag: (tag, "") for tag in log.tags if LOOKS_LIKE_EVALUATION.fullmatch(tag)}

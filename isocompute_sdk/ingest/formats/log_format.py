@@ -1,25 +1,80 @@
-"""What frameworks call their measurements, and what they are called here: one table per framework.
+"""`LogFormat`: what one training framework means by its logs; every reader, assistant and backend asks it.
 
-A name is given only where the framework's number is that quantity. veRL draws best@k and worst@k by a bootstrap with
-replacement, which is not the maximum or minimum of k samples: such a number keeps its estimator in its name.
+A format is found through the entry-point group `isocompute.log_formats`, see `registry`. The package of a backend
+registers the format of its framework; formats of frameworks that no backend of ours drives stand in this folder.
+tutorials/03_add_a_log_format.md adds one from a package of its own.
+
+A name of ours is given only where the framework's number is that quantity. veRL draws best@k and worst@k by a bootstrap
+with replacement, which is not the maximum or minimum of k samples: such a number keeps its estimator in its name.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-Framework = Literal["openrlhf", "verl", "trl"]
+from isocompute_sdk.run_folders.progress import Progress
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.attempts import Attempt, RunLog
+    from isocompute_sdk.ingest.stores.saved_config import Configuration
+    from isocompute_sdk.notes import Note
+
 StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts", "epochs"]
 STEP_UNITS: tuple[str, ...] = ("rollout_batches", "optimizer_updates", "rollouts", "epochs")
 """What a logged step may count. Only the first is M; `rollouts` are single samples, "episodes" of some programs."""
-TRAIN_SET = "train"
-"""Name of the evaluation set that measurements of update steps get."""
+TRAIN_SET, VALIDATION = "train", "validation"
+"""Evaluation sets: what each update measured, and held-out problems whose set has no name."""
 UNKNOWN_K = "?"
-"""Stands for a number of samples that a tag does not say."""
+"""Stands for a number of samples that a log does not say."""
+TRAIN_REWARD = "train_reward"
+STEP_SECONDS, SAMPLING_SECONDS = "step_seconds", "sampling_seconds"
+EVALUATION_SECONDS, EVALUATION_ROLLOUTS = "evaluation_seconds", "evaluation_rollouts"
+STARTUP_SECONDS = "startup_seconds"
+RESPONSE_LENGTH = "response_length"
+TRAINED_SHARE = "trained_share"
+ZERO_VARIANCE_SHARE = "zero_variance_share"
+BOOTSTRAP = ":bootstrap"
+"""Ends the name of a best@k or worst@k that was drawn with replacement."""
+METRICS: dict[str, str] = {
+    TRAIN_REWARD: "mean reward of the rollouts of an update",
+    "loss": "policy loss",
+    "value_loss": "loss of the value model",
+    "entropy": "mean entropy of a token, nats",
+    "kl": "mean KL to the base model, nats per token",
+    "sampler_kl": "mean KL between sampler and trainer, nats per token",
+    "importance_weight_mean": "mean weight that corrects for the sampler",
+    "importance_capped_share": "share of tokens whose weight was capped",
+    "gradient_norm": "norm of the gradient before clipping",
+    "learning_rate": "learning rate of the policy",
+    "clipped_share": "share of tokens whose policy ratio was clipped",
+    "group_reward_std": "mean standard deviation of the rewards of a group",
+    RESPONSE_LENGTH: "mean length of a response, tokens",
+    "truncated_share": "share of responses that were cut at the length limit",
+    ZERO_VARIANCE_SHARE: "share of groups whose rewards are all equal",
+    TRAINED_SHARE: "share of the generated rollouts that an update trained on",
+    "reward_error_share": "share of samples for which the reward function failed",
+    STEP_SECONDS: "wall-clock seconds of an update",
+    SAMPLING_SECONDS: "seconds of sampling in an update",
+    EVALUATION_SECONDS: "seconds of an evaluation",
+    EVALUATION_ROLLOUTS: "samples drawn in an evaluation",
+    STARTUP_SECONDS: "seconds from the start of an attempt to its first record",
+}
+"""Our metrics with their meaning and unit, beside avg@k, best@k and worst@k."""
+LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|pass|acc|accuracy)([/_@0-9-].*)?", re.I)
+"""Tags of no known framework that may hold an evaluation."""
+
+
+class Measure(NamedTuple):
+    """One quantity of a run."""
+
+    metric: str
+    eval_set: str
 
 
 @dataclass(frozen=True)
@@ -29,93 +84,19 @@ class Tag:
     pattern: str
     """Regular expression over the whole tag; its group `set` names the evaluation set, `k` the samples."""
     metric: str
-    """Name here; `{k}` stands for the number of samples."""
+    """A name of `METRICS`, or avg@{k}, best@{k}, worst@{k}; `{k}` stands for the number of samples."""
     eval_set: str = TRAIN_SET
-    """Evaluation set where the tag names none."""
+    """Evaluation set if the tag names none."""
+    factor: float = 1.0
+    """The logged number times this has the unit of `METRICS`, e.g. 0.001 for milliseconds."""
+    samples_from: str = ""
+    """Regular expression over the other tags of a log whose largest group `k` is the number of samples behind this one;
+    `{set}` stands for the evaluation set."""
 
 
-def _validation(pattern: str, metric: str) -> Tag:
-    return Tag(pattern, metric, "validation")
-
-
-TABLES: dict[Framework, tuple[Tag, ...]] = {
-    "openrlhf": (
-        _validation(r"eval/eval_(?P<set>.+)_pass1", "avg@{k}"),
-        _validation(r"eval/eval_(?P<set>.+)_pass(?P<k>\d+)", "best@{k}"),
-        _validation(r"eval/eval_(?P<set>.+)_response_length_mean", "response_length"),
-        _validation(r"eval/eval_(?P<set>.+)_truncated_rate", "truncated_share"),
-        Tag("train/reward", "train_reward"),
-        Tag("train/entropy_loss", "entropy"),
-        Tag("train/kl", "kl"),
-        Tag("train/response_length", "response_length"),
-        Tag("train/truncated", "truncated_share"),
-        Tag("train/actor_grad_norm", "gradient_norm"),
-        Tag("train/actor_lr", "learning_rate"),
-        Tag("train/vllm_kl", "sampler_kl"),
-        Tag("train/ppo_clip_ratio", "clipped_share"),
-        Tag("train/group_reward_std", "group_reward_std"),
-    ),
-    "verl": (
-        _validation(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@(?P<k>\d+)", "avg@{k}"),
-        # The reader's own tags, for what it computes from dumped responses.
-        _validation(r"val-dump/(?P<set>.+)/best@(?P<k>\d+)", "best@{k}"),
-        _validation(r"val-dump/(?P<set>.+)/worst@(?P<k>\d+)", "worst@{k}"),
-        _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/best@(?P<k>\d+)/mean", "best@{k}:bootstrap"),
-        _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/worst@(?P<k>\d+)/mean", "worst@{k}:bootstrap"),
-        _validation(r"val-(?:core|aux)/(?P<set>.+)/(?:acc|reward|score)/maj@(?P<k>\d+)/mean", "maj@{k}:bootstrap"),
-        Tag("critic/score/mean", "train_reward"),
-        Tag("actor/entropy", "entropy"),
-        Tag("actor/kl_loss", "kl"),
-        Tag("response_length/mean", "response_length"),
-        Tag("response_length/clip_ratio", "truncated_share"),
-        Tag("actor/grad_norm", "gradient_norm"),
-        Tag("actor/lr", "learning_rate"),
-        Tag("actor/pg_clipfrac", "clipped_share"),
-        Tag("rollout_corr/kl", "sampler_kl"),
-        Tag("rollout_corr/rollout_is_mean", "importance_weight_mean"),
-    ),
-    "trl": (
-        _validation(r"eval[_/]reward", "avg@{k}"),
-        _validation(r"eval[_/]best_at_(?P<k>\d+)", "best@{k}"),
-        _validation(r"eval[_/]worst_at_(?P<k>\d+)", "worst@{k}"),
-        _validation(r"eval[_/]completions/mean_length", "response_length"),
-        _validation(r"eval[_/]completions/clipped_ratio", "truncated_share"),
-        Tag(r"(?:train/)?reward", "train_reward"),
-        Tag(r"(?:train/)?entropy", "entropy"),
-        Tag(r"(?:train/)?kl", "kl"),
-        Tag(r"(?:train/)?completions/mean_length", "response_length"),
-        Tag(r"(?:train/)?completions/clipped_ratio", "truncated_share"),
-        Tag(r"(?:train/)?frac_reward_zero_std", "zero_variance_share"),
-        Tag(r"(?:train/)?grad_norm", "gradient_norm"),
-        Tag(r"(?:train/)?learning_rate", "learning_rate"),
-        Tag(r"(?:train/)?clip_ratio/region_mean", "clipped_share"),
-        Tag(r"(?:train/)?sampling/importance_sampling_ratio/mean", "importance_weight_mean"),
-    ),
-}
-"""Framework -> its tags; the first that matches counts."""
-SIGNATURES: dict[Framework, str] = {
-    "openrlhf": r"train/(actor_lr|policy_loss|actor_grad_norm|vllm_kl)|eval/eval_.+_pass\d+",
-    "verl": r"critic/(score|rewards)/mean|training/global_step|actor/(pg_loss|kl_coef)|val-(core|aux)/.+",
-    "trl": r"(train/|eval[_/])?(frac_reward_zero_std|completions/mean_length|rewards/.+/mean)",
-}
-"""Tags that no other framework writes."""
-STEP_UNIT_OF: dict[Framework, StepUnit] = {
-    "openrlhf": "rollout_batches",
-    "verl": "rollout_batches",
-    "trl": "optimizer_updates",
-}
-"""What the step of each framework's logs counts."""
-WANDB_STEPS = ("_step", "Step")
-"""W&B's own step, in a history and in a chart."""
-FILTERED_GROUPS = r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples"
-"""veRL: groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
-more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates where there were some."""
-KEPT_PERCENT_PER_SAMPLE = "train/dynamic_filtering_pass_rate"
-"""OpenRLHF: 100 n times the share of groups that the filter kept."""
-TRAINED_SHARE = "trained_share"
-"""Of the rollouts generated for an update, the share that it trained on; only where a log tells what was filtered."""
-LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|pass|acc|accuracy)([/_@0-9-].*)?", re.I)
-"""Tags of no known framework that may hold an evaluation."""
+def validation(pattern: str, metric: str, **more: Any) -> Tag:
+    """A row about held-out problems."""
+    return Tag(pattern, metric, VALIDATION, **more)
 
 
 @dataclass(frozen=True)
@@ -125,77 +106,196 @@ class Meaning:
     metric: str
     eval_set: str
     needs_k: bool = False
-    """True where the number of samples is not known: the metric's name holds `UNKNOWN_K`."""
+    """True if the number of samples is unknown: the metric's name holds `UNKNOWN_K`."""
+    factor: float = 1.0
+
+    @property
+    def measure(self) -> Measure:
+        """The quantity."""
+        return Measure(self.metric, self.eval_set)
 
 
-def framework_of(tags: Iterable[str]) -> Framework | None:
-    """The framework that writes such tags; None where none or several do."""
-    every = list(tags)
-    found = [name for name, pattern in SIGNATURES.items() if any(re.fullmatch(pattern, tag) for tag in every)]
-    return cast(Framework, found[0]) if len(found) == 1 else None
+@dataclass(frozen=True)
+class Printed:
+    """What one line of a console says."""
+
+    step: int
+    values: Mapping[str, float]
+    """Tag, as in the logs -> value."""
+    update: bool = True
+    """False for a line about an evaluation, which may repeat the step of an update."""
 
 
-def unit_of(framework: Framework | None, format: str, step_name: str) -> StepUnit | None:
-    """What the steps of a log count, where that is known."""
-    if framework is None or (format in ("wandb", "table") and counts_calls(framework, step_name)):
-        return None
-    return STEP_UNIT_OF[framework]
+@dataclass(frozen=True)
+class Console:
+    """How a framework prints to the console what it logs."""
+
+    marks: tuple[bytes, ...]
+    """One of these stands in every line that counts; they make a long console quick to search."""
+    parse: Callable[[str], Printed | None]
+    """One line -> what it says, None for any other line."""
 
 
-def counts_calls(framework: Framework | None, step_name: str) -> bool:
-    """Whether a step of W&B or of a table may count calls of W&B's `log` instead of updates.
+@dataclass(frozen=True)
+class LogStore:
+    """A kind of file in which a framework logs, beside TensorBoard's event files, which every format is read from."""
 
-    veRL gives W&B the step. OpenRLHF calls `log` twice for every update, once with a sample and once with its metrics,
-    and once more for every evaluation (utils/logging_utils.py of 0.11.2); TRL at every logging and evaluation.
+    name: str
+    """Accepted as `format=`."""
+    holds: Callable[[Path], bool]
+    """Whether a file is one of these, by its name and first line."""
+    run_of: Callable[[Path], Path]
+    """File -> folder of its run; or the file without its ending if a folder may hold the files of several runs."""
+    read: Callable[[Sequence[Path], str], RunLog]
+    """Files of one run and its name -> its log. Lines that are broken are left out with a note."""
+    with_events: bool = False
+    """Whether event files in the folder of a run are another log of the same run."""
+
+
+@dataclass
+class Added:
+    """The attempts of a log together with dumped responses."""
+
+    attempts: list[Attempt]
+    recovered: dict[Path, tuple[float, float]]
+    """Folder -> first and last step of what it says about attempts, or about their ends, that the log does not have."""
+    notes: list[Note]
+
+
+@dataclass(frozen=True)
+class Dumps:
+    """Responses that a framework writes to files, from which exact metrics and lost steps are computed."""
+
+    is_dump: Callable[[Path], bool]
+    """Whether a file is one."""
+    add: Callable[[RunLog, Sequence[Path]], Added]
+    """A log and the folders of dumps that belong to it -> both together."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What the launch script of a backend leaves in the folder of a run."""
+
+    kind: str
+    """`kind` in its request.json."""
+    files: tuple[str, ...]
+    """Patterns, relative to the folder, of the files that `read` looks at."""
+    read: Callable[[Path], RunLog]
+    """Folder -> log, with `said` (the context of its `RunSpec`) and `gpus`.
+
+    Raises:
+        RecordError: the folder is of another release, or a file in it cannot be read.
     """
-    if framework == "trl":
-        return "global_step" not in step_name
-    return framework == "openrlhf" and step_name in WANDB_STEPS
 
 
-def meanings(tags: Sequence[str], framework: Framework | None, samples: int | None = None) -> dict[str, Meaning]:
-    """What is known about each tag, in the order of the framework's table; tags without a meaning are left out.
+@dataclass(frozen=True)
+class LogFormat:
+    """What the logs of one framework mean. Immutable; everything that is optional may be missing from a framework."""
 
-    Args:
-        tags: all tags of one run.
-        framework: whose they are; None knows nothing.
-        samples: samples per problem in the evaluation, where something else says so.
-    """
-    if framework is None:
-        return {}
-    found: dict[str, Meaning] = {}
-    taken: set[tuple[str, str]] = set()
-    for tag in sorted(tags, key=lambda name: _row(framework, name)[0]):
-        index, match = _row(framework, tag)
-        if match is None:
-            continue
-        row = TABLES[framework][index]
-        groups = match.groupdict()
-        k = groups.get("k") or (None if "{k}" not in row.metric else _samples(tag, tags, framework, samples))
-        needs_k = "{k}" in row.metric and k is None
-        metric = row.metric.format(k=k or UNKNOWN_K)
-        eval_set = groups.get("set") or row.eval_set
-        # A framework may log one measurement under two tags, such as acc and reward: the first is its main one.
-        if (metric, eval_set) not in taken:
-            found[tag] = Meaning(metric, eval_set, needs_k)
-            taken.add((metric, eval_set))
-    return found
+    name: str
+    """Name it is registered under."""
+    framework: str
+    """The framework, as its own documentation spells it."""
+    signature: str
+    """Regular expression over a whole tag that no other framework writes: a log with such a tag is of this one."""
+    tags: tuple[Tag, ...]
+    """What each tag holds; if several hold one quantity, the first row counts. The row of `train_reward` is the
+    training reward; a tag without a row is not read."""
+    step: StepUnit
+    """What a logged step counts."""
+    components: str = "(?!)"
+    """Regular expression over tags that are only a part of a reward or a diagnostic, never the reward or an evaluation,
+    whatever their names suggest."""
+    update_steps: str = ".*"
+    """Regular expression over names of step columns in tables and W&B exports that count the same as `step`; any
+    other one may count calls of W&B's `log`."""
+    batch_tag: str | None = None
+    """Regular expression over the tag that logs the rollouts of a batch, n times B_p."""
+    kept_percent_tag: str | None = None
+    """Tag that logs 100 n times the share of the generated groups that a filter kept."""
+    filtered_groups: str | None = None
+    """Regular expression over tags that log how many groups were generated and not trained on; an update without such
+    groups may log none."""
+    configurations: tuple[Configuration, ...] = ()
+    """How configurations that the framework saves give n, B_p and context."""
+    store: LogStore | None = None
+    """Files of its own; None if it logs to event files only."""
+    console: Console | None = None
+    """What it prints; None if consoles are not read."""
+    dumps: Dumps | None = None
+    """Responses that it dumps; None if they are not read."""
+    run_folder: RunFolder | None = None
+    """What a launch script leaves; None if no backend writes scripts for this format."""
+
+    def writes(self, tags: Iterable[str]) -> bool:
+        """Whether one of the tags bears the signature."""
+        signature = re.compile(self.signature)
+        return any(signature.fullmatch(tag) for tag in tags)
+
+    def meanings(self, tags: Sequence[str], samples: int | None = None) -> dict[str, Meaning]:
+        """Tag -> what it holds, in the order of the table; tags without a meaning are left out.
+
+        Args:
+            tags: all tags of one run.
+            samples: samples per problem in the evaluation, if something else says so.
+        """
+        found: dict[str, Meaning] = {}
+        taken: set[Measure] = set()
+        for tag in sorted(tags, key=lambda name: _row(self.tags, name)[0]):
+            index, match = _row(self.tags, tag)
+            if match is None:
+                continue
+            row, groups = self.tags[index], match.groupdict()
+            eval_set = groups.get("set") or row.eval_set
+            k = groups.get("k") or (_samples(row, eval_set, tags, samples) if "{k}" in row.metric else None)
+            meaning = Meaning(
+                row.metric.format(k=k or UNKNOWN_K), eval_set, "{k}" in row.metric and k is None, row.factor
+            )
+            # A framework may log one measurement under two tags, such as acc and reward: the first is its main one.
+            if meaning.measure not in taken:
+                found[tag] = meaning
+                taken.add(meaning.measure)
+        return found
+
+    def unit_of(self, store: str, step_name: str) -> StepUnit | None:
+        """What the steps of a log count; None if they may count calls of W&B's `log`.
+
+        Args:
+            store: how the log lies on disk.
+            step_name: name of the step there.
+        """
+        return None if store in ("wandb", "table") and self.counts_calls(step_name) else self.step
+
+    def counts_calls(self, step_name: str) -> bool:
+        """Whether a step of W&B or of a table may count calls of W&B's `log` instead of updates."""
+        return re.fullmatch(self.update_steps, step_name) is None
+
+    def progress(self, step: int, values: Mapping[str, float | None]) -> Progress:
+        """How far a run is, by what it logged last: updates done, avg@k on validation problems, training reward."""
+        known = {tag: float(value) for tag, value in values.items() if value is not None and math.isfinite(value)}
+        measured = {meaning.measure: known[tag] for tag, meaning in self.meanings(tuple(known)).items()}
+        averages = {
+            metric: value
+            for (metric, eval_set), value in measured.items()
+            if eval_set == VALIDATION and re.fullmatch(r"avg@\d+", metric)
+        }
+        return Progress(step, metrics=averages, train_reward=measured.get(Measure(TRAIN_REWARD, TRAIN_SET)))
 
 
-@lru_cache(maxsize=4096)
-def _row(framework: Framework, tag: str) -> tuple[int, re.Match[str] | None]:
-    for index, row in enumerate(TABLES[framework]):
+@lru_cache(maxsize=8192)
+def _row(rows: tuple[Tag, ...], tag: str) -> tuple[int, re.Match[str] | None]:
+    for index, row in enumerate(rows):
         match = re.fullmatch(row.pattern, tag)
         if match is not None:
             return index, match
-    return len(TABLES[framework]), None
+    return len(rows), None
 
 
-def _samples(tag: str, tags: Sequence[str], framework: Framework, told: int | None) -> str | None:
-    """Samples behind a mean that does not say so itself; OpenRLHF logs pass1 and pass<k> of the same k samples."""
-    if framework == "openrlhf":
-        beside = re.escape(tag.removesuffix("1"))
-        counts = [int(m[1]) for other in tags if (m := re.fullmatch(rf"{beside}(\d+)", other))]
-        if max(counts) > 1:
+def _samples(row: Tag, eval_set: str, tags: Sequence[str], known: int | None) -> str | None:
+    """Samples behind a mean whose tag does not say so itself."""
+    if row.samples_from:
+        beside = re.compile(row.samples_from.replace("{set}", re.escape(eval_set)))
+        counts = [int(match["k"]) for tag in tags if (match := beside.fullmatch(tag))]
+        if max(counts, default=1) > 1:
             return str(max(counts))
-    return None if told is None else str(told)
+    return None if known is None else str(known)

@@ -9,28 +9,43 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.stores.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.ingest.stores.raw import (
+    LONGEST_LINE,
+    TRUNCATED_HINT,
+    OnTruncated,
+    RawTable,
+    check_size,
+    cut_off,
+    damaged,
+    read_text,
+)
 
 if TYPE_CHECKING:
     import polars as pl
 
 MIN_ROWS_TO_JUDGE_LENGTH = 8
+SHOWN = 20
+"""Column names that an error lists."""
 
 
 def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     """Read one CSV file; a column without a name (an index that was written along) is left out.
 
     Raises:
-        RecordError: no header, a line with too few or too many cells, a file that ends inside a line.
+        RecordError: no header, a line with too few or too many cells, a file that ends inside a line or is too
+            large.
     """
-    text, replaced = read_text(path, on_truncated)
+    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
+    header = text.lstrip("\r\n").partition("\n")[0]
+    check_size(path, header.count(_delimiter(header)) + 1, text.count("\n"))
     plain = read_plain(text)
     if plain is not None:
         _check_header(path, list(plain), [1])
@@ -142,13 +157,17 @@ def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], tuple[int
 def _check_header(path: Path, header: list[str], lines: Sequence[int]) -> None:
     if not header or all(_is_number(name) for name in header):
         raise RecordError(
-            f"{path}:{lines[0] if lines else 1}: received {', '.join(header)!r}; accepted: "
+            f"{path}:{lines[0] if lines else 1}: received {_listed(header)!r}; accepted: "
             "column names in the first line",
             "Add a header line, e.g. n,C,avg@4.",
         )
-    twice = sorted({name for name in header if name and header.count(name) > 1})
+    twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
-        raise RecordError(f"{path}:{lines[0]}: columns {', '.join(twice)} are there twice", "Rename or remove one.")
+        raise RecordError(f"{path}:{lines[0]}: columns {_listed(twice)} are there twice", "Rename or remove one.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def _is_number(text: str) -> bool:

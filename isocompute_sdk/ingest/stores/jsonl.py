@@ -7,6 +7,7 @@ an error names its line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,13 +15,25 @@ from typing import TYPE_CHECKING, Any, cast
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
-from isocompute_sdk.ingest.stores.raw import TRUNCATED_HINT, OnTruncated, RawTable, cut_off, damaged, read_text
+from isocompute_sdk.ingest.stores.raw import (
+    LONGEST_LINE,
+    MOST_CELLS,
+    MOST_COLUMNS,
+    TRUNCATED_HINT,
+    OnTruncated,
+    RawTable,
+    check_size,
+    cut_off,
+    damaged,
+    read_text,
+)
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
     import polars as pl
 
 Objects = tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]
+_KEY = re.compile(r'"([^"]*)"\s*:')
 SAMPLE_LINES = 1000
 """Lines at the beginning and at the end of a file that say which columns it has."""
 
@@ -29,15 +42,16 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     """Read one JSONL file; blank lines are skipped.
 
     Raises:
-        RecordError: a line that is not a JSON object; the last one is taken for cut off.
+        RecordError: a line that is not a JSON object (the last one is taken for cut off), or a table that is too large.
     """
-    text, replaced = read_text(path, on_truncated)
+    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
     plain = read_plain(text)
     if plain is not None:
         columns = {name: plain[name] for name in plain.columns}
         return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
     rows, lines, notes = _objects(path, text, on_truncated)
     names = dict.fromkeys(name for row in rows for name in row)
+    check_size(path, len(names), len(rows))
     return RawTable(
         {name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), (*replaced, *notes)
     )
@@ -51,17 +65,27 @@ def read_plain(text: str) -> pl.DataFrame | None:
     # An escaped quote makes it impossible to count keys; a blank line shifts the numbers of those after it.
     if not text.startswith("{") or '\\"' in text or text.count("\n{") != height - 1:
         return None
+    sample = "\n".join((*text.split("\n", SAMPLE_LINES)[:-1], *text.rsplit("\n", SAMPLE_LINES)[1:])) or text
+    if _too_large(sample, height):
+        return None
     raw = text.encode()
     try:
-        sample = "\n".join((*text.split("\n", SAMPLE_LINES)[:-1], *text.rsplit("\n", SAMPLE_LINES)[1:]))
-        schema = pl.read_ndjson(sample.encode() or raw, infer_schema_length=None).schema
+        schema = pl.read_ndjson(sample.encode(), infer_schema_length=None).schema
         frame = pl.read_ndjson(raw, schema=schema)
         if _keys(text) != _cells(frame) + _nulls(text):
+            if _too_large(text, height):
+                return None
             frame = pl.read_ndjson(raw, infer_schema_length=None)
     except pl.exceptions.PolarsError:
         return None
     nested = any(dtype.is_nested() for dtype in frame.dtypes)
     return frame if frame.height == height and not nested and _keys(text) == _cells(frame) + _nulls(text) else None
+
+
+def _too_large(text: str, rows: int) -> bool:
+    """Whether a table with the keys of this text holds more than is read; polars would take all memory for it."""
+    names = len(set(_KEY.findall(text)))
+    return names > MOST_COLUMNS or names * rows > MOST_CELLS
 
 
 def _keys(text: str) -> int:
@@ -82,7 +106,7 @@ def read_objects(path: Path, on_truncated: OnTruncated = "error") -> Objects:
     Raises:
         RecordError: as `read_jsonl`.
     """
-    text, replaced = read_text(path, on_truncated)
+    text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
     rows, lines, notes = _objects(path, text, on_truncated)
     return rows, lines, (*replaced, *notes)
 

@@ -7,6 +7,9 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import check_input
+
 GZIP = ".gz"
 OTHERS = (".bz2", ".xz", ".zst", ".zip")
 """Endings of files that are packed and not read."""
@@ -52,6 +55,11 @@ def is_damaged(path: Path) -> bool:
     return False
 
 
-def open_bytes(path: Path) -> BinaryIO:
-    """A file for reading bytes, unpacked on the way where its name ends in `.gz`."""
+def open_bytes(path: Path, largest: int | None = None) -> BinaryIO:
+    """A regular file for reading bytes, unpacked on the way where its name ends in `.gz`.
+
+    Raises:
+        RecordError: a pipe or a device, no such file, or one of more than `largest` bytes as it lies there.
+    """
+    check_input(path, what="a table or a log", largest=largest, error=RecordError)
     return cast(BinaryIO, gzip.open(path, "rb")) if unpacked(path) != path else path.open("rb")

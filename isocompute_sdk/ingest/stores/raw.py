@@ -19,6 +19,18 @@ TRUNCATED_HINT = (
 )
 
 
+LARGEST_TEXT = 512 * 2**20
+"""Bytes of the largest table or log of text that is read, unpacked: about five million evaluations."""
+LONGEST_LINE = 16 * 2**20
+"""Bytes that one line of a table may have."""
+LARGEST_CONFIG = 8 * 2**20
+"""Bytes of the largest saved configuration that is looked into."""
+MOST_COLUMNS = 10_000
+"""Columns of the widest table that is read; a chart of W&B has three for every run."""
+MOST_CELLS = 50_000_000
+"""Cells of the largest table that is read, empty ones included: all of it is held in memory."""
+
+
 @dataclass(frozen=True)
 class RawTable:
     """A table as it stands in a file."""
@@ -47,19 +59,52 @@ def damaged(path: Path, lines: Sequence[int], why: str) -> Note:
     return Note("log-damaged", "warning", message, {"file": str(path), "line": lines[0], "lines": len(lines)})
 
 
-def read_text(path: Path, on_truncated: OnTruncated = "error") -> tuple[str, tuple[Note, ...]]:
-    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced, with a note.
+def check_size(path: Path, columns: int, rows: int) -> None:
+    """Raise on a table with more columns or cells than are read.
 
     Raises:
-        RecordError: the file cannot be read or is not text.
+        RecordError: naming the file and both numbers.
+    """
+    if columns > MOST_COLUMNS:
+        raise RecordError(
+            f"{path} has {columns:,} columns; accepted: at most {MOST_COLUMNS:,}",
+            "Keep the columns of steps, configuration and metrics, or give one row per metric (columns metric, value).",
+        )
+    if columns * rows > MOST_CELLS:
+        raise RecordError(
+            f"{path} has {rows:,} rows of {columns:,} columns; accepted: at most {MOST_CELLS:,} cells",
+            "Split the file, or leave out columns that are no metrics.",
+        )
+
+
+def read_text(
+    path: Path, on_truncated: OnTruncated = "error", *, largest: int = LARGEST_TEXT, longest: int | None = None
+) -> tuple[str, tuple[Note, ...]]:
+    """The text of a file in UTF-8, or in UTF-16 with its mark; with "drop", what is not text is replaced, with a note.
+
+    Args:
+        path: a file, packed with gzip or not.
+        on_truncated: whether bytes that are not text are an error.
+        largest: bytes of the largest file that is read, unpacked.
+        longest: bytes of the longest line; None for any. Lines up to twice as long may pass.
+
+    Raises:
+        RecordError: the file cannot be read, is not text, or is too large.
     """
     try:
-        with open_bytes(path) as file:
-            content = file.read()
+        with open_bytes(path, largest) as file:
+            content = file.read(largest + 1)
     except DAMAGED as error:
         raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+    if len(content) > largest:
+        raise RecordError(
+            f"{path} holds more than {largest:,} bytes of text; accepted: at most that many",
+            "Check that this is the right file; split a larger table, or leave out columns that are no metrics.",
+        )
+    if longest is not None:
+        _refuse_long_lines(path, content, longest)
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     try:
         return content.decode(encoding), ()
@@ -70,6 +115,17 @@ def read_text(path: Path, on_truncated: OnTruncated = "error") -> tuple[str, tup
                 "Save it as UTF-8; check that it is a table at all.",
             ) from error
         return content.decode(encoding, errors="replace"), (_not_text(path, content.count(b"\n", 0, error.start) + 1),)
+
+
+def _refuse_long_lines(path: Path, content: bytes, longest: int) -> None:
+    # A line of twice that length covers a whole piece without a line end.
+    for start in range(0, len(content) - longest + 1, longest):
+        if content.find(b"\n", start, start + longest) < 0:
+            line = content.count(b"\n", 0, start) + 1
+            raise RecordError(
+                f"{path}:{line}: this line has more than {longest:,} bytes; accepted: at most that many",
+                "Write one row per line; check that this is a table at all.",
+            )
 
 
 def _not_text(path: Path, line: int) -> Note:

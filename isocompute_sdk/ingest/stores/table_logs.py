@@ -18,14 +18,21 @@ from isocompute_sdk.ingest.attempts import (
     one_per_step,
     scalar_series,
 )
-from isocompute_sdk.ingest.formats.log_format import WANDB_STEPS
 from isocompute_sdk.ingest.paths import format_of
 from isocompute_sdk.ingest.stores.csv import read_csv
 from isocompute_sdk.ingest.stores.jsonl import read_jsonl
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.parquet import read_parquet
 from isocompute_sdk.ingest.stores.raw import RawTable
-from isocompute_sdk.ingest.stores.wandb_csv import BOUNDS, INTERNAL, SEPARATOR, STEP_NAME, is_chart, step_columns
+from isocompute_sdk.ingest.stores.wandb_csv import (
+    BOUNDS,
+    INTERNAL,
+    SEPARATOR,
+    STEP_NAME,
+    WANDB_STEPS,
+    is_chart,
+    step_columns,
+)
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.changes import SIZES, parts_of
 from isocompute_sdk.records.columns import PER_RUN, canonical

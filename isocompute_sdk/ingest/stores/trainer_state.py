@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import LogStore
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.raw import read_text
 
@@ -42,7 +44,7 @@ def latest(paths: list[Path]) -> Path:
     return max(paths, key=order)
 
 
-def read_trainer_state(paths: list[Path], name: str) -> RunLog:
+def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
     """Read the history of one run from the latest of its states that is whole.
 
     Raises:
@@ -79,3 +81,7 @@ def _history(path: Path) -> tuple[Attempt, ...]:
     steps = [row["step"] for row in rows]
     measured = [{tag: value for tag, value in row.items() if tag not in _NO_MEASUREMENTS} for row in rows]
     return attempts_from_rows(path, steps, measured)
+
+
+STORE = LogStore("trl", is_state, run_folder, read_trainer_state, with_events=True)
+"""States of TRL's trainers, and of others that are built on the Hugging Face Trainer."""

@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import (
-    WANDB_STEPS,
-    Framework,
-    Meaning,
-    counts_calls,
-    framework_of,
-    meanings,
-)
+from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
+from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores.raw import RawTable
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import canonical, did_you_mean
@@ -32,6 +26,8 @@ STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECAS
 BOUNDS = ("__MIN", "__MAX")
 INTERNAL = ("_runtime", "_timestamp", "_wandb")
 """Columns of a history that are W&B's own and no metric."""
+WANDB_STEPS = ("_step", "Step")
+"""W&B's own step, in a history and in a chart."""
 
 
 def looks_like_wandb(names: Sequence[str]) -> bool:
@@ -71,7 +67,8 @@ def melt_chart(
     measured = [name for name in rest if not name.endswith(BOUNDS)]
     owners = _owners(path, measured, list(runs))
     tags = sorted({metric for _, metric in owners.values()})
-    known = meanings(tags, framework_of(tags))
+    form = format_of(tags)
+    known = {} if form is None else form.meanings(tags)
     long: dict[str, list[Any]] = {"run_id": [], "step": [], "metric": [], "eval_set": [], "value": []}
     origin: list[int] = []
     for name in measured:
@@ -82,7 +79,7 @@ def melt_chart(
                 for key, cell in zip(long, (run, at, metric, eval_set, value), strict=True):
                     long[key].append(cell)
                 origin.append(index)
-    notes = (*table.notes, *_calls(path, framework_of(tags), step))
+    notes = (*table.notes, *_calls(path, form, step))
     return RawTable(long, lambda index: table.locate(origin[index]), notes)
 
 
@@ -97,10 +94,10 @@ def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Map
     steps = step_columns([name for name in names if fields[name] == "step" or STEP_NAME.fullmatch(name)])
     apart = {*steps, *WANDB_STEPS, *INTERNAL}
     tags = [name for name in names if name not in apart and fields[name] is None]
-    framework = framework_of(tags)
-    if framework is None or not steps:
+    form = format_of(tags) if steps else None
+    if form is None:
         return None
-    known = meanings(tags, framework)
+    known = form.meanings(tags)
     constant = {name: field for name, field in fields.items() if field is not None and name not in apart}
     long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
     origin: list[int] = []
@@ -115,7 +112,7 @@ def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Map
                 for key, cell in (("step", at[index]), ("metric", metric), ("eval_set", eval_set), ("value", value)):
                     long[key].append(cell)
                 origin.append(index)
-    notes = (*table.notes, *_calls(path, framework, steps[0]))
+    notes = (*table.notes, *_calls(path, form, steps[0]))
     return RawTable(long, lambda index: table.locate(origin[index]), notes)
 
 
@@ -136,14 +133,14 @@ def _named(tag: str, known: Mapping[str, Meaning], rename: Mapping[str, str]) ->
     return metric, None if meaning is None else meaning.eval_set
 
 
-def _calls(path: Path, framework: Framework | None, step: str) -> tuple[Note, ...]:
+def _calls(path: Path, form: LogFormat | None, step: str) -> tuple[Note, ...]:
     """That the step may not count updates."""
-    if step not in WANDB_STEPS or not counts_calls(framework, step):
+    if step not in WANDB_STEPS or form is None or not form.counts_calls(step):
         return ()
     message = (
-        f"{path}: {step!r} is taken for the update step, but is W&B's own, which counts calls of its log: OpenRLHF and "
-        "TRL make several for each update, so that rollouts would be counted too high. Export the trainer's "
-        "global_step with it, or as the x axis of the chart."
+        f"{path}: {step!r} is taken for the update step, but is W&B's own, which counts calls of its log: "
+        f"{form.framework} makes several for each update, so that rollouts would be counted too high. Export the "
+        "trainer's global_step with it, or as the x axis of the chart."
     )
     return (Note("step-counts-calls", "warning", message, {"file": str(path), "step": step}),)
 

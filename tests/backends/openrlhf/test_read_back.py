@@ -59,7 +59,7 @@ def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(lo
     }
     assert table(logged.folder, "loss", column="gpu_seconds")[12] == 24.0
     assert table(logged.folder, "loss", column="tokens")[12] == 12 * BATCH * 10.0
-    assert codes(logged.folder) == []
+    assert codes(logged.folder) == ["attempts-stitched"]
 
 
 def test_an_evaluation_of_weights_that_were_given_up_is_not_on_the_curve(logged: LoggedRun) -> None:
@@ -113,7 +113,7 @@ def test_where_log_and_samples_disagree_the_log_counts_and_a_note_says_so(logged
     found = note(logged.folder, "records-disagree-with-log")
     assert found.severity == "warning"
     assert found.data == {
-        "run": "tiny",
+        "run_id": "tiny",
         "values": 1,
         "compared": 2,
         "step": 3,
@@ -130,7 +130,7 @@ def test_an_evaluation_under_way_is_not_taken_for_a_whole_one(logged: LoggedRun)
     logged.events(updates(range(1, 7)), {3: evaluated(1.0, 1.0), 6: evaluated(0.5, 1.0)})
     assert table(logged.folder, "worst@4", "validation") == {3: 1.0}
     assert table(logged.folder, "avg@4", "validation") == {3: 1.0, 6: 0.5}
-    assert note(logged.folder, "records-incomplete").data == {"run": "tiny", "evaluations": 1}
+    assert note(logged.folder, "records-incomplete").data == {"run_id": "tiny", "evaluations": 1}
 
 
 def test_an_evaluation_that_was_not_logged_any_more_is_recovered_from_its_samples(logged: LoggedRun) -> None:
@@ -156,15 +156,19 @@ def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedR
         file.write('{"id": "tra1", "spl\n')
     logged.samples(attempt, "train", {"tra2": [1.0]})
     logged.events(updates([1]))
-    assert note(logged.folder, "reward-errors").data == {"run": "tiny", "failed": 1, "samples": 2}
-    assert note(logged.folder, "log-damaged").data == {"run": "tiny", "lines": 1}
+    assert note(logged.folder, "reward-errors").data == {"run_id": "tiny", "failed": 1, "samples": 2}
+    assert note(logged.folder, "log-damaged").data == {"run_id": "tiny", "lines": 1}
 
 
 def test_values_that_are_no_numbers_are_left_out_with_a_note(logged: LoggedRun) -> None:
     logged.begin()
     logged.events({**updates([1], kl=float("nan"), policy_loss=float("inf")), **updates([2], kl=0.5)})
     assert table(logged.folder, "kl") == {2: 0.5}
-    assert note(logged.folder, "log-values-not-finite").data == {"run": "tiny", "values": 2}
+    found = [n for n in BACKEND.read_records(logged.folder).notes if n.code == "values-not-finite"]
+    assert {(n.data["metric"], n.data["values"], n.data["run_id"]) for n in found} == {
+        ("kl", 1, "tiny"),
+        ("loss", 1, "tiny"),
+    }
 
 
 def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_base_model(logged: LoggedRun) -> None:
@@ -172,7 +176,7 @@ def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_base_model(logged:
     logged.events(updates([5, 6]))
     assert table(logged.folder, "train_reward", column="rollouts") == {5: 5 * BATCH, 6: 6 * BATCH}
     assert table(logged.folder, "train_reward", column="gpu_seconds") == {5: None, 6: None}
-    assert note(logged.folder, "log-starts-late").data == {"run": "tiny", "steps": 4, "first": 1}
+    assert note(logged.folder, "log-starts-late").data == {"run_id": "tiny", "step": 4.0}
 
 
 def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) -> None:
@@ -180,7 +184,7 @@ def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) ->
     logged.events(updates([1, 2, 5]))
     assert table(logged.folder, "train_reward", column="rollouts") == {1: BATCH, 2: 2 * BATCH, 5: 5 * BATCH}
     assert table(logged.folder, "train_reward", column="gpu_seconds") == {1: 2.0, 2: 4.0, 5: None}
-    assert note(logged.folder, "log-gaps").data == {"run": "tiny", "steps": 2, "first": 3}
+    assert note(logged.folder, "log-gaps").data == {"run_id": "tiny", "steps": 2, "first": 3}
 
 
 def test_the_console_fills_what_never_reached_the_disk(logged: LoggedRun) -> None:
@@ -216,7 +220,7 @@ def test_a_script_with_old_flags_is_recognised(tmp_path: Path, flags: str, versi
 
 def test_a_run_that_has_begun_but_measured_nothing_is_said_to_wait(logged: LoggedRun) -> None:
     logged.begin()
-    with pytest.raises(RecordError, match="1 runs, and none of them has measured anything yet"):
+    with pytest.raises(RecordError, match="has not measured anything yet"):
         BACKEND.read_records(logged.folder)
 
 

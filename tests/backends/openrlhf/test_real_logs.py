@@ -58,7 +58,7 @@ def test_a_killed_and_resumed_run_is_read_back_exactly(resumed: Path, small: Run
     (info,) = runs.runs()
     assert info.context == {**{k: v for k, v in small.context().items() if k in info.context}, "n_problems": 5}
     assert (info.group_size, info.problems_per_batch, info.seed) == (2, 3, 0)
-    assert {note.code for note in runs.notes} == {"log-values-not-finite"}
+    assert {note.code for note in runs.notes} == {"values-not-finite", "attempts-stitched"}
     (watch,) = registry.watches([resumed])
     status = watch.status()
     assert (status.run_id, status.state, status.step, status.rollouts) == ("tiny", "finished", 7, small.rollouts)
@@ -97,7 +97,10 @@ def test_without_events_the_console_tells_the_same(resumed: Path, tmp_path: Path
 def test_ingest_takes_from_the_console_what_the_events_of_the_real_loggers_lost(resumed: Path, tmp_path: Path) -> None:
     """The generic reader, which knows nothing of attempts.jsonl and samples, and has the last attempt's events only."""
     run = tmp_path / "tiny"
-    shutil.copytree(resumed, run)
+    (run / "tensorboard").mkdir(parents=True)
+    shutil.copytree(resumed / "tensorboard" / "tiny", run / "tensorboard" / "tiny")
+    for console in resumed.glob("console.*.log"):
+        shutil.copy(console, run)
     whole = iso.RunSet.read(run, n=2, bp=3).to_polars()
     first, *_ = sorted((run / "tensorboard" / "tiny").iterdir(), key=lambda path: path.stat().st_mtime)
     first.unlink()

@@ -128,6 +128,16 @@ def test_a_plain_run_has_nothing_to_warn_of() -> None:
     assert BACKEND.preflight(make_run()) == ()
 
 
+def test_a_local_model_whose_prefixes_are_not_shared_is_noted(tmp_path: Path) -> None:
+    config = {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    run = make_run(model=str(tmp_path))
+    assert codes(run, "info") == {"prefixes-not-shared"}
+    assert codes(make_run(model=str(tmp_path), options={"merge_duplicates": False}), "info") == set()
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert codes(run, "info") == set()
+
+
 def test_further_evaluation_sets_are_named_files() -> None:
     options = TorchOptions(eval_sets="hard=data/hard.jsonl, easy = e=1.jsonl")
     assert options.evaluation_files() == {"hard": "data/hard.jsonl", "easy": "e=1.jsonl"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,13 +13,13 @@ from torch import Tensor
 
 from isocompute_torch.losses import (
     Aggregation,
-    Estimator,
     Loss,
+    Mean,
+    Seen,
     cispo_loss,
     entropy_loss,
-    grpo_loss,
     kl_loss,
-    ppo_loss,
+    surrogate_loss,
     token_entropy,
     value_loss,
 )
@@ -44,6 +45,21 @@ class Batch:
 
     def logprob_RT(self) -> Tensor:
         return self.logits_RTV.log_softmax(-1).gather(-1, self.token_RT.unsqueeze(-1)).squeeze(-1)
+
+    def seen(self, *, per_token: bool = False, off_policy: bool = False) -> Seen:
+        """What the terms of the loss read of it."""
+        return Seen(
+            logprob_RT=self.logprob_RT(),
+            sampled_logprob_RT=self.sampled_RT,
+            advantage=self.advantage_RT if per_token else self.advantage_R,
+            mask_RT=self.mask_RT,
+            old_logprob_RT=self.old_RT if off_policy else None,
+            reference_logprob_RT=self.reference_RT,
+            entropy_RT=token_entropy(self.logits_RTV.log_softmax(-1)),
+            value_RT=self.value_RT,
+            old_value_RT=self.old_value_RT,
+            return_RT=self.advantage_RT,
+        )
 
     def rows(self, index: Any) -> Batch:
         """Some of the rows, cut from the same leaves, so that gradients land in the full batch."""
@@ -75,51 +91,46 @@ def random_batch(seed: int, rows: int = 6, dtype: torch.dtype = torch.float64) -
     )
 
 
-def _policy(function: Callable[..., Loss], advantage: str, off_policy: bool) -> Callable[..., Loss]:
-    def loss(batch: Batch, **how: Any) -> Loss:
-        return function(
-            batch.logprob_RT(),
-            batch.sampled_RT,
-            getattr(batch, advantage),
-            batch.mask_RT,
-            clip=0.2,
-            tis_cap=1.5,
-            old_logprob_RT=batch.old_RT if off_policy else None,
-            **how,
-        )
-
-    return loss
-
-
-def _kl(estimator: Estimator) -> Callable[..., Loss]:
-    def loss(batch: Batch, **how: Any) -> Loss:
-        return kl_loss(batch.logprob_RT(), batch.reference_RT, batch.mask_RT, estimator=estimator, **how)
-
-    return loss
-
-
-def _value(batch: Batch, **how: Any) -> Loss:
-    return value_loss(batch.value_RT, batch.old_value_RT, batch.advantage_RT, batch.mask_RT, clip=0.5, **how)
-
-
-def _entropy(batch: Batch, **how: Any) -> Loss:
-    return entropy_loss(token_entropy(batch.logits_RTV.log_softmax(-1)), batch.mask_RT, **how)
-
-
-TERMS: dict[str, Callable[..., Loss]] = {
-    "grpo": _policy(grpo_loss, "advantage_R", False),
-    "grpo off-policy": _policy(grpo_loss, "advantage_R", True),
-    "cispo": _policy(cispo_loss, "advantage_R", False),
-    "cispo off-policy": _policy(cispo_loss, "advantage_R", True),
-    "ppo": _policy(ppo_loss, "advantage_RT", False),
-    "ppo off-policy": _policy(ppo_loss, "advantage_RT", True),
-    "value": _value,
-    "kl k1": _kl("k1"),
-    "kl k2": _kl("k2"),
-    "kl k3": _kl("k3"),
-    "entropy": _entropy,
+TERMS: dict[str, Callable[[Seen, Mean], Loss]] = {
+    "surrogate": partial(surrogate_loss, clip=0.2, tis_cap=1.5),
+    "cispo": partial(cispo_loss, clip=0.2, tis_cap=1.5),
+    "value": partial(value_loss, clip=0.5),
+    "kl k1": partial(kl_loss, estimator="k1"),
+    "kl k2": partial(kl_loss, estimator="k2"),
+    "kl k3": partial(kl_loss, estimator="k3"),
+    "entropy": entropy_loss,
 }
-"""Every term of the loss as a function of a batch and of how it is aggregated."""
+"""Every term of the loss as a function of what it sees and how it is averaged."""
+VARIANTS = {
+    **{name: name for name in TERMS},
+    "surrogate per token": "surrogate",
+    "surrogate off-policy": "surrogate",
+    "surrogate per token off-policy": "surrogate",
+    "cispo off-policy": "cispo",
+}
+"""The terms again, and the policy losses with one advantage per token and on a later update of a batch."""
+
+
+def term(variant: str, batch: Batch, mean: Mean) -> Loss:
+    """A term of the loss on a batch."""
+    return TERMS[VARIANTS[variant]](batch.seen(per_token="token" in variant, off_policy="off-policy" in variant), mean)
+
+
+def seen(logprob_RT: Tensor, **given: Any) -> Seen:
+    """A batch of which only these parts matter: on-policy, advantages 0, nothing masked."""
+    plain = {
+        "sampled_logprob_RT": logprob_RT.detach(),
+        "advantage": torch.zeros(len(logprob_RT)),
+        "mask_RT": torch.ones(logprob_RT.shape),
+    }
+    return Seen(logprob_RT, **{**plain, **given})
+
+
+def token_mean(weight_R: Tensor | int, normaliser: float | None = None) -> Mean:
+    """The mean over all tokens with these weights, or of so many rows of weight 1; divided by their number."""
+    if isinstance(weight_R, int):
+        weight_R = torch.ones(weight_R)
+    return Mean("token-mean", float(weight_R.sum()) if normaliser is None else normaliser, weight_R)
 
 
 def gradient(value: Tensor, batch: Batch) -> Tensor:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from isocompute_torch.losses import (
     Aggregation,
-    batch_normaliser,
+    Mean,
+    Seen,
     cispo_loss,
     entropy_loss,
-    grpo_loss,
     kl_loss,
+    surrogate_loss,
     token_entropy,
     truncated_importance,
 )
@@ -160,24 +161,16 @@ def test_loss_and_gradient_equal_those_of_trl(
         case.trainer.use_vllm = True
         ratio_RT = (base_RT - sampled_RT).exp()
         case.inputs["importance_sampling_ratio"] = torch.clamp(ratio_RT, max=CAP)
-        weight_RT = truncated_importance(base_RT, sampled_RT, mask_RT, CAP)
+        weight_RT = truncated_importance(Seen(base_RT, sampled_RT, mask_RT, mask_RT), mask_RT, CAP)
         assert (weight_RT == CAP).any()
         assert (weight_RT < CAP).any()
     theirs = case.trainer.compute_loss(case.trainer.model, case.inputs)
 
     group = group_advantages(torch.tensor([math.nan if r is None else r for r in REWARDS]), GROUP, std_epsilon=1e-4)
-    ours = (cispo_loss if loss_type == "cispo" else grpo_loss)(
-        logprob_RT,
-        sampled_RT,
-        group.advantage_R,
-        mask_RT,
-        clip=CLIP,
-        tis_cap=CAP,
-        aggregation=aggregation,
-        # TRL keeps the tokens of rollouts without a reward in its denominator.
-        normaliser=batch_normaliser(mask_RT, aggregation=aggregation),
-        old_logprob_RT=old_RT,
-    )
+    rows = Seen(logprob_RT, sampled_RT, group.advantage_R, mask_RT, old_logprob_RT=old_RT)
+    # TRL keeps the tokens of rollouts without a reward in its denominator.
+    mean = Mean.of_batch(mask_RT, aggregation)
+    ours = (cispo_loss if loss_type == "cispo" else surrogate_loss)(rows, mean, clip=CLIP, tis_cap=CAP)
     torch.testing.assert_close(ours.value, theirs, rtol=1e-5, atol=1e-5)
     expected = case.gradient(theirs)
     assert torch.linalg.norm(expected) > 1e-3
@@ -198,15 +191,18 @@ def test_kl_and_entropy_terms_enter_with_the_signs_and_means_of_trl(make_case: C
     logprob_RT = logprob(logits_RTV, case.inputs["completion_ids"])
     reference_RT = case.inputs["ref_per_token_logps"]
     theirs = case.trainer.compute_loss(case.trainer.model, case.inputs)
-    how: dict[str, Any] = {
-        "aggregation": "token-mean",
-        "normaliser": batch_normaliser(mask_RT, aggregation="token-mean"),
-    }
-    policy = grpo_loss(
-        logprob_RT, logprob_RT.detach(), case.inputs["advantages"], mask_RT, clip=CLIP, tis_cap=CAP, **how
+    rows = Seen(
+        logprob_RT,
+        logprob_RT.detach(),
+        case.inputs["advantages"],
+        mask_RT,
+        reference_logprob_RT=reference_RT,
+        entropy_RT=token_entropy(logits_RTV.log_softmax(-1)),
     )
-    kl = kl_loss(logprob_RT, reference_RT, mask_RT, estimator="k3", **how)
-    entropy = entropy_loss(token_entropy(logits_RTV.log_softmax(-1)), mask_RT, **how)
+    mean = Mean.of_batch(mask_RT, "token-mean")
+    policy = surrogate_loss(rows, mean, clip=CLIP, tis_cap=CAP)
+    kl = kl_loss(rows, mean, estimator="k3")
+    entropy = entropy_loss(rows, mean)
     ours = policy.value + KL_COEF * kl.value + ENTROPY_COEF * entropy.value
     assert kl.stats["kl"] > 0.01
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -12,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
-from isocompute_torch.losses import Aggregation, aggregate, batch_normaliser
-from tests.backends.torch_losses.batches import AGGREGATIONS, TERMS, gradient, random_batch, seeds
+from isocompute_torch.losses import Aggregation, Mean
+from tests.backends.torch_losses.batches import AGGREGATIONS, VARIANTS, gradient, random_batch, seeds, term
 
-every_term = pytest.mark.parametrize("term", TERMS)
+every_term = pytest.mark.parametrize("variant", VARIANTS)
 every_aggregation = pytest.mark.parametrize("aggregation", AGGREGATIONS)
 
 
@@ -24,20 +23,15 @@ every_aggregation = pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @settings(max_examples=6, deadline=None)
 @given(seed=seeds, cuts=st.sets(st.integers(1, 6), max_size=4), weighted=st.booleans())
 def test_micro_batches_add_up_to_the_full_batch(
-    term: str, aggregation: Aggregation, seed: int, cuts: set[int], weighted: bool
+    variant: str, aggregation: Aggregation, seed: int, cuts: set[int], weighted: bool
 ) -> None:
     batch = random_batch(seed, rows=7)
     weight_R = torch.tensor([1.0, 0.0, 3.0, 2.0, 1.0, 0.0, 5.0]).double() if weighted else None
-    normaliser = batch_normaliser(batch.mask_RT, aggregation=aggregation, weight_R=weight_R)
-    whole = TERMS[term](batch, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R)
+    mean = Mean.of_batch(batch.mask_RT, aggregation, weight_R)
+    whole = term(variant, batch, mean)
     bounds = [0, *sorted(cuts), 7]
     parts = [
-        TERMS[term](
-            batch.rows(slice(start, stop)),
-            aggregation=aggregation,
-            normaliser=normaliser,
-            weight_R=None if weight_R is None else weight_R[start:stop],
-        )
+        term(variant, batch.rows(slice(start, stop)), mean.rows(slice(start, stop)))
         for start, stop in itertools.pairwise(bounds)
     ]
     torch.testing.assert_close(sum(part.value for part in parts), whole.value, rtol=1e-12, atol=1e-14)
@@ -51,16 +45,17 @@ def test_micro_batches_add_up_to_the_full_batch(
 @every_aggregation
 @every_term
 def test_merging_equal_rollouts_by_weight_leaves_loss_and_gradient_unchanged(
-    term: str, aggregation: Aggregation, dtype: torch.dtype, rtol: float
+    variant: str, aggregation: Aggregation, dtype: torch.dtype, rtol: float
 ) -> None:
     batch = random_batch(3, rows=5, dtype=dtype)
     copies_R = torch.tensor([1, 4, 2, 7, 1])
     repeated = batch.rows(torch.arange(5).repeat_interleave(copies_R))
-    weight_R = copies_R.to(dtype)
-    normaliser = batch_normaliser(repeated.mask_RT, aggregation=aggregation)
-    assert batch_normaliser(batch.mask_RT, aggregation=aggregation, weight_R=weight_R) == normaliser
-    full = TERMS[term](repeated, aggregation=aggregation, normaliser=normaliser)
-    merged = TERMS[term](batch, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R)
+    every, weighted = (
+        Mean.of_batch(repeated.mask_RT, aggregation),
+        Mean.of_batch(batch.mask_RT, aggregation, copies_R.to(dtype)),
+    )
+    assert weighted.normaliser == every.normaliser
+    full, merged = term(variant, repeated, every), term(variant, batch, weighted)
     torch.testing.assert_close(merged.value, full.value, rtol=10 * rtol, atol=rtol)
     expected = gradient(full.value, batch)
     assert torch.linalg.norm(gradient(merged.value, batch) - expected) <= rtol * torch.linalg.norm(expected)
@@ -69,15 +64,12 @@ def test_merging_equal_rollouts_by_weight_leaves_loss_and_gradient_unchanged(
 
 @every_aggregation
 @every_term
-def test_weight_zero_is_the_same_as_deleting_the_row(term: str, aggregation: Aggregation) -> None:
+def test_weight_zero_is_the_same_as_deleting_the_row(variant: str, aggregation: Aggregation) -> None:
     batch = random_batch(4, rows=6)
     keep_R = torch.tensor([True, False, True, True, False, True])
-    weight_R = keep_R.double()
-    normaliser = batch_normaliser(batch.mask_RT, aggregation=aggregation, weight_R=weight_R)
-    weighted = TERMS[term](batch, aggregation=aggregation, normaliser=normaliser, weight_R=weight_R)
+    weighted = term(variant, batch, Mean.of_batch(batch.mask_RT, aggregation, keep_R.double()))
     kept = batch.rows(keep_R)
-    normaliser = batch_normaliser(kept.mask_RT, aggregation=aggregation)
-    deleted = TERMS[term](kept, aggregation=aggregation, normaliser=normaliser)
+    deleted = term(variant, kept, Mean.of_batch(kept.mask_RT, aggregation))
     torch.testing.assert_close(weighted.value, deleted.value, rtol=1e-13, atol=1e-15)
     torch.testing.assert_close(gradient(weighted.value, batch), gradient(deleted.value, batch), rtol=1e-13, atol=1e-15)
 
@@ -86,12 +78,11 @@ def test_weight_zero_is_the_same_as_deleting_the_row(term: str, aggregation: Agg
 @every_term
 @settings(max_examples=6, deadline=None)
 @given(seed=seeds)
-def test_the_order_of_the_rollouts_does_not_matter(term: str, aggregation: Aggregation, seed: int) -> None:
+def test_the_order_of_the_rollouts_does_not_matter(variant: str, aggregation: Aggregation, seed: int) -> None:
     batch = random_batch(seed)
     order_R = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
-    normaliser = batch_normaliser(batch.mask_RT, aggregation=aggregation)
-    straight = TERMS[term](batch, aggregation=aggregation, normaliser=normaliser)
-    shuffled = TERMS[term](batch.rows(order_R), aggregation=aggregation, normaliser=normaliser)
+    mean = Mean.of_batch(batch.mask_RT, aggregation)
+    straight, shuffled = term(variant, batch, mean), term(variant, batch.rows(order_R), mean)
     torch.testing.assert_close(shuffled.value, straight.value, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(gradient(shuffled.value, batch), gradient(straight.value, batch), rtol=1e-12, atol=1e-14)
 
@@ -99,7 +90,7 @@ def test_the_order_of_the_rollouts_does_not_matter(term: str, aggregation: Aggre
 @pytest.mark.parametrize("junk", [float("nan"), float("inf"), -float("inf"), 1e30])
 @pytest.mark.parametrize("where", ["padding", "row of weight 0"])
 @every_term
-def test_what_does_not_count_may_hold_anything(term: str, where: str, junk: float) -> None:
+def test_what_does_not_count_may_hold_anything(variant: str, where: str, junk: float) -> None:
     batch = random_batch(5)
     weight_R = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 1.0]).double()
     ignored_RT = batch.mask_RT == 0 if where == "padding" else (weight_R == 0).unsqueeze(-1).expand(6, 5)
@@ -111,12 +102,8 @@ def test_what_does_not_count_may_hold_anything(term: str, where: str, junk: floa
         spoiled["advantage_R"] = torch.where(weight_R == 0, junk, batch.advantage_R)
     spoiled["value_RT"] = torch.where(ignored_RT, junk, batch.value_RT).detach().requires_grad_()
     dirty_batch = replace(batch, **spoiled)
-    how: dict[str, Any] = {
-        "aggregation": "token-mean",
-        "normaliser": batch_normaliser(batch.mask_RT, aggregation="token-mean", weight_R=weight_R),
-        "weight_R": weight_R,
-    }
-    clean, dirty = TERMS[term](batch, **how), TERMS[term](dirty_batch, **how)
+    mean = Mean.of_batch(batch.mask_RT, "token-mean", weight_R)
+    clean, dirty = term(variant, batch, mean), term(variant, dirty_batch, mean)
     assert dirty.value == clean.value
     assert torch.equal(gradient(dirty.value, dirty_batch), gradient(clean.value, batch))
     assert dirty.stats == clean.stats
@@ -124,11 +111,9 @@ def test_what_does_not_count_may_hold_anything(term: str, where: str, junk: floa
 
 @every_aggregation
 @every_term
-def test_a_batch_without_usable_rollouts_has_loss_and_gradient_zero(term: str, aggregation: Aggregation) -> None:
+def test_a_batch_without_usable_rollouts_has_loss_and_gradient_zero(variant: str, aggregation: Aggregation) -> None:
     batch = random_batch(6)
-    nothing_R = torch.zeros(6).double()
-    normaliser = batch_normaliser(batch.mask_RT, aggregation=aggregation, weight_R=nothing_R)
-    loss = TERMS[term](batch, aggregation=aggregation, normaliser=normaliser, weight_R=nothing_R)
+    loss = term(variant, batch, Mean.of_batch(batch.mask_RT, aggregation, torch.zeros(6).double()))
     assert loss.value == 0
     assert not gradient(loss.value, batch).any()
 
@@ -140,19 +125,20 @@ def test_the_two_aggregations_are_the_two_means() -> None:
         "token-mean": (4.0, 16 / 4),
         "seq-mean-token-mean": (2.0, (2 + 10) / 2),
     }
-    for aggregation, (n, mean) in expected.items():
-        assert batch_normaliser(mask_RT, aggregation=aggregation) == n
-        assert aggregate(value_RT, mask_RT, aggregation=aggregation, normaliser=n) == mean
+    for aggregation, (n, value) in expected.items():
+        mean = Mean.of_batch(mask_RT, aggregation)
+        assert mean.normaliser == n
+        assert mean.of(value_RT, mask_RT) == value
 
 
 def test_a_response_without_tokens_counts_in_neither_mean() -> None:
     mask_RT = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
-    assert batch_normaliser(mask_RT, aggregation="token-mean") == 2
-    assert batch_normaliser(mask_RT, aggregation="seq-mean-token-mean") == 1
-    value = aggregate(torch.ones(2, 2), mask_RT, aggregation="seq-mean-token-mean", normaliser=1.0)
-    assert value == 1
+    assert Mean.of_batch(mask_RT, "token-mean").normaliser == 2
+    mean = Mean.of_batch(mask_RT, "seq-mean-token-mean")
+    assert mean.normaliser == 1
+    assert mean.of(torch.ones(2, 2), mask_RT) == 1
 
 
 def test_an_unknown_aggregation_is_refused_by_name() -> None:
-    with pytest.raises(SpecError, match=r"'sum'.*token-mean, seq-mean-token-mean"):
-        batch_normaliser(torch.ones(1, 1), aggregation="sum")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(SpecError, match="'sum'"):
+        Mean.of_batch(torch.ones(1, 1), "sum")  # pyright: ignore[reportArgumentType]

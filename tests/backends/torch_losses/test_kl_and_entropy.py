@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from isocompute_sdk.errors import SpecError
 from isocompute_torch.losses import Estimator, entropy_loss, kl_estimate, kl_loss, token_entropy
-from tests.backends.torch_losses.batches import seeds
+from tests.backends.torch_losses.batches import seeds, seen, token_mean
 
 
 def policies(seed: int, vocab: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,16 +22,8 @@ def policies(seed: int, vocab: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 
 def expected_loss(theta_V: torch.Tensor, reference_V: torch.Tensor, estimator: Estimator) -> torch.Tensor:
     """sum_v pi(v) k(v), the sampling distribution pi held fixed: each token a row with weight pi(v)."""
-    logprob_V1 = theta_V.log_softmax(-1).unsqueeze(-1)
-    return kl_loss(
-        logprob_V1,
-        reference_V.unsqueeze(-1),
-        torch.ones_like(logprob_V1),
-        estimator=estimator,
-        aggregation="token-mean",
-        normaliser=1.0,
-        weight_R=theta_V.detach().softmax(-1),
-    ).value
+    rows = seen(theta_V.log_softmax(-1).unsqueeze(-1), reference_logprob_RT=reference_V.unsqueeze(-1))
+    return kl_loss(rows, token_mean(theta_V.detach().softmax(-1), 1.0), estimator=estimator).value
 
 
 def kl(p_log_V: torch.Tensor, q_log_V: torch.Tensor) -> torch.Tensor:
@@ -160,7 +152,8 @@ def test_adding_the_entropy_loss_raises_the_entropy() -> None:
     logits_RTV = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(3), requires_grad=True)
     mask_RT = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
     entropy_RT = token_entropy(logits_RTV.log_softmax(-1))
-    loss = entropy_loss(entropy_RT, mask_RT, aggregation="token-mean", normaliser=3.0)
+    rows = seen(torch.zeros(2, 3), mask_RT=mask_RT, entropy_RT=entropy_RT)
+    loss = entropy_loss(rows, token_mean(2, normaliser=3.0))
     assert loss.stats["entropy"] == pytest.approx(-loss.value.item())
     assert loss.stats["entropy"] == pytest.approx(entropy_RT[mask_RT > 0].mean().item())
     stepped_RTV = logits_RTV - torch.autograd.grad(loss.value, logits_RTV)[0]

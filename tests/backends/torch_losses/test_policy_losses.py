@@ -11,20 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_torch.losses import (
-    Loss,
-    batch_normaliser,
-    cispo_loss,
-    grpo_loss,
-    policy_ratio,
-    ppo_loss,
-    truncated_importance,
-)
+from isocompute_torch.losses import Loss, Mean, cispo_loss, policy_ratio, surrogate_loss, truncated_importance
 from isocompute_torch.losses.advantages import group_advantages
-from tests.backends.torch_losses.batches import seeds
+from tests.backends.torch_losses.batches import seeds, seen, token_mean
 
-ON_POLICY: dict[str, Any] = {"clip": 0.2, "tis_cap": None, "aggregation": "token-mean"}
-POLICY_LOSSES = (grpo_loss, ppo_loss, cispo_loss)
+CLIP: dict[str, Any] = {"clip": 0.2, "tis_cap": None}
+POLICY_LOSSES = (surrogate_loss, cispo_loss)
 
 
 def bandit(theta_V: torch.Tensor, arm_R: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
@@ -50,9 +42,7 @@ def test_gradient_equals_the_closed_form_on_a_softmax_bandit(
     reward_R = torch.rand(arms, generator=generator, dtype=torch.float64).round(decimals=1)[arm_R]
     advantage_R = group_advantages(reward_R, n).advantage_R
     logprob_R1 = bandit(theta_V, arm_R, temperature)
-    value = loss(
-        logprob_R1, logprob_R1.detach(), advantage_R, torch.ones(groups * n, 1), normaliser=groups * n, **ON_POLICY
-    ).value
+    value = loss(seen(logprob_R1, advantage=advantage_R), token_mean(groups * n), **CLIP).value
     # d/d theta_v of -mean_r A_r log pi(a_r) = -mean_r A_r (1[a_r = v] - pi_v) / temperature
     policy_V = (theta_V / temperature).softmax(-1).detach()
     onehot_RV = torch.nn.functional.one_hot(arm_R, arms).double()
@@ -66,9 +56,7 @@ def test_grpo_gradient_of_a_right_or_wrong_bandit_depends_on_the_counts_alone(n:
     arm_R = torch.tensor([0] * right + [1] * (n - right))
     group = group_advantages((arm_R == 0).double(), n, std_epsilon=1e-6)
     logprob_R1 = bandit(theta_V, arm_R)
-    value = grpo_loss(
-        logprob_R1, logprob_R1.detach(), group.advantage_R, torch.ones(n, 1), normaliser=n, **ON_POLICY
-    ).value
+    value = surrogate_loss(seen(logprob_R1, advantage=group.advantage_R), token_mean(n), **CLIP).value
     # The advantages of a group sum to 0, so pi drops out: p (1 - p) / (std + epsilon) up for the right arm.
     share = right / n
     push = share * (1 - share) / (math.sqrt(n * share * (1 - share) / (n - 1)) + 1e-6)
@@ -83,12 +71,10 @@ def test_the_importance_weight_makes_a_mismatched_sampler_unbiased(loss: Callabl
     sampler_V = (theta_V.detach() + torch.tensor([0.4, -0.5, 0.2, -0.1], dtype=torch.float64)).softmax(-1)
     advantage_V = torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
     arms = torch.arange(4)
-    how = {"clip": 0.2, "aggregation": "token-mean", "normaliser": 1.0, "weight_R": sampler_V}
     found = {}
     for cap in (None, 1.2, 1e9):
-        value = loss(
-            bandit(theta_V, arms), sampler_V.log().unsqueeze(-1), advantage_V, torch.ones(4, 1), tis_cap=cap, **how
-        ).value
+        rows = seen(bandit(theta_V, arms), sampled_logprob_RT=sampler_V.log().unsqueeze(-1), advantage=advantage_V)
+        value = loss(rows, token_mean(sampler_V, 1.0), clip=0.2, tis_cap=cap).value
         found[cap] = torch.autograd.grad(value, theta_V)[0]
     objective = (theta_V.softmax(-1) * advantage_V).sum()
     expected_V = -torch.autograd.grad(objective, theta_V)[0]
@@ -100,48 +86,41 @@ def test_the_importance_weight_makes_a_mismatched_sampler_unbiased(loss: Callabl
 def test_importance_weights_are_capped_and_detached() -> None:
     old_RT = torch.tensor([[-1.0, -1.0, -1.0, -1.0]], requires_grad=True)
     sampled_RT = torch.tensor([[-1.0, -4.0, -0.5, -90.0]])
-    weight_RT = truncated_importance(old_RT, sampled_RT, torch.tensor([[1.0, 1.0, 1.0, 0.0]]), 2.0)
+    rows = seen(old_RT, sampled_logprob_RT=sampled_RT)
+    weight_RT = truncated_importance(rows, torch.tensor([[1.0, 1.0, 1.0, 0.0]]), 2.0)
     torch.testing.assert_close(weight_RT, torch.tensor([[1.0, 2.0, math.exp(-0.5), 1.0]]))
     assert not weight_RT.requires_grad
-    assert torch.equal(truncated_importance(old_RT, sampled_RT, torch.ones(1, 4), None), torch.ones(1, 4))
+    assert torch.equal(truncated_importance(rows, torch.ones(1, 4), None), torch.ones(1, 4))
 
 
 @pytest.mark.parametrize("loss", POLICY_LOSSES)
-def test_statistics_report_weights_caps_and_clips(loss: Callable[..., Loss]) -> None:
-    logprob_RT = torch.tensor([[-1.0, -1.0, -1.0, -7.0]])
-    old_RT = torch.tensor([[-1.0, -1.5, -1.0, -7.0]])
-    sampled_RT = torch.tensor([[-1.0, -1.5, -4.0, -7.0]])
-    mask_RT = torch.tensor([[1.0, 1.0, 1.0, 0.0]])
-    stats = loss(
-        logprob_RT,
-        sampled_RT,
-        torch.ones(1, 4) if loss is ppo_loss else torch.ones(1),
-        mask_RT,
-        clip=0.2,
-        tis_cap=2.0,
-        aggregation="token-mean",
-        normaliser=3.0,
-        old_logprob_RT=old_RT,
-    ).stats
+@pytest.mark.parametrize("advantage", [torch.ones(1), torch.ones(1, 4)])
+def test_statistics_report_weights_caps_and_clips(loss: Callable[..., Loss], advantage: torch.Tensor) -> None:
+    rows = seen(
+        torch.tensor([[-1.0, -1.0, -1.0, -7.0]]),
+        old_logprob_RT=torch.tensor([[-1.0, -1.5, -1.0, -7.0]]),
+        sampled_logprob_RT=torch.tensor([[-1.0, -1.5, -4.0, -7.0]]),
+        mask_RT=torch.tensor([[1.0, 1.0, 1.0, 0.0]]),
+        advantage=advantage,
+    )
+    stats = loss(rows, token_mean(1, normaliser=3.0), clip=0.2, tis_cap=2.0).stats
     assert stats["importance_weight_mean"] == pytest.approx((1 + 1 + 2) / 3)
     assert stats["importance_capped_share"] == pytest.approx(1 / 3)
     assert stats["clipped_share"] == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("loss", [grpo_loss, ppo_loss])
 @pytest.mark.parametrize(
     ("ratio", "advantage", "slope"),
     [(1.1, 1.0, 1.1), (1.5, 1.0, 0.0), (0.5, 1.0, 0.5), (1.5, -1.0, 1.5), (0.5, -1.0, 0.0), (0.9, -1.0, 0.9)],
 )
 def test_the_surrogate_stops_pushing_only_where_the_ratio_left_the_interval_in_the_rewarded_direction(
-    loss: Callable[..., Loss], ratio: float, advantage: float, slope: float
+    ratio: float, advantage: float, slope: float
 ) -> None:
     logprob_RT = torch.tensor([[math.log(ratio) - 2.0]], dtype=torch.float64, requires_grad=True)
     old_RT = torch.tensor([[-2.0]], dtype=torch.float64)
     advantage_RT = torch.tensor([[advantage]], dtype=torch.float64)
-    value = loss(
-        logprob_RT, old_RT, advantage_RT, torch.ones(1, 1), normaliser=1.0, old_logprob_RT=old_RT, **ON_POLICY
-    ).value
+    rows = seen(logprob_RT, sampled_logprob_RT=old_RT, advantage=advantage_RT, old_logprob_RT=old_RT)
+    value = surrogate_loss(rows, token_mean(1), **CLIP).value
     assert torch.autograd.grad(value, logprob_RT)[0].item() == pytest.approx(-slope * advantage, rel=1e-12)
     assert value.item() == pytest.approx(-min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage), rel=1e-12)
 
@@ -151,21 +130,15 @@ def test_the_surrogate_stops_pushing_only_where_the_ratio_left_the_interval_in_t
 def test_cispo_caps_the_ratio_but_keeps_every_token(ratio: float, weight: float, advantage: float) -> None:
     logprob_RT = torch.tensor([[math.log(ratio) - 2.0]], dtype=torch.float64, requires_grad=True)
     old_RT = torch.tensor([[-2.0]], dtype=torch.float64)
-    value = cispo_loss(
-        logprob_RT,
-        old_RT,
-        torch.tensor([advantage], dtype=torch.float64),
-        torch.ones(1, 1),
-        normaliser=1.0,
-        old_logprob_RT=old_RT,
-        **ON_POLICY,
-    ).value
+    advantage_R = torch.tensor([advantage], dtype=torch.float64)
+    rows = seen(logprob_RT, sampled_logprob_RT=old_RT, advantage=advantage_R, old_logprob_RT=old_RT)
+    value = cispo_loss(rows, token_mean(1), **CLIP).value
     assert torch.autograd.grad(value, logprob_RT)[0].item() == pytest.approx(-weight * advantage, rel=1e-12)
 
 
 def test_the_ratio_is_one_and_keeps_its_gradient_on_the_first_update() -> None:
     logprob_RT = torch.tensor([[-1.0, -3.0]], requires_grad=True)
-    ratio_RT = policy_ratio(logprob_RT, None, torch.tensor([[1.0, 0.0]]))
+    ratio_RT = policy_ratio(seen(logprob_RT), torch.tensor([[1.0, 0.0]]))
     assert torch.equal(ratio_RT, torch.ones(1, 2))
     assert torch.equal(torch.autograd.grad(ratio_RT.sum(), logprob_RT)[0], torch.tensor([[1.0, 0.0]]))
 
@@ -179,10 +152,8 @@ def test_groups_without_reward_variance_give_zero_policy_gradient(seed: int) -> 
     reward_R = torch.rand(3, generator=generator).repeat_interleave(4)
     group = group_advantages(reward_R, 4)
     logprob_R1 = bandit(theta_V, arm_R)
-    for loss in (grpo_loss, cispo_loss):
-        value = loss(
-            logprob_R1, logprob_R1.detach(), group.advantage_R, torch.ones(12, 1), normaliser=12, **ON_POLICY
-        ).value
+    for loss in POLICY_LOSSES:
+        value = loss(seen(logprob_R1, advantage=group.advantage_R), token_mean(12), **CLIP).value
         assert not torch.autograd.grad(value, theta_V, retain_graph=True)[0].any()
 
 
@@ -194,20 +165,9 @@ def test_the_decoupled_gradient_averages_to_that_of_the_whole_group() -> None:
 
     def gradient(arm_N: torch.Tensor, n_train: int | None) -> torch.Tensor:
         group = group_advantages(reward_V[arm_N], 8, n_train=n_train)
-        weight_R = group.row_weight(zero_variance_filter=False)
-        mask_RT = torch.ones(8, 1)
-        normaliser = batch_normaliser(mask_RT, aggregation="token-mean", weight_R=weight_R)
-        assert normaliser == (n_train or 8)
-        logprob_R1 = bandit(theta_V, arm_N)
-        value = grpo_loss(
-            logprob_R1,
-            logprob_R1.detach(),
-            group.advantage_R,
-            mask_RT,
-            normaliser=normaliser,
-            weight_R=weight_R,
-            **ON_POLICY,
-        ).value
+        mean = Mean.of_batch(torch.ones(8, 1), "token-mean", group.row_weight(zero_variance_filter=False))
+        assert mean.normaliser == (n_train or 8)
+        value = surrogate_loss(seen(bandit(theta_V, arm_N), advantage=group.advantage_R), mean, **CLIP).value
         return torch.autograd.grad(value, theta_V)[0]
 
     shifted = torch.stack([gradient(arm_N.roll(shift), 3) for shift in range(8)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from isocompute_torch.losses import value_loss
 from isocompute_torch.losses.advantages import generalised_advantages, normalised_over_tokens, token_rewards
-from tests.backends.torch_losses.batches import Batch, gradient, random_batch, seeds
+from tests.backends.torch_losses.batches import Batch, gradient, random_batch, seeds, seen, token_mean
 
 
 def brute_force(batch: Batch, reward_RT: torch.Tensor, gamma: float, lam: float) -> torch.Tensor:
@@ -114,7 +115,8 @@ def test_constant_advantages_are_normalised_to_zero() -> None:
 def test_value_clipping_by_hand(value: float, loss: float, slope: float) -> None:
     value_RT = torch.tensor([[value]], dtype=torch.float64, requires_grad=True)
     one_RT = torch.ones(1, 1, dtype=torch.float64)
-    found = value_loss(value_RT, one_RT, 2 * one_RT, one_RT, clip=0.5, aggregation="token-mean", normaliser=1.0)
+    rows = seen(one_RT, value_RT=value_RT, old_value_RT=one_RT, return_RT=2 * one_RT)
+    found = value_loss(rows, token_mean(1), clip=0.5)
     assert found.value.item() == pytest.approx(loss, rel=1e-12)
     assert torch.autograd.grad(found.value, value_RT)[0].item() == pytest.approx(slope, rel=1e-12)
     assert found.stats["value_clipped_share"] == float(slope == 0)
@@ -124,24 +126,15 @@ def test_value_clipping_by_hand(value: float, loss: float, slope: float) -> None
 @given(seed=seeds, clip=st.floats(0.01, 2))
 def test_the_clipped_value_loss_never_lies_below_the_plain_one(seed: int, clip: float) -> None:
     batch = random_batch(seed)
-    arguments = (batch.value_RT, batch.old_value_RT, batch.advantage_RT, batch.mask_RT)
-    clipped, plain = (
-        value_loss(*arguments, clip=limit, aggregation="token-mean", normaliser=1.0).value for limit in (clip, None)
-    )
+    mean = token_mean(6, normaliser=1.0)
+    clipped, plain = (value_loss(batch.seen(), mean, clip=limit).value for limit in (clip, None))
     assert clipped >= plain
 
 
 def test_on_the_first_update_the_value_gradient_is_the_plain_error() -> None:
     batch = random_batch(9)
-    loss = value_loss(
-        batch.value_RT,
-        batch.value_RT.detach(),
-        batch.advantage_RT,
-        batch.mask_RT,
-        clip=0.5,
-        aggregation="token-mean",
-        normaliser=7.0,
-    )
+    rows = replace(batch.seen(), old_value_RT=batch.value_RT.detach())
+    loss = value_loss(rows, token_mean(6, normaliser=7.0), clip=0.5)
     error_RT = (batch.value_RT - batch.advantage_RT).detach() * batch.mask_RT / 7
     expected = torch.cat([torch.zeros(batch.logits_RTV.numel()).double(), error_RT.flatten()])
     torch.testing.assert_close(gradient(loss.value, batch), expected, rtol=1e-12, atol=1e-14)

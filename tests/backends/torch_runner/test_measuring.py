@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_torch.policy.model import Policy
 from isocompute_torch.problems import Problem
@@ -23,16 +22,6 @@ from isocompute_torch.sampling.torch_sampler import TorchSampler
 
 Start = Callable[..., tuple[int, str]]
 Records = Callable[..., list[dict[str, Any]]]
-
-
-def test_metrics_at_k_are_given_for_powers_of_two_up_to_all_samples() -> None:
-    rewards = np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, np.nan, 1.0]])
-    metrics = k_metrics(rewards)
-    assert set(metrics) == {f"{name}@{k}" for name in ("avg", "best", "worst") for k in (2, 4)}
-    assert metrics["avg@2"] == pytest.approx((0.25 + 1) / 2)
-    assert metrics["best@2"] == pytest.approx((0.5 + 1) / 2)
-    assert metrics["avg@4"] == pytest.approx(0.25), "a problem with a failed reward has no 4 samples"
-    assert set(k_metrics(np.array([[1.0]]))) == {"avg@1", "best@1", "worst@1"}
 
 
 def test_an_evaluation_counts_passes_per_problem(

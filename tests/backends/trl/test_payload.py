@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.formats.log_format import meanings
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.records import RunSet
 from isocompute_trl import payload as own
+from isocompute_trl.logs import FORMAT
 from tests.backends.programs import load
 
 samples, journal, train = (load(name, own) for name in ("validation_samples", "run_journal", "train"))
@@ -134,7 +134,7 @@ def test_the_parts_of_an_update_make_up_the_whole_and_an_evaluation_before_it_do
 
 
 def test_the_journal_names_metrics_as_every_reader_of_trl_logs_does() -> None:
-    known = meanings(list(train.STEP_METRICS), "trl")
+    known = FORMAT.meanings(list(train.STEP_METRICS))
     assert len(known) >= 8
     assert {tag: train.STEP_METRICS[tag] for tag in known} == {tag: meaning.metric for tag, meaning in known.items()}
 

@@ -17,7 +17,6 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl.backend import request
-from isocompute_verl.history import read_history
 from isocompute_verl.options import VeRLOptions
 
 MakeRun = Callable[..., RunSpec]
@@ -134,7 +133,7 @@ def test_a_start_that_measured_nothing_takes_nothing_away(run: RunSpec, tmp_path
     Trainer(run, tmp_path, 1).step(5, critic__score__mean=0.5)
     Trainer(run, tmp_path, 2)
     Trainer(run, tmp_path, 10).step(6, critic__score__mean=0.6)
-    assert list(read_history(tmp_path).steps) == [5, 6]
+    assert values(VeRLBackend().read_records(tmp_path), "train_reward", "train") == {5: 0.5, 6: 0.6}
 
 
 def test_an_incomplete_dump_gives_only_what_verl_itself_says(run: RunSpec, tmp_path: Path) -> None:
@@ -199,10 +198,10 @@ def test_runs_of_a_sweep_can_be_fitted(make_run: MakeRun, tmp_path: Path) -> Non
 
 
 def test_a_folder_without_measurements_is_refused(run: RunSpec, tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="holds no veRL run"):
+    with pytest.raises(RecordError, match="holds no run"):
         VeRLBackend().read_records(tmp_path)
     Trainer(run, tmp_path, 1)
-    with pytest.raises(RecordError, match="logged nothing yet"):
+    with pytest.raises(RecordError, match="not measured anything yet"):
         VeRLBackend().read_records(tmp_path)
 
 

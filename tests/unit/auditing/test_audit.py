@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.auditing.audit_runs import best_level
 from isocompute_sdk.auditing.grouping import BASE_GAP
-from isocompute_sdk.errors import FitError
+from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.fitting.surface.data import DEFAULT_NOISE, SMALLEST_NOISE, noise_scale
 from isocompute_sdk.plots.audit_figure import plot_group
 
@@ -78,13 +79,27 @@ def test_each_run_is_held_against_the_best_n_and_priced(found: Audit) -> None:
     assert only(found).comparisons[0].verdict == "ahead"
 
 
-def test_the_text_says_it_first_and_everything_is_json(found: Audit) -> None:
-    text = found.summary()
-    assert "n = 128 is ahead of n = 8" in text
-    assert "would have cost" in text
-    document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+def test_the_text_begins_with_the_finding_and_shows_every_run(found: Audit) -> None:
+    group, lines = only(found), found.summary().splitlines()
+    findings = list(group.findings())
+    assert findings[0].lower().startswith(group.sentence.lower())
+    assert [line.strip() for line in lines[3 : 3 + len(findings)]] == findings
+    table = [line.split() for line in lines[3 + len(findings) :]]
+    assert [row[0] for row in table[1 : 1 + len(group.runs)]] == [run.run_id for run in group.runs]
+
+
+def test_a_saved_audit_loads_with_everything_but_the_fits(found: Audit, tmp_path: Path) -> None:
+    document = json.loads(found.save(tmp_path / "audit.json").read_text())
     assert (document["kind"], document["schema_version"]) == ("audit", 1)
     assert document["groups"][0]["runs"][0]["behind"]["low"] > 0
+    assert "fits" not in document["groups"][0]
+    loaded = Audit.load(tmp_path / "audit.json")
+    assert only(loaded).fits is None
+    assert loaded == found
+    document["groups"][0]["runs"][0]["standing"] = "ahead"
+    (tmp_path / "audit.json").write_text(json.dumps(document))
+    with pytest.raises(IsoComputeError, match="standing"):
+        Audit.load(tmp_path / "audit.json")
 
 
 def test_the_same_runs_and_seed_give_the_same_audit(found: Audit) -> None:
@@ -97,13 +112,12 @@ def test_where_n_hardly_matters_that_is_the_finding_and_nothing_more_is_asked_fo
 
     group = only(audit(sweep(reward=same)))
     assert group.comparisons[0].verdict == "hardly-matters"
-    assert "n hardly matters" in group.sentence
     assert group.proposals == ()
 
 
 def test_one_group_size_cannot_be_judged_and_levels_around_it_are_proposed() -> None:
     group = only(audit(sweep(sizes=(32,))))
-    assert "only n = 32 was run" in group.sentence
+    assert group.comparisons == ()
     assert {run.standing for run in group.runs} == {"alone"}
     assert {one.group_size for one in group.proposals} == {8, 128, 512}
     assert {one.rollouts for one in group.proposals} == {int(END)}
@@ -115,9 +129,9 @@ def test_a_group_that_cannot_be_fitted_says_why_and_the_others_are_audited() -> 
     first, second = found.groups
     assert first.reason is None
     assert second.reason is not None
-    assert "needs at least 4" in second.sentence
-    assert "model (other and m)" in found.apart[0]
-    with pytest.raises(FitError, match="was not fitted"):
+    assert second.fits is None
+    assert "model" in found.apart[0]
+    with pytest.raises(FitError, match="group 2"):
         plot_group(second, found.metric)
 
 
@@ -130,7 +144,6 @@ def test_what_came_after_a_collapse_counts_as_spent_for_nothing() -> None:
     assert run.fault == "collapse"
     assert run.equal_reward is not None
     assert run.equal_reward.high < 5e5
-    assert "collapsed after" in audit(sweep(reward=broken)).summary()
     # Nothing that n = 32 did not reach is ascribed to it.
     assert 32 not in {size.group_size for size in group.comparisons[0].sizes}
 
@@ -205,9 +218,9 @@ def test_the_same_rewards_in_other_units_give_the_same_statements() -> None:
     runs = sweep(reward=flattening)
     plain = audit(runs, bounds=(0.0, 1.0))
     percent = audit(in_units(runs, 0.0, 100.0), bounds=(0.0, 100.0))
-    assert "gained less than 0.01" in plain.summary()
-    assert "gained less than 1 in" in percent.summary()
+    assert only(plain).flat_runs()
     for one, other in zip(plain.groups, percent.groups, strict=True):
+        assert [run.run_id for run in one.flat_runs()] == [run.run_id for run in other.flat_runs()]
         assert [run.standing for run in one.runs] == [run.standing for run in other.runs]
         assert [c.verdict for c in one.comparisons] == [c.verdict for c in other.comparisons]
         assert [(p.group_size, p.rollouts) for p in one.proposals] == [

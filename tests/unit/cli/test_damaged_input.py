@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_file_in_place_of_a_folder_is_called_one(isocompute: Command, tmp_path
     for command in ("status", "scorecard"):
         assert "runs.csv is a file; accepted: a folder" in refused(isocompute(command, "runs.csv"))
     said = refused(isocompute("launch", tmp_path))
-    assert "cannot be read: Is a directory" in said
+    assert "is a folder; accepted: a saved plan" in said
     assert "Errno" not in said
 
 
@@ -162,3 +163,50 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
     assert [line.split()[0] for line in said.stdout.splitlines()] == ["a", "c"]
     assert "1 run(s) cannot be read, such as study/b" in refused(said)
     assert list(json.loads(isocompute("status", "study", "--json").stdout)["unreadable"]) == ["study/b"]
+
+
+@pytest.fixture
+def _impatient() -> Iterator[None]:
+    """A test that waits is ended: nobody ever writes into its pipes."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError("waited for a pipe")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sweep", "PIPE.yaml"],
+        ["run", "PIPE.yaml"],
+        ["probe", "PIPE.yaml"],
+        ["probe", "--read", "PIPE.csv"],
+        ["launch", "PIPE.json"],
+        ["plan", "--budget", "3M", "--fits", "PIPE.json"],
+        ["plan", "--budget", "3M", "--recipe", "PIPE.yaml"],
+        ["plan", "--budget", "3M", "--throughput", "PIPE.yaml"],
+        ["allocate", "PIPE.json", "--budget", "3M"],
+        ["allocate", "PIPE.csv", "--budget", "3M"],
+        ["fit", "PIPE.csv"],
+        ["ingest", "PIPE.jsonl"],
+        ["ingest", "--map", "PIPE.yaml"],
+        ["doctor", "PIPE.csv"],
+        ["audit", "PIPE.csv"],
+        ["status", "PIPE"],
+        ["watch", "PIPE.csv", "--once"],
+        ["watch", "--map", "PIPE.yaml", "--once"],
+        ["scorecard", ".", "--add", "PIPE.json", "--runs", "PIPE.csv"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("_impatient")
+def test_no_command_waits_for_a_pipe(isocompute: Command, tmp_path: Path, command: list[str]) -> None:
+    for name in ("PIPE.yaml", "PIPE.json", "PIPE.csv", "PIPE.jsonl", "PIPE"):
+        os.mkfifo(tmp_path / name)
+    said = isocompute(*command)
+    assert "PIPE" in said.stdout + refused(said)

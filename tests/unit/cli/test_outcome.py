@@ -12,7 +12,7 @@ from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import Outcome
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.cli.quickstart.outcome import describe_outcome, tolerance
-from isocompute_sdk.planning import Planner
+from isocompute_sdk.planning import Planner, change_plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Recipe
 
@@ -30,7 +30,7 @@ def loop(make_runs: MakeRuns, gap: float, noise: float = 0.003, surprise: float 
 
     fits = api.fit(make_runs(reward, [(4, 16), (64, 16)], PILOT), points="all", draws=20, method="paper")
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
-    plan = replace(Planner(fits, recipe=recipe).allocate(400_000, spend="all"), group_size=4, update_steps=6250)
+    plan = change_plan(Planner(fits, recipe=recipe).allocate(400_000, spend="all"), {"group_size": 4})
     new = make_runs(lambda n, bp, c: reward(n, bp, c) + surprise, [(4, 16)], LONG, run_id="plan")
     return Outcome(fits, plan, compare(fits, new), fits.refit(new))
 
@@ -66,13 +66,8 @@ def test_another_batch_size_that_does_as_well_is_a_near_tie(make_runs: MakeRuns)
     pairs = [(n, bp) for n in (4, 64) for bp in (16, 32, 64)]
     fits = api.fit(make_runs(reward, pairs, PILOT), points="all", draws=20, method="paper")
     recipe = Recipe.preset("hard", min_problems_per_batch=16)
-    plan = replace(
-        Planner(fits, recipe=recipe).allocate(400_000, spend="all"),
-        group_size=4,
-        problems_per_batch=16,
-        update_steps=6250,
-        alternatives=(),
-    )
+    planned = Planner(fits, recipe=recipe).allocate(400_000, spend="all")
+    plan = replace(change_plan(planned, {"group_size": 4, "problems_per_batch": 16}), alternatives=())
     new = make_runs(reward, [(4, 16)], LONG, run_id="plan")
     lines = [
         line for line in describe_outcome(Outcome(fits, plan, compare(fits, new), fits)) if "near-tie with" in line

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import Steps, parse_console, read_console
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, write_events
 
+OF_OPENRLHF, OF_VERL = (console for name in ("openrlhf", "verl") if (console := load(name).console) is not None)
 PREFIX = "\x1b[36m(PPOTrainer pid=7)\x1b[0m INFO 11-21 08:00:00 ppo_trainer.py:551] ✨ "
 
 
@@ -24,7 +26,7 @@ def test_openrlhf_attempts_are_told_apart_where_steps_begin_anew() -> None:
     lines[3] = update(3, reward=-1.5e-05, kl=float("nan"))
     metrics = "{'eval_a_pass1': np.float64(1.0)}"
     lines.insert(2, f"{PREFIX}Evaluation completed in 0:01:02, global_step 2, eval_metrics: {metrics}\n")
-    first, second = parse_console(lines)
+    first, second = parse_console(lines, OF_OPENRLHF)
     assert first == {
         1: {"train/reward": 1.5},
         2: {"train/reward": 2.5, "eval/eval_a_pass1": 1.0},
@@ -35,7 +37,7 @@ def test_openrlhf_attempts_are_told_apart_where_steps_begin_anew() -> None:
 
 def test_verls_lines_are_read_behind_whatever_ray_puts_in_front() -> None:
     text = "(TaskRunner pid=1) step:3 - critic/score/mean:np.float64(0.5) - val-core/my set/acc/mean@4:1e-05 - a:nan"
-    (found,) = parse_console([f"\x1b[36m{text}\x1b[0m\n"])
+    (found,) = parse_console([f"\x1b[36m{text}\x1b[0m\n"], OF_VERL)
     assert found == {
         3: {
             "critic/score/mean": 0.5,
@@ -49,18 +51,19 @@ def test_verls_lines_are_read_behind_whatever_ray_puts_in_front() -> None:
     "line", ["global_step:3 - loss:0.5", "epoch 1, step:3", "step:3 - loading - done", "Global step 3: {'a': 1.0", ""]
 )
 def test_lines_that_only_look_alike_say_nothing(line: str) -> None:
-    assert parse_console([line + "\n"]) == []
+    for console_ in (OF_OPENRLHF, OF_VERL):
+        assert parse_console([line + "\n"], console_) == []
 
 
 def test_a_line_that_stands_there_twice_is_no_second_attempt() -> None:
     lines = [update(step, reward=step + 0.5, kl=float("nan")) for step in (1, 1, 2)]
-    assert [list(attempt) for attempt in parse_console(lines)] == [[1, 2]]
+    assert [list(attempt) for attempt in parse_console(lines, OF_OPENRLHF)] == [[1, 2]]
 
 
 def test_a_last_line_that_may_be_cut_inside_a_number_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("step:1 - critic/score/mean:0.25\nstep:2 - critic/score/mean:0.2")
-    assert read_console(path) == [{1: {"critic/score/mean": 0.25}}]
+    assert read_console(path, OF_VERL) == [{1: {"critic/score/mean": 0.25}}]
 
 
 def attempt(steps: Iterable[int], seed: float) -> Steps:

@@ -51,7 +51,7 @@ def test_what_is_spent_is_every_update_that_was_ever_made(plan: list[tuple[float
         made += updates
         attempts.append(Extent(float(start), float(reached)))
     counter = Counter.of_pieces([0], [rate])
-    wasted = wasted_before(attempts, counter)
+    wasted = wasted_before(attempts, [counter] * len(attempts))
     assert counter.at(np.array([float(reached)]))[0] + wasted[-1] == made * rate
     steps = np.arange(0, reached + 1, dtype=np.float64)
     spent = counter.at(steps) + wasted[attempt_at(steps, attempts)]

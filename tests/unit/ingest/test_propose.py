@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.ingest import RunMap, propose, read_mapped
 from isocompute_sdk.ingest.assistant.run_names import read_name
 from isocompute_sdk.ingest.stores.saved_config import read_config
+from isocompute_sdk.specs import Data, Recipe, RunSpec
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
 
 
@@ -216,6 +218,15 @@ def test_a_slip_in_the_file_is_refused_by_line(tmp_path: Path) -> None:
         RunMap.load(target)
 
 
+RUN = RunSpec(
+    run_id="small",
+    model="qwen",
+    data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+    recipe=Recipe(),
+    group_size=8,
+    problems_per_batch=64,
+    update_steps=100,
+)
 SAVED = {
     "launch.sh": (
         "python3 -m openrlhf.cli.train_ppo_ray \\\n  --rollout.n_samples_per_prompt 8 --rollout.batch_size 64 "
@@ -231,8 +242,8 @@ SAVED = {
         {"group_size": 4, "problems_per_batch": 16, "kl_coef": 0.0},
     ),
     "request.json": (
-        '{"kind": "openrlhf-run", "run": {"recipe": {"algorithm": "grpo"}, "group_size": 8, "problems_per_batch": 64}}',
-        {"algorithm": "grpo", "group_size": 8, "problems_per_batch": 64},
+        json.dumps({"kind": "openrlhf-run", "run": RUN.model_dump(mode="json")}),
+        {"algorithm": "grpo", "group_size": 8, "problems_per_batch": 64, "learning_rate": RUN.learning_rate},
     ),
     "params.json": ('{"lr": 1e-6, "n": 8}', None),
     "config.json": ("{broken", None),

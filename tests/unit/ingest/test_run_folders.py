@@ -7,12 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
 from isocompute_sdk.ingest.launched import MARKS
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.specs import Data, Recipe, RunSpec
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl
 
-RUN = {"run_id": "small", "recipe": {"algorithm": "grpo"}, "group_size": 8, "problems_per_batch": 32}
+RUN = RunSpec(
+    run_id="a",
+    model="qwen",
+    data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+    recipe=Recipe(),
+    group_size=8,
+    problems_per_batch=32,
+    update_steps=50,
+)
 JOURNAL = [
     {"kind": "run", "schema_version": 1, "run_id": "ours", "group_size": 4, "problems_per_batch": 32},
     *(
@@ -31,10 +41,12 @@ JOURNAL = [
 ]
 
 
-def launched(folder: Path) -> Path:
+def launched(folder: Path, kind: str = "openrlhf-run") -> Path:
     """What a launch script leaves in the folder of a run beside its log."""
     folder.mkdir(parents=True)
-    (folder / "request.json").write_text(json.dumps({"kind": "openrlhf-run", "run": RUN}))
+    run = RUN.replace(run_id=folder.name).model_dump(mode="json")
+    request = {"kind": kind, "schema_version": 1, "version": VERSION, "gpus": 1, "run": run}
+    (folder / "request.json").write_text(json.dumps(request))
     (folder / "claim_folder.py").write_text("")
     assert all((folder / name).exists() for name in MARKS)
     (folder / "attempts.jsonl").write_text('{"attempt": 1, "time": 1.5}\n')
@@ -52,7 +64,7 @@ def by_name(folder: Path) -> dict[str, RunFinding]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_events(launched(tmp_path / "a") / "tensorboard" / "a", range(1, 51), OPENRLHF)
-    run = launched(tmp_path / "b")
+    run = launched(tmp_path / "b", "verl-run")
     write_verl(run / "logs" / "attempt-1.jsonl", range(31))
     write_verl(run / "logs" / "attempt-2.jsonl", range(20, 51))
     write_events(run / "tensorboard" / "b", range(51), {"critic/score/mean": lambda step: 0.5})
@@ -67,7 +79,6 @@ def test_a_run_of_a_launch_script_is_one_line_under_its_own_name(folder: Path) -
     # The second start goes on from step 19, so that the first one had sampled 11 updates in vain.
     assert (found["b"].attempts, found["b"].rollouts, found["b"].rollouts_spent) == (2, 50 * 256, 61 * 256)
     assert not found["waiting"].readable
-    assert "no log to read yet" in found["waiting"].problems[0]
     assert sorted(propose(folder).runs) == ["a", "b"]
     assert propose(folder).confirmed
     assert by_name(folder / "a").keys() == {"a"}
@@ -85,7 +96,7 @@ def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> 
     runs = RunSet.read(folder)
     assert runs.run_ids == ("ours",)
     (note,) = [note for note in runs.notes if note.code == "files-not-read"]
-    assert "2 logs of other runs, such as a, b" in note.message
+    assert {Path(name).name for name in note.data["files"]} == {"a", "b", "waiting"}
 
 
 def test_reading_runs_of_launch_scripts_gives_the_names_of_their_folders(folder: Path) -> None:

@@ -125,7 +125,7 @@ def openrlhf_history(folder: Path, updates: int) -> Path:
 def test_a_history_of_a_framework_counts_by_its_own_steps_and_has_our_names(tmp_path: Path):
     path = openrlhf_history(tmp_path, 40)
     runs = RunSet.read(path, n=8, bp=32)
-    assert runs.metrics == ("avg@4", "best@4", "train_reward")
+    assert runs.metrics == ("avg@4", "best@4", "loss", "train_reward")
     (series,) = runs.series("avg@4", "math")
     assert series.step_T.tolist() == [10, 20, 30, 40]
     assert series.rollouts_T.tolist() == [2560, 5120, 7680, 10240]

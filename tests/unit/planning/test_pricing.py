@@ -79,26 +79,26 @@ def test_compute_is_counted_on_the_axis_of_the_law() -> None:
     pricing = Pricing(Budget(rollouts=1e6), SPEED)
     assert pricing.compute(1e6, "log10_rollouts") == 1e6
     assert pricing.compute(1e6, "log10_tokens") == 1.5e9
-    with pytest.raises(PlanError, match="count compute in tokens, and the tokens per rollout are not known"):
+    with pytest.raises(PlanError, match="tokens_per_rollout"):
         Pricing(Budget(rollouts=1e6)).compute(1e6, "log10_tokens")
 
 
 @pytest.mark.parametrize(
     ("budget", "throughput", "message"),
     [
-        (Budget(tokens=1e9), None, "a budget in tokens cannot be translated into rollouts without a throughput"),
-        (Budget(gpu_hours=10), None, "a budget in gpu_hours cannot be translated"),
-        (Budget(usd=10), None, "a budget in usd cannot be translated"),
-        (Budget(rollouts=1e6, deadline_hours=3), None, "a deadline cannot be translated"),
+        (Budget(tokens=1e9), None, "a budget in tokens .*throughput"),
+        (Budget(gpu_hours=10), None, "a budget in gpu_hours .*throughput"),
+        (Budget(usd=10), None, "a budget in usd .*throughput"),
+        (Budget(rollouts=1e6, deadline_hours=3), None, "a deadline .*throughput"),
         (
             Budget(tokens=1e9),
             Throughput(step_overhead_seconds=1, rollouts_per_second=1),
-            "a budget in tokens needs tokens_per_rollout, which the throughput leaves out",
+            "tokens_per_rollout",
         ),
         (
             Budget(usd=10),
             Throughput(step_overhead_seconds=1, rollouts_per_second=1),
-            "a budget in usd needs usd_per_gpu_hour",
+            "usd_per_gpu_hour",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published, published_prior
-from isocompute_sdk.planning.against import parse_configuration
+from isocompute_sdk.planning.questions.compare import parse_configuration
 from isocompute_sdk.specs import Evaluation
 
 Make = Callable[..., RunSet]
@@ -73,9 +73,9 @@ def test_the_true_cost_of_a_reward_lies_between_optimistic_and_conservative(plan
 def test_what_cannot_be_reached_is_said_plainly(planner: Planner) -> None:
     found = planner.budget_for(0.95)
     assert not found.reachable
-    assert "not within reach" in found.summary()
+    assert found.largest_reward_high < 0.95
     assert found.to_dict()["expected"] is None
-    assert "needs no training" in planner.budget_for(0.2).summary()
+    assert planner.budget_for(0.2).base_reward > 0.2
     with pytest.raises(PlanError, match="within the metric's range"):
         planner.budget_for(1.5)
 
@@ -85,7 +85,7 @@ def test_a_reward_can_be_priced_in_gpu_hours(planner: Planner) -> None:
     assert found.plan is not None
     assert found.expected is not None
     assert found.plan.costs["gpu_hours"] <= found.expected * (1 + 1e-9)
-    with pytest.raises(PlanError, match="without a throughput"):
+    with pytest.raises(PlanError, match="throughput"):
         Planner(planner.fits).budget_for(0.5, unit="gpu_hours")
 
 
@@ -104,7 +104,7 @@ def test_more_budget_pays_early_and_not_late(planner: Planner) -> None:
     assert early.per_thousand_gpu_hours is not None
     late = planner.marginal("60M")
     assert late.verdict == "not-worth-it"
-    assert late.summary().startswith("more budget is not worth it here")
+    assert late.doubling.mean < late.worthwhile
 
 
 @settings(max_examples=6)

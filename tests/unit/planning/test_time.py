@@ -16,8 +16,8 @@ import isocompute_sdk as iso
 from isocompute_sdk import Budget, Evaluation, Fits, Hardware, Planner, Recipe, RunSet, Throughput, fit
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.planning.evaluation_schedule import evaluations, interval
 from isocompute_sdk.planning.pricing import Pricing
-from isocompute_sdk.planning.schedule import evaluations, interval
 from isocompute_sdk.specs.throughput import Measurement
 
 RECIPE = Recipe.preset("easy", min_problems_per_batch=16)
@@ -205,7 +205,18 @@ def test_plans_saved_before_time_was_planned_are_read(fits: Fits, tmp_path: Path
     path = plan.save(tmp_path / "plan.json")
     assert iso.Plan.load(path) == plan
     raw = json.loads(path.read_text())
-    for name in ("evaluation", "evaluation_counted", "breakdown", "optima", "gpus", "wall_hours", "gpu_hours", "usd"):
+    new = (
+        "evaluation",
+        "evaluation_counted",
+        "breakdown",
+        "optima",
+        "gpus",
+        "wall_hours",
+        "gpu_hours",
+        "usd",
+        "digest",
+    )
+    for name in new:
         del raw[name]
     older = iso.Plan.from_dict(raw)
     assert (older.evaluation, older.optima, older.wall_hours) == (None, (), plan.wall_hours)

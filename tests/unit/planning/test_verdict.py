@@ -66,7 +66,7 @@ def test_ahead_at_the_edge_of_the_grid_is_ahead_of_what_was_run_only(clear: Plan
     least = plan_of(small_ahead, "5M")
     assert least.verdict.kind == "clear"
     assert least.group_size == 8
-    assert least.verdict.sentence.endswith("of those that were run; none smaller was")
+    assert least.verdict.sentence.endswith("of those that were run; no smaller n was")
 
 
 def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:
@@ -79,13 +79,13 @@ def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:
 def test_n_that_hardly_matters_is_no_recommendation() -> None:
     plan = plan_of(alike, "3M", seeds=3)
     assert plan.verdict.kind == "hardly-matters"
-    assert "take what suits the hardware" in plan.verdict.sentence
 
 
 def test_a_pilot_that_is_too_short_cannot_decide() -> None:
     plan = plan_of(unseen, "60M", end=4e5, noise=0.02)
     assert plan.verdict.kind == "undecided"
-    assert "lies 150 x beyond them, and they saw less than half of any rise" in plan.verdict.sentence
+    assert plan.extrapolation == pytest.approx(150, rel=0.01)
+    assert "150 x" in plan.verdict.sentence
 
 
 def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
@@ -116,6 +116,6 @@ def test_the_verdict_survives_without_fits_and_older_files_still_load(clear: Pla
     (tmp_path / "bare.json").write_text(json.dumps(bare))
     assert Plan.load(tmp_path / "bare.json").verdict == clear.verdict
     older = clear.to_dict()
-    del older["verdict"]
+    del older["verdict"], older["digest"]
     (tmp_path / "old.json").write_text(json.dumps(older))
     assert Plan.load(tmp_path / "old.json").verdict == clear.verdict

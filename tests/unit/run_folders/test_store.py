@@ -88,7 +88,7 @@ def test_a_damaged_file_of_the_built_in_runner_is_named(tmp_path: Path) -> None:
     with pytest.raises(IsoComputeError, match=r"run\.json is not valid JSON"):
         store.read_spec(tmp_path)
     (tmp_path / "run.json").write_text('{"kind": "torch-run", "schema_version": 99}')
-    with pytest.raises(IsoComputeError, match="has schema_version 99"):
+    with pytest.raises(IsoComputeError, match="99"):
         store.read_spec(tmp_path)
 
 

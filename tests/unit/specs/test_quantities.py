@@ -1,5 +1,6 @@
 """Numbers in every form people write them, read exactly or refused."""
 
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -20,6 +21,10 @@ COUNTS = {
     "1E+6": 1_000_000,
     "65_536": 65_536,
     "65536": 65_536,
+    "65,536": 65_536,
+    "3,000,000": 3_000_000,
+    "3_000_000": 3_000_000,
+    "1,500.5k": 1_500_500,
     "0.3M": 300_000,
     "1.5B": 1_500_000_000,
     "2G": 2_000_000_000,
@@ -42,17 +47,37 @@ def test_whole_numbers_of_any_type_are_counts(value: float) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "M", "3MM", "3 rollouts", "1__0", "_1", "1_", "3,000", "1e", "0x10", "٣", "nan", "inf", "-1", "1.5", "2.5e-1",
-     "1e19", "9" * 10_000, "1e9999", 0.5, -1, float("nan"), float("inf"), True, False, np.bool_(True), 10**19],
+    ["", "M", "3MM", "3 rollouts", "1__0", "_1", "1_", "3,00", "3,5", ",300", "3,0000", "0,300", "3_000,000", "1e",
+     "0x10", "٣", "nan", "inf", "-1", "1.5", "2.5e-1", "1e19", "9" * 10_000, "1e9999", 0.5, -1, float("nan"),
+     float("inf"), True, False, np.bool_(True), 10**19],
 )  # fmt: skip
 def test_anything_else_is_refused_with_what_is_accepted(value: str | float) -> None:
     with pytest.raises(SpecError, match=r"received .*accepted: "):
         parse_count(value)
 
 
-def test_a_number_with_commas_is_told_to_drop_them() -> None:
-    with pytest.raises(SpecError, match="Leave the commas out"):
-        parse_count("3,000,000")
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        ("3,5", ("3.5", "35")),
+        ("3,5M", ("3.5M", "35M")),
+        ("0,125", ("0.125", "125")),
+        ("1.234,5", ("1234.5", "12345")),
+        ("3.000.000", ("3000000",)),
+    ],
+)
+def test_separators_in_odd_places_are_refused_with_every_reading(text: str, readings: tuple[str, ...]) -> None:
+    for value in (text, f"{text} rollouts"):
+        with pytest.raises(SpecError) as refused:
+            Budget.parse(value)
+        assert refused.value.hint is not None
+        named = re.findall(r"[0-9.]*[0-9]M?", refused.value.hint)
+        assert tuple(named) == readings
+
+
+@pytest.mark.parametrize("text", ["3,000,000", "$3,000,000", "3,000,000 tokens", "3,000k gpu_hours"])
+def test_thousands_may_be_separated_wherever_a_budget_is_written(text: str) -> None:
+    assert Budget.parse(text).amount == 3_000_000
 
 
 @given(st.integers(0, 10**18), st.sampled_from([(1, ""), (10**3, "k"), (10**6, "M"), (10**9, "B")]))

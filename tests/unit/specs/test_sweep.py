@@ -85,3 +85,11 @@ def test_group_size_of_one_is_refused_because_a_group_of_one_has_no_advantage() 
 def test_seeds_fit_the_generators_of_the_frameworks(seed: object) -> None:
     with pytest.raises(SpecError, match=r"seeds\[0\]: received"):
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": [seed]})
+
+
+@pytest.mark.parametrize(("value", "readings"), [(2, ("[0, 1]", "[2]")), ("2", ("[0, 1]", "[2]")), (0, ("[]", "[0]"))])
+def test_a_bare_number_of_seeds_is_refused_with_both_readings(value: object, readings: tuple[str, str]) -> None:
+    with pytest.raises(SpecError) as refused:
+        Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": value})
+    assert refused.value.hint is not None
+    assert all(reading in refused.value.hint for reading in readings)

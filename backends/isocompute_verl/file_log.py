@@ -1,0 +1,79 @@
+"""veRL's file logger: JSON lines `{"step": 3, "data": {"critic/score/mean": 0.4, ...}}`, one file per attempt.
+
+The logger empties its file whenever it starts, so that attempts survive only where each had a name of its own:
+files that differ in nothing but `attempt-2`, `resume_1` and the like are one run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import LogStore
+from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.stores.packed import unpacked
+
+_LONGEST_FIRST_LINE = 1 << 20
+_ATTEMPT = re.compile(r"[._-]*(?:attempt|try|resume|resumed|restart|part)[._-]*(\d*)$", re.IGNORECASE)
+
+
+def is_file_log(path: Path) -> bool:
+    """Whether a file is named as JSON lines are and its first line is a record of veRL's file logger."""
+    if unpacked(path).suffix not in (".jsonl", ".ndjson"):
+        return False
+    first = first_object(path, _LONGEST_FIRST_LINE)
+    return isinstance(first.get("data"), dict) and "step" in first
+
+
+def run_of(path: Path) -> Path:
+    """What the files of one run have in common."""
+    return _split(path)[0]
+
+
+def _split(path: Path) -> tuple[Path, int]:
+    """What the files of one run have in common, and the number of the attempt that a file belongs to."""
+    bare = unpacked(path).with_suffix("")
+    found = _ATTEMPT.search(bare.name)
+    if found is None:
+        return bare, 0
+    stem = bare.name[: found.start()]
+    return (path.parent / stem if stem else path.parent), int(found[1] or 1)
+
+
+def read_file_log(paths: Sequence[Path], name: str) -> RunLog:
+    """Read the files of one run, one for each attempt; lines that a kill left broken are left out with a note.
+
+    Raises:
+        RecordError: a line that is no record of the logger, with its number.
+    """
+    attempts = [
+        attempt
+        for path in sorted(paths, key=lambda path: (_split(path)[1], path.name))
+        for attempt in read_attempts(path)
+    ]
+    notes = tuple(note for attempt in attempts for note in attempt.notes)
+    return RunLog(name, paths[0], "verl", tuple(attempts), notes)
+
+
+def read_attempts(path: Path) -> tuple[Attempt, ...]:
+    """The attempts in one file: more than one if it was appended to.
+
+    Raises:
+        RecordError: a whole line is no record of the logger.
+    """
+    rows, lines, notes = read_objects(path, "drop")
+    for row, line in zip(rows, lines, strict=True):
+        step, data = row.get("step"), row.get("data")
+        if isinstance(step, bool) or not isinstance(step, int | float) or step < 0 or not isinstance(data, dict):
+            raise RecordError(
+                f"{path}:{line}: received step {step!r} and data of type {type(data).__name__}; accepted: "
+                '{"step": a number >= 0, "data": {tag: value}}',
+                'This is no line of veRL\'s file logger; other JSON lines are read with format="jsonl".',
+            )
+    return attempts_from_rows(path, [row["step"] for row in rows], [numeric(row["data"]) for row in rows], notes)
+
+
+FILE_LOG = LogStore("verl", is_file_log, run_of, read_file_log)

@@ -1,0 +1,109 @@
+"""What the logs of veRL mean: its file log, event files, consoles, dumped responses and Hydra configurations.
+
+A logged step is one batch of B_p prompts and n samples each; ppo_mini_batch_size splits a batch into several optimiser
+updates. The file log is emptied at every start, so that a resume shows only in the file of the next attempt, in
+consoles or in dumps; event files keep every attempt. See runs.py for the folders that our launch script fills.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from isocompute_sdk.ingest.formats.log_format import Console, Dumps, LogFormat, Printed, RunFolder, Tag, validation
+from isocompute_sdk.ingest.stores.console import NUMBER
+from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+from isocompute_verl.dumps import add_dumps, looks_like_dump
+from isocompute_verl.file_log import FILE_LOG
+from isocompute_verl.runs import KIND, RUN_FILES, read_run
+
+_STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
+_VALUE = re.compile(rf"(.+):{NUMBER}\)?")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_MEASURED = "(?:acc|reward|score)"
+
+
+def _parse(line: str) -> Printed | None:
+    """`step:N - tag:value - tag:value` (utils/logger/aggregate_logger.py)."""
+    step = _STEP.search(line)
+    if step is None:
+        return None
+    found = map(_VALUE.fullmatch, _COLOURS.sub("", step[2]).strip().split(" - "))
+    values = {match[1]: float(match[2]) for match in found if match is not None}
+    return Printed(int(step[1]), values) if values else None
+
+
+def _fields(keys: Keys) -> Mapping[str, Said | None]:
+    """`data.train_batch_size` and `ppo_mini_batch_size` both count prompts."""
+    get, number, flag = keys.get, keys.number, keys.flat.get
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    batch, mini, epochs = "data.train_batch_size", f"{actor}.ppo_mini_batch_size", f"{actor}.ppo_epochs"
+    problems, smaller = number(batch), number(mini)
+    updates = None if not (problems and smaller) else max(1, problems // smaller) * (number(epochs, 1) or 1)
+    kl = get(f"{actor}.kl_loss_coef") if flag(f"{actor}.use_kl_loss") else None
+    if kl is None and flag("algorithm.use_kl_in_reward"):
+        kl = get("algorithm.kl_ctrl.kl_coef")
+    if kl is None and flag(f"{actor}.use_kl_loss") is False:
+        kl = Said(0.0, f"{keys.path}: {actor}.use_kl_loss = False")
+    staleness = get("async_training.staleness_threshold")
+    return {
+        "group_size": get(f"{rollout}.n"),
+        "problems_per_batch": get(batch),
+        "seed": get("data.seed"),
+        "model": get("actor_rollout_ref.model.path"),
+        "train_data": get("data.train_files"),
+        "algorithm": keys.algorithm("algorithm.adv_estimator"),
+        "learning_rate": get(f"{actor}.optim.lr"),
+        "kl_coef": kl,
+        "entropy_coef": get(f"{actor}.entropy_coeff"),
+        "updates_per_batch": keys.derived(updates, batch, mini, epochs),
+        "max_tokens": get("data.max_response_length"),
+        "max_prompt_tokens": get("data.max_prompt_length"),
+        "temperature": get(f"{rollout}.temperature"),
+        "top_p": get(f"{rollout}.top_p"),
+        "filter": keys.switch("algorithm.filter_groups.enable", "dynamic", "none"),
+        "off_policy": None if staleness is None else Said(f"staleness {staleness.value}", staleness.evidence),
+        "eval_temperature": get(f"{rollout}.val_kwargs.temperature"),
+        "eval_samples": get(f"{rollout}.val_kwargs.n"),
+    }
+
+
+FORMAT = LogFormat(
+    name="verl",
+    framework="veRL",
+    signature=r"critic/(score|rewards)/mean|training/global_step|actor/(pg_loss|kl_coef)|val-(core|aux)/.+",
+    tags=(
+        validation(rf"val-core/(?P<set>.+)/{_MEASURED}/mean@(?P<k>\d+)", "avg@{k}"),
+        validation(rf"val-(?:core|aux)/(?P<set>.+)/{_MEASURED}/best@(?P<k>\d+)/mean", "best@{k}:bootstrap"),
+        validation(rf"val-(?:core|aux)/(?P<set>.+)/{_MEASURED}/worst@(?P<k>\d+)/mean", "worst@{k}:bootstrap"),
+        validation(rf"val-(?:core|aux)/(?P<set>.+)/{_MEASURED}/maj@(?P<k>\d+)/mean", "maj@{k}:bootstrap"),
+        validation(r"val-(?:core|aux)/(?P<set>.+)/reward_error/mean@\d+", "reward_error_share"),
+        validation(r"timing_s/testing", "evaluation_seconds"),
+        # critic/rewards/mean is the same with the KL penalty taken off.
+        Tag("critic/score/mean", "train_reward"),
+        Tag("actor/pg_loss", "loss"),
+        Tag("critic/vf_loss", "value_loss"),
+        Tag("actor/entropy", "entropy"),
+        Tag("actor/kl_loss", "kl"),
+        Tag("response_length/mean", "response_length"),
+        Tag("response_length/clip_ratio", "truncated_share"),
+        Tag("actor/grad_norm", "gradient_norm"),
+        Tag("actor/lr", "learning_rate"),
+        Tag("actor/pg_clipfrac", "clipped_share"),
+        Tag("rollout_corr/kl", "sampler_kl"),
+        Tag("rollout_corr/rollout_is_mean", "importance_weight_mean"),
+        Tag("timing_s/step", "step_seconds"),
+        Tag("perf/time_per_step", "step_seconds"),
+        Tag("timing_s/gen", "sampling_seconds"),
+    ),
+    step="rollout_batches",
+    components=r"critic/(rewards|advantages|returns)/.+|val-aux/.+",
+    # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
+    # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.
+    filtered_groups=r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples",
+    configurations=(Configuration("verl", "actor_rollout_ref.rollout.n", _fields),),
+    store=FILE_LOG,
+    console=Console((b"step:",), _parse),
+    dumps=Dumps(looks_like_dump, add_dumps),
+    run_folder=RunFolder(KIND, RUN_FILES, read_run),
+)

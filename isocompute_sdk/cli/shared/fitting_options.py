@@ -1,0 +1,83 @@
+"""The options of commands that fit runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.errors import SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.fits_set import FitsSet
+
+_PAPER = "Only with --method paper"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittingOptions:
+    """What to fit and how, as typed on the command line."""
+
+    metric: Annotated[
+        list[str],
+        typer.Option("--metric", help="Metric to fit; repeatable, the first decides. Also names a `reward` column."),
+    ] = field(default_factory=lambda: ["avg@4"])
+    eval_set: opt.EvalSet = None
+    method: Annotated[
+        str,
+        typer.Option(help="surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid)."),
+    ] = "surface"
+    points: Annotated[
+        str | None,
+        typer.Option(help="records (as the paper; the default) or all (less biased).", rich_help_panel=_PAPER),
+    ] = None
+    bin_width: Annotated[
+        float | None,
+        typer.Option(help="Reward bin of record-breaking points, share of the range; 0.005.", rich_help_panel=_PAPER),
+    ] = None
+    curve: Annotated[
+        str | None,
+        typer.Option(help="auto (the default), saturating_exponential, logistic or hill.", rich_help_panel=_PAPER),
+    ] = None
+    compute: Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")] = "rollouts"
+    pool: opt.Pool = None
+    set_: opt.Constants = None
+    seed: opt.Seed = 0
+
+    def fit(self, runs: Sequence[Path], **settings: Any) -> Fits | FitsSet:
+        """Read runs and fit them; one `Fits`, or a `FitsSet` for several metrics.
+
+        Args:
+            runs: files, folders and globs.
+            **settings: further arguments of `api.fit`; None for its defaults.
+
+        Raises:
+            SpecError: an unknown method, or options that only the other method has.
+        """
+        from isocompute_sdk import api
+
+        if self.method not in api.OPTIONS:
+            raise SpecError(f"--method {self.method!r}; accepted: {', '.join(api.OPTIONS)}", "Use one of the two.")
+        only_paper = {"points": self.points, "bin_width": self.bin_width, "curve": self.curve}
+        given = [f"--{name.replace('_', '-')}" for name, value in only_paper.items() if value is not None]
+        if given and self.method == "surface":
+            raise SpecError(
+                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves; "
+                "accepted: with --method paper",
+                f"Leave {', '.join(given)} out, or add --method paper.",
+            )
+        chosen: dict[str, Any] = {"method": self.method, "compute": self.compute, **only_paper, **settings}
+        name: Any = self.metric[0] if len(self.metric) == 1 else self.metric
+        return api.fit(
+            opt.read_runs(runs, self.metric[0], self.set_),
+            name,
+            self.eval_set,
+            rng=self.seed,
+            pool=tuple(self.pool or ()),
+            **{option: value for option, value in chosen.items() if value is not None},
+        )

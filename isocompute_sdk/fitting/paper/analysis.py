@@ -1,0 +1,166 @@
+"""`method="paper"`: record-breaking points, a monotone curve per configuration, envelope, sigmoid of n*."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting import findings
+from isocompute_sdk.fitting.arguments import MethodOptions
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Configuration, Fits
+from isocompute_sdk.fitting.frontier_laws import with_group_size_law, with_step_laws
+from isocompute_sdk.fitting.paper.bootstrap import curve_draws, uncalibrated
+from isocompute_sdk.fitting.paper.record_breaking import record_breaking
+from isocompute_sdk.fitting.paper.reward_curve import Points, fit_curve
+from isocompute_sdk.notes import Note, unique
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's evaluations on one metric."""
+
+    run_id: str
+    group_size: int
+    problems_per_batch: int | None
+    compute_T: Array
+    """Rollouts or tokens used so far, increasing; 0 for the base model."""
+    reward_T: Array
+
+
+@dataclass(frozen=True)
+class PaperOptions(MethodOptions):
+    """How the paper's data analysis is carried out."""
+
+    points: Literal["records", "all"] = "records"
+    """`records`: the paper's record-breaking points; `all`: every evaluation, which is less biased."""
+    bin_width: float = 0.005
+    """Width of a reward bin for `records`, as a share of the metric's range."""
+    curve: str = "auto"
+    """Curve shape, a key of `SHAPES`, or `auto`."""
+
+    def __post_init__(self) -> None:
+        if self.points not in ("records", "all"):
+            raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'", "Use one of the two.")
+        # Options come from command lines and notebooks: their types are promises, not facts.
+        width: Any = vars(self)["bin_width"]
+        if isinstance(width, bool) or not isinstance(width, float | int) or not 0 < width <= 1:
+            raise FitError(
+                f"bin_width = {width!r}; accepted: a share of the metric's range, 0 < width <= 1",
+                "Leave it at 0.005, as the paper.",
+            )
+        super().__post_init__()
+
+
+def fit_paper(
+    runs: Sequence[Run],
+    metric: str,
+    bounds: tuple[float, float],
+    options: PaperOptions,
+    draws: int,
+    rng: np.random.Generator,
+) -> Fits:
+    """Fit curves, frontier and laws to the runs of one context.
+
+    Args:
+        runs: at least two group sizes with two evaluations each.
+        metric: its name, for messages.
+        bounds: range of the metric.
+        options: details of the method.
+        draws: bootstrap replicates; 0 for none.
+        rng: randomness of the bootstrap.
+
+    Raises:
+        FitError: fewer than two group sizes with a curve, or problems per batch known for some runs only.
+    """
+    _refuse_partly_known(runs)
+    points, dropped = _pool(runs, options, bounds)
+    curves = {key: fit_curve(p, options.curve, bounds) for key, p in points.items()}
+    if len({n for n, _ in curves}) < 2:
+        levels = sorted({run.group_size for run in runs})
+        kind = " that break their run's record" if options.points == "records" else ""
+        raise FitError(
+            f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r}{kind} "
+            f"(group sizes in the runs: {levels}); the best n cannot be seen in fewer than two",
+            "Run at least two group sizes, better four, at the same problems_per_batch.",
+        )
+    drawn = {key: curve_draws(curves[key], points[key], draws, bounds, rng) for key in curves} if draws else {}
+    fits = Fits(
+        metric=metric,
+        method="paper",
+        curves=curves,
+        compute=options.compute,
+        bounds=bounds,
+        max_rollouts_per_batch=options.max_rollouts_per_batch,
+        curve_draws=drawn,
+    )
+    fits = with_group_size_law(fits)
+    fits = with_step_laws(fits, options.rollouts_per_batch)
+    notes: list[Note] = [*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)]
+    if draws:
+        notes.append(uncalibrated())
+    return replace(fits, notes=unique(notes))
+
+
+def _refuse_partly_known(runs: Sequence[Run]) -> None:
+    unknown = [run.run_id for run in runs if run.problems_per_batch is None]
+    if unknown and len(unknown) < len(runs):
+        raise FitError(
+            f"{len(unknown)} of {len(runs)} runs do not say their problems per batch ({', '.join(unknown[:3])}); "
+            "they cannot stand on one frontier with runs that do",
+            "Add problems_per_batch to all of them, or fit them apart.",
+        )
+
+
+def _pool(
+    runs: Sequence[Run], options: PaperOptions, bounds: tuple[float, float]
+) -> tuple[dict[Configuration, Points], list[Note]]:
+    """Evaluations of all runs of a configuration in one set of points, each run reduced on its own first."""
+    kept: dict[Configuration, list[tuple[Array, Array]]] = defaultdict(list)
+    base: dict[Configuration, list[float]] = defaultdict(list)
+    seen: dict[Configuration, list[float]] = defaultdict(list)
+    for run in runs:
+        key = (run.group_size, run.problems_per_batch)
+        order = np.argsort(run.compute_T, kind="stable")
+        compute, reward = run.compute_T[order], run.reward_T[order]
+        base[key].extend(reward[compute == 0].tolist())
+        seen[key].extend(compute[compute > 0].tolist())
+        if options.points == "records":
+            index = record_breaking(reward, options.bin_width * (bounds[1] - bounds[0]), bounds[0])
+            compute, reward = compute[index], reward[index]
+        kept[key].append((compute, reward))
+    pooled: dict[Configuration, Points] = {}
+    notes: list[Note] = []
+    for key in sorted(kept, key=lambda k: (k[0], k[1] or 0)):
+        compute = np.concatenate([c for c, _ in kept[key]])
+        reward = np.concatenate([r for _, r in kept[key]])
+        order = np.argsort(compute, kind="stable")
+        if len(np.unique(compute)) < 2 or compute.max() <= 0:
+            notes.append(_dropped(key, len(compute), options.points))
+            continue
+        base_reward = float(np.mean(base[key])) if base[key] else None
+        pooled[key] = Points(
+            *key,
+            compute_T=compute[order],
+            reward_T=reward[order],
+            base_reward=base_reward,
+            observed=(min(seen[key]), max(seen[key])),
+        )
+    return pooled, notes
+
+
+def _dropped(key: Configuration, evaluations: int, points: str) -> Note:
+    """A configuration without two usable evaluations has no curve."""
+    problems = "unknown" if key[1] is None else key[1]
+    return Note(
+        "configuration-without-curve",
+        "warning",
+        f"n = {key[0]}, B_p = {problems}: {evaluations} usable evaluation(s) (points='{points}') give no curve, so it "
+        "takes no part in the frontier. Evaluate during training, or try points='all'.",
+        {"group_size": key[0], "problems_per_batch": key[1], "evaluations": evaluations},
+    )

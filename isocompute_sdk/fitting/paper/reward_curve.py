@@ -1,0 +1,335 @@
+"""One monotone reward curve per configuration: R(C) = plateau - rise (1 - S(C)) (paper, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.paper.families import SHAPES, Shape
+from isocompute_sdk.fitting.status import FitStatus
+from isocompute_sdk.fitting.varpro import project
+
+PLATEAU_SEEN = 3.0
+"""A plateau counts as identified once the data reach this many times the half-way compute; below it, one
+curve with evaluation noise of .012 pins its plateau to no better than half to twice the true gain."""
+PLATEAU_MISSING = 0.3
+"""Largest part of the rise that the data may leave unseen for that. It matters for flat sigmoids, which have
+hardly risen at 3 x their half-way compute; the Hill form with exponent 1 lacks a quarter there."""
+
+
+MAX_EVALUATIONS = 500
+"""Calls of the residual after which a fit counts as not converged. Data that the model can describe need up to 200; on
+other data the optimiser would follow a flat valley for a minute and gain nothing."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """The evaluations that one curve is fitted to."""
+
+    group_size: int
+    """Rollouts per problem, n."""
+    problems_per_batch: int | None
+    """Problems per batch, B_p; None where the runs do not say."""
+    compute_T: Array
+    """Compute at each evaluation (rollouts or tokens), increasing."""
+    reward_T: Array
+    """Measured metric at each evaluation."""
+    base_reward: float | None = None
+    """Metric of the base model (step 0), where measured."""
+    observed: tuple[float, float] | None = None
+    """First (after step 0) and last compute that was evaluated, where more was evaluated than is fitted to."""
+
+
+@dataclass(frozen=True, eq=False)
+class RewardCurve:
+    """A fitted reward curve of one (n, B_p)."""
+
+    group_size: int
+    problems_per_batch: int | None
+    shape: str
+    """Name of the shape, a key of `SHAPES`."""
+    plateau: float
+    """Reward for unlimited compute."""
+    rise: float
+    """Plateau minus the reward at no compute, at least 0."""
+    parameters: tuple[float, ...]
+    """Parameters of the shape, in the order of `SHAPES[shape].parameters`."""
+    status: FitStatus
+    at_bound: tuple[str, ...]
+    """Names of the parameters that stopped on a bound."""
+    stderr: Mapping[str, float | None]
+    """Standard error per parameter; None where a bound or too few points forbid one."""
+    rms: float
+    """Root mean square residual."""
+    aicc: float
+    """Corrected Akaike criterion by which the shape was chosen (lower is better)."""
+    compute_T: Array = field(repr=False)
+    reward_T: Array = field(repr=False)
+    base_reward: float | None = None
+    observed: tuple[float, float] | None = None
+    """First and last compute that was evaluated, where that is more than the points fitted to: a run that sets no
+    more records is still observed."""
+
+    @property
+    def first_compute(self) -> float:
+        """Compute of the first evaluation after step 0; below it the curve is an extrapolation."""
+        return float(self.compute_T[self.compute_T > 0][0]) if self.observed is None else self.observed[0]
+
+    @property
+    def last_compute(self) -> float:
+        """Compute of the last evaluation; above it the curve is an extrapolation."""
+        return float(self.compute_T[-1]) if self.observed is None else self.observed[1]
+
+    @property
+    def half_compute(self) -> float:
+        """Compute at which half of the rise is reached."""
+        scale = 10.0 ** self.parameters[0]
+        return float(scale * np.log(2.0)) if self.shape == "saturating_exponential" else float(scale)
+
+    @property
+    def plateau_identified(self) -> bool:
+        """Whether the data reach far enough past the half-way point, and up the rise, to pin the plateau."""
+        reached = self.last_compute >= PLATEAU_SEEN * self.half_compute
+        missing = self.plateau - float(self.predict(self.last_compute))
+        return self.status is FitStatus.CONVERGED and reached and missing <= PLATEAU_MISSING * self.rise
+
+    def predict(self, compute: npt.ArrayLike) -> Array:
+        """Reward at `compute` (any shape), the noise-free fitted value."""
+        at = np.asarray(compute, dtype=float)
+        values = evaluate(SHAPES[self.shape], at.ravel(), np.array([[self.plateau, self.rise, *self.parameters]]))
+        return values[0].reshape(at.shape)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to the last bit, data included."""
+        return self.to_dict() == other.to_dict() if isinstance(other, RewardCurve) else NotImplemented
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form that keeps every bit."""
+        return {
+            "group_size": self.group_size,
+            "problems_per_batch": self.problems_per_batch,
+            "shape": self.shape,
+            "plateau": self.plateau,
+            "rise": self.rise,
+            "parameters": list(self.parameters),
+            "status": self.status.value,
+            "at_bound": list(self.at_bound),
+            "stderr": dict(self.stderr),
+            "rms": self.rms,
+            "aicc": None if not np.isfinite(self.aicc) else self.aicc,
+            "compute": self.compute_T.tolist(),
+            "reward": self.reward_T.tolist(),
+            "base_reward": self.base_reward,
+            "observed": None if self.observed is None else list(self.observed),
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> RewardCurve:
+        """Inverse of `to_dict`."""
+        return cls(
+            group_size=raw["group_size"],
+            problems_per_batch=raw["problems_per_batch"],
+            shape=raw["shape"],
+            plateau=raw["plateau"],
+            rise=raw["rise"],
+            parameters=tuple(raw["parameters"]),
+            status=FitStatus(raw["status"]),
+            at_bound=tuple(raw["at_bound"]),
+            stderr=raw["stderr"],
+            rms=raw["rms"],
+            aicc=float("inf") if raw["aicc"] is None else raw["aicc"],
+            compute_T=np.array(raw["compute"], dtype=float),
+            reward_T=np.array(raw["reward"], dtype=float),
+            base_reward=raw["base_reward"],
+            observed=None if raw["observed"] is None else (raw["observed"][0], raw["observed"][1]),
+        )
+
+
+def evaluate(shape: Shape, compute: Array, parameters: Array) -> Array:
+    """Rewards of shape (G, T) for parameter rows (plateau, rise, shape parameters...) of shape (G, 2 + P)."""
+    return parameters[:, :1] - parameters[:, 1:2] * (1.0 - shape.unit(compute, parameters[:, 2:]))
+
+
+def profile(
+    shape: Shape, points: Points, weights: Array, bounds: tuple[float, float], floor: float | None = None
+) -> Array:
+    """Best (plateau, rise, shape parameters...) on the shape's grid for each row of weights.
+
+    For fixed shape parameters the curve is linear in plateau and rise (variable projection), so the whole
+    grid is solved at once for every weighting.
+
+    Args:
+        shape: the family.
+        points: T evaluations.
+        weights: shape (D, T), non-negative; one row per bootstrap replicate, or a single row of ones.
+        bounds: range of the metric; plateau and floor are kept inside it.
+        floor: reward at no compute; None to fit it, or to take the base model's where the shape asks for it.
+
+    Returns:
+        Shape (D, 2 + P).
+    """
+    grid = shape.grid(*_observed(points))
+    if floor is None and shape.floor_is_base_reward:
+        floor = _base(points)
+    missing_GT = 1.0 - shape.unit(points.compute_T, grid)
+    best = project(missing_GT, points.reward_T[None, :], weights, bounds, floor)
+    return np.column_stack([best.plateau, best.rise, grid[best.grid_index]])
+
+
+def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] = (0.0, 1.0)) -> RewardCurve:
+    """Fit one monotone curve.
+
+    Args:
+        points: at least two evaluations at different compute.
+        shape: a key of `SHAPES`, or `"auto"` for the one with the lowest corrected Akaike criterion among
+            those the points can carry (`hill` needs a step-0 evaluation).
+        bounds: range of the metric; no curve leaves it.
+
+    Raises:
+        FitError: fewer than two distinct compute values, an unknown shape, or `hill` without a step-0 reward.
+    """
+    if shape not in ("auto", *SHAPES):
+        raise FitError(f"unknown curve {shape!r}; accepted: auto, {', '.join(SHAPES)}", "Use one of these shapes.")
+    if len(np.unique(points.compute_T)) < 2 or points.compute_T[-1] <= 0:
+        raise FitError(
+            f"n = {points.group_size}, B_p = {points.problems_per_batch}: {len(points.compute_T)} evaluation(s) at "
+            "one compute value; a curve needs at least two",
+            "Evaluate during training, or use points='all' so that evaluations below the record count too.",
+        )
+    if shape != "auto":
+        return _fit_shape(points, SHAPES[shape], bounds)
+    usable = [s for s in SHAPES.values() if points.base_reward is not None or not s.floor_is_base_reward]
+    fitted = [_fit_shape(points, s, bounds) for s in usable]
+    # With too few points for any criterion the one with the fewest parameters stands first and wins.
+    return min(fitted, key=lambda curve: curve.aicc)
+
+
+def _observed(points: Points) -> tuple[float, float]:
+    """First positive and last compute."""
+    return float(points.compute_T[points.compute_T > 0][0]), float(points.compute_T[-1])
+
+
+def _base(points: Points) -> float:
+    if points.base_reward is None:
+        raise FitError(
+            f"curve 'hill' needs the reward at step 0, and n = {points.group_size}, "
+            f"B_p = {points.problems_per_batch} has none",
+            "Add the step-0 evaluation, or use curve='logistic', which fits the floor.",
+        )
+    return points.base_reward
+
+
+def _fit_shape(points: Points, shape: Shape, bounds: tuple[float, float]) -> RewardCurve:
+    if shape.floor_is_base_reward:
+        return _fit_with_floor(points, shape, bounds, _base(points))
+    curve = _fit_with_floor(points, shape, bounds, None)
+    # Below the first evaluation a curve may point out of the metric's range: then its floor is the bound.
+    return curve if curve.plateau - curve.rise >= bounds[0] else _fit_with_floor(points, shape, bounds, bounds[0])
+
+
+def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], floor: float | None) -> RewardCurve:
+    """One shape; `floor` is the reward at no compute, None to fit it too."""
+    import lmfit
+
+    x, y = points.compute_T, points.reward_T
+    start = profile(shape, points, np.ones((1, len(y))), bounds, floor)[0]
+    ranges = [p.bounds(*_observed(points)) for p in shape.parameters]
+    room = bounds[1] - (bounds[0] if floor is None else floor)
+    enough = len(y) > shape.n_free
+    found, converged, stderr = start, False, dict[str, float | None]()
+    # A base model on the upper bound leaves nothing to fit: the curve is flat.
+    if enough and room > 0:
+        model = lmfit.Parameters()
+        if floor is None:
+            model.add("plateau", value=start[0], min=bounds[0], max=bounds[1])
+        model.add("rise", value=start[1], min=0.0, max=room)
+        for parameter, value, (low, high) in zip(shape.parameters, start[2:], ranges, strict=True):
+            model.add(parameter.name, value=value, min=low, max=high)
+
+        def row(values: Any) -> Array:
+            rise = values["rise"].value
+            plateau = values["plateau"].value if floor is None else floor + rise
+            return np.array([[plateau, rise, *(values[p.name].value for p in shape.parameters)]])
+
+        def residual(values: Any) -> Array:
+            return evaluate(shape, x, row(values))[0] - y
+
+        # With a parameter on its bound the covariance can be singular, and lmfit takes roots of negative numbers. No
+        # standard error is reported then.
+        with np.errstate(all="ignore"):
+            result: Any = lmfit.minimize(
+                residual,
+                model,
+                method="least_squares",
+                max_nfev=MAX_EVALUATIONS,
+                xtol=1e-12,
+                ftol=1e-12,
+                gtol=1e-12,
+            )
+        found, converged = row(result.params)[0], bool(result.success)
+        if np.sum(residual(model) ** 2) < np.sum(residual(result.params) ** 2):
+            found = start
+        stderr = {name: _finite(p.stderr) for name, p in result.params.items()}
+    at_bound = _on_bounds(shape, found, ranges, bounds, floor)
+    names = ["plateau", "rise", *(p.name for p in shape.parameters)]
+    sse = float(np.sum((evaluate(shape, x, found[None, :])[0] - y) ** 2))
+    return RewardCurve(
+        group_size=points.group_size,
+        problems_per_batch=points.problems_per_batch,
+        shape=shape.name,
+        plateau=float(found[0]),
+        rise=float(found[1]),
+        parameters=tuple(float(v) for v in found[2:]),
+        status=_status(enough, converged, at_bound),
+        at_bound=at_bound,
+        stderr={name: None if name in at_bound else stderr.get(name) for name in names},
+        rms=float(np.sqrt(sse / len(y))),
+        aicc=_aicc(sse, len(y), shape.n_free),
+        compute_T=x,
+        reward_T=y,
+        base_reward=points.base_reward,
+        observed=points.observed,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+def _status(enough: bool, converged: bool, at_bound: tuple[str, ...]) -> FitStatus:
+    if not enough:
+        return FitStatus.TOO_FEW_POINTS
+    if at_bound:
+        return FitStatus.AT_BOUND
+    return FitStatus.CONVERGED if converged else FitStatus.NOT_CONVERGED
+
+
+def _on_bounds(
+    shape: Shape, found: Array, ranges: list[tuple[float, float]], bounds: tuple[float, float], floor: float | None
+) -> tuple[str, ...]:
+    span = bounds[1] - bounds[0]
+    names = ["plateau"] if found[0] > bounds[1] - 1e-4 * span else []
+    if found[1] < 1e-6 * span:
+        names.append("rise")
+    if floor is not None and not shape.floor_is_base_reward:
+        names.append("floor")
+    for parameter, value, (low, high) in zip(shape.parameters, found[2:], ranges, strict=True):
+        if min(value - low, high - value) < 1e-3 * (high - low):
+            names.append(parameter.name)
+    return tuple(names)
+
+
+def _aicc(sse: float, count: int, free: int) -> float:
+    # One more for the noise variance. The floor on the variance keeps noise-free data comparable.
+    k = free + 1
+    if count - k - 1 <= 0:
+        return float("inf")
+    return count * float(np.log(max(sse / count, 1e-18))) + 2 * k + 2 * k * (k + 1) / (count - k - 1)

@@ -1,0 +1,109 @@
+"""Log formats by name, found through the entry-point group `isocompute.log_formats`.
+
+A third party adds a format by shipping a package whose metadata names a `LogFormat` in that group. Recognising a log
+asks every format; one that cannot be loaded keeps no other from being asked, and is named in a note on what was read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, LogFormat, Meaning
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import did_you_mean
+
+GROUP = "isocompute.log_formats"
+"""Entry-point group that formats register in."""
+
+
+def available() -> tuple[str, ...]:
+    """Names of all registered formats, sorted; none of them is imported."""
+    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
+def load(name: str) -> LogFormat:
+    """Import the format that is registered as `name`.
+
+    Raises:
+        RecordError: nothing or more than one thing is registered under that name, its import fails (the cause is
+            chained), or it is no `LogFormat` of that name.
+    """
+    found = list(entry_points(group=GROUP, name=name))
+    if not found:
+        names = available()
+        raise RecordError(
+            f"no log format is registered as {name!r}; registered: {', '.join(names) or 'none'}",
+            f"{did_you_mean(name, names)}A format becomes known when the package that ships it is installed.",
+        )
+    if len(found) > 1:
+        owners = "; ".join(sorted(f"{entry.value} from {_origin(entry)}" for entry in found))
+        raise RecordError(
+            f"log format {name!r} is registered {len(found)} times: {owners}",
+            "Uninstall all but one of these packages.",
+        )
+    (entry,) = found
+    try:
+        candidate = entry.load()
+    except Exception as error:
+        raise RecordError(
+            f"log format {name!r} ({entry.value}, from {_origin(entry)}) cannot be loaded: "
+            f"{type(error).__name__}: {error}",
+            f"Install or repair {_origin(entry)}.",
+        ) from error
+    if not isinstance(candidate, LogFormat) or candidate.name != name:
+        received = f"a format named {candidate.name!r}" if isinstance(candidate, LogFormat) else repr(candidate)[:60]
+        raise RecordError(
+            f"{entry.value} (from {_origin(entry)}) is registered as log format {name!r} but is {received}",
+            "Register an isocompute_sdk.ingest.LogFormat under its own name.",
+        )
+    return candidate
+
+
+def formats() -> tuple[LogFormat, ...]:
+    """Every format that can be loaded, by name."""
+    return _loaded(tuple(sys.path))[0]
+
+
+def broken() -> tuple[Note, ...]:
+    """One warning for each format that cannot be loaded; its logs are not recognised."""
+    return tuple(
+        Note("log-format-broken", "warning", f"{error.message}. {error.hint}", {"format": name})
+        for name, error in _loaded(tuple(sys.path))[1].items()
+    )
+
+
+def format_of(tags: Iterable[str]) -> LogFormat | None:
+    """The format whose signature the tags bear; None if they bear none or several."""
+    every = list(tags)
+    found = [one for one in formats() if one.writes(every)]
+    return found[0] if len(found) == 1 else None
+
+
+def metric_of(name: str) -> str | None:
+    """Our name of a metric of updates that a table has under a framework's own tag; None for any other name."""
+    for one in formats():
+        found: Meaning | None = one.meanings([name]).get(name)
+        if found is not None and found.eval_set == TRAIN_SET:
+            return found.metric
+    return None
+
+
+@lru_cache(maxsize=4)
+def _loaded(path: tuple[str, ...]) -> tuple[tuple[LogFormat, ...], dict[str, RecordError]]:
+    """What is installed on a search path: formats, and why others cannot be loaded."""
+    found: list[LogFormat] = []
+    failed: dict[str, RecordError] = {}
+    for name in available():
+        try:
+            found.append(load(name))
+        except RecordError as error:
+            failed[name] = error
+    return tuple(found), failed
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed distribution"

@@ -1,0 +1,1 @@
+"""Further questions to a planner: what a reward costs, what more budget buys, how a configuration compares."""

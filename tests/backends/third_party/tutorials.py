@@ -1,0 +1,73 @@
+"""Packages that tutorials write, installed as pip would leave them, and ways to use them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+FILE_NAME = re.compile(r"`([\w/]+\.\w+)`")
+
+
+def files_of(tutorial: str) -> dict[str, str]:
+    """Code blocks under a paragraph that begins with a file name, by that name."""
+    files: dict[str, str] = {}
+    name: str | None = None
+    inside, before = False, "\n"
+    for line in tutorial.splitlines(keepends=True):
+        found = FILE_NAME.match(line) if before == "\n" else None
+        before = line
+        if line.startswith("```"):
+            inside, name = not inside, None if inside else name
+        elif inside and name is not None:
+            files[name] = files.get(name, "") + line
+        elif found and not inside:
+            name = found.group(1)
+    return files
+
+
+def install(tutorial: Path, folder: Path) -> set[str]:
+    """Write a tutorial's files into a folder with a dist-info that has its entry points; returns their names."""
+    files = files_of(tutorial.read_text(encoding="utf-8"))
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8"
+    )
+    lines: list[str] = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return set(files)
+
+
+def python(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    before = os.environ.get("PYTHONPATH")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *([before] if before else [])])}
+    environment |= {"COLUMNS": "120", "NO_COLOR": "1"}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    return subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def isocompute(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return python(site, "-c", "from isocompute_sdk.cli import main; main()", *words, cwd=site)
+
+
+def contract(site: Path, repository: Path, name: str, *suite: str) -> int:
+    """Run a contract suite over what a tutorial installed; returns how many tests passed, none of which may fail."""
+    options = ["-q", "-k", name, "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = python(site, "-m", "pytest", *suite, *options, cwd=repository)
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    return int(passed.group(1))

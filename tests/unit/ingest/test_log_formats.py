@@ -1,0 +1,121 @@
+"""The contract of every registered log format, and what happens to formats that do not meet it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.formats import registry
+from isocompute_sdk.ingest.formats.log_format import METRICS, STEP_UNITS, TRAIN_REWARD, TRAIN_SET, LogFormat
+from isocompute_sdk.ingest.stores.saved_config import Keys
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.columns import PER_RUN
+from tests.unit.ingest.log_files import OPENRLHF, write_events
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture(params=registry.available())
+def form(request: pytest.FixtureRequest) -> LogFormat:
+    return registry.load(request.param)
+
+
+def test_every_tag_has_a_name_of_ours_with_a_unit(form: LogFormat) -> None:
+    for row in form.tags:
+        re.compile(row.pattern)
+        named = re.fullmatch(r"(avg|best|worst|maj)@\{k\}(:bootstrap)?", row.metric)
+        assert named or row.metric in METRICS, row
+        assert row.factor > 0
+
+
+def test_one_tag_or_more_hold_the_training_reward_and_none_of_them_is_a_component(form: LogFormat) -> None:
+    rewards = [row for row in form.tags if (row.metric, row.eval_set) == (TRAIN_REWARD, TRAIN_SET)]
+    assert rewards
+    assert not any(re.fullmatch(form.components, row.pattern) for row in form.tags)
+
+
+def test_what_a_step_counts_is_one_of_the_known_units(form: LogFormat) -> None:
+    assert form.step in STEP_UNITS
+    assert form.unit_of("tensorboard", "step") == form.step
+
+
+def test_a_configuration_that_says_nothing_gives_nothing_and_only_columns_of_a_run(form: LogFormat) -> None:
+    for one in form.configurations:
+        fields = one.fields(Keys(Path("config.json"), {}))
+        assert set(fields) <= set(PER_RUN)
+        assert {"group_size", "problems_per_batch"} <= set(fields)
+        assert fields["group_size"] is None
+        assert one.batch(Keys(Path("config.json"), {})) is None
+
+
+def test_files_of_other_kinds_are_not_taken_for_its_own(form: LogFormat, tmp_path: Path) -> None:
+    for name, text in (("a.jsonl", '{"n": 8}\n'), ("b.csv", "n\n8\n"), ("1.jsonl", "{broken"), ("c.txt", "")):
+        (tmp_path / name).write_text(text)
+        assert form.store is None or not form.store.holds(tmp_path / name)
+        assert form.dumps is None or not form.dumps.is_dump(tmp_path / name)
+    if form.console is not None:
+        assert form.console.parse("epoch 1, loss 0.5") is None
+
+
+def test_no_other_format_has_its_name_its_store_or_its_kind_of_folder(form: LogFormat) -> None:
+    for other in registry.formats():
+        if other.name != form.name:
+            assert form.store is None or other.store is None or form.store.name != other.store.name
+            assert form.run_folder is None or other.run_folder is None or form.run_folder.kind != other.run_folder.kind
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Puts a module and a dist-info with its entry point on the path, as pip would."""
+
+    def put(name: str, text: str, entry: str, distribution: str = "someones-logs") -> Path:
+        site = tmp_path / distribution
+        info = site / f"{distribution.replace('-', '_')}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{name} = {entry}\n")
+        (site / f"{entry.partition(':')[0]}.py").write_text(text)
+        monkeypatch.syspath_prepend(site)
+        return site
+
+    return put
+
+
+def test_a_format_that_cannot_be_loaded_is_named_with_its_cause_and_stops_no_other(
+    install: Install, tmp_path: Path
+) -> None:
+    install("torn", "raise RuntimeError('no such library')\n", "torn_logs:FORMAT")
+    with pytest.raises(RecordError, match=r"someones-logs 1\.0") as caught:
+        registry.load("torn")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    write_events(tmp_path / "a", range(1, 31), OPENRLHF)
+    runs = RunSet.read(tmp_path / "a", n=8, bp=32)
+    (note,) = [note for note in runs.notes if note.code == "log-format-broken"]
+    assert (note.severity, note.data["format"]) == ("warning", "torn")
+    assert "avg@4" in runs.metrics
+
+
+@pytest.mark.parametrize(
+    "text", ["FORMAT = 3\n", "from isocompute_verl.logs import FORMAT\n"], ids=["no-format", "another-name"]
+)
+def test_what_is_registered_has_to_be_a_format_of_that_name(install: Install, text: str) -> None:
+    install("mine", text, "my_logs:FORMAT")
+    with pytest.raises(RecordError, match="'mine'"):
+        registry.load("mine")
+
+
+def test_a_name_that_is_registered_twice_is_an_error(install: Install) -> None:
+    install("verl", "from isocompute_verl.logs import FORMAT\n", "other_logs:FORMAT")
+    with pytest.raises(RecordError, match="registered 2 times"):
+        registry.load("verl")
+
+
+def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
+    with pytest.raises(RecordError, match="verl") as caught:
+        registry.load("vrl")
+    assert caught.value.hint is not None
+    assert "verl" in caught.value.hint
