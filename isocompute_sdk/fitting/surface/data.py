@@ -106,15 +106,12 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
     bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
     scale = noise_scale([run.reward_T for run in runs], span)
     series = [_trained(run) for run in runs]
-    # Twice: outliers inflate the noise by which they are recognised.
-    for _ in range(2):
-        noise = pooled_noise(series, scale)[0]
-        series = [without_outliers(values, noise) for values in series]
-    pooled = pooled_noise(series, scale)
+    rough = rough_noise(series, scale)
+    pooled = pooled_noise([without_outliers(values, rough) for values in series], scale)
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
     # One wrong evaluation of the base model must not move the start of every curve.
     base = float(np.median(bases)) if bases.size > 2 else float(np.mean(bases)) if bases.size else None
-    return tuple(_prepare_one(run, bins, pooled, base) for run in runs)
+    return tuple(_prepare_one(run, bins, rough, pooled, base) for run in runs)
 
 
 def noise_scale(rewards: Sequence[Array], span: float) -> float:
@@ -140,6 +137,15 @@ def pooled_noise(series: Sequence[Array], scale: float = 1.0) -> tuple[float, fl
     # Few points say little about a ratio: then the noise counts as independent.
     rho = float(np.interp((far / near) ** 2, ratio, _RHO)) * count / (count + CORRELATION_POINTS)
     return max(near / float(np.sqrt(_second_variance(rho))), SMALLEST_NOISE * scale), rho
+
+
+def rough_noise(series: Sequence[Array], scale: float = 1.0) -> float:
+    """Noise of one evaluation from the median size of second differences, which outliers hardly move."""
+    usable = [_second_differences(values, 1) for values in series if len(values) > WINDOW]
+    if not usable:
+        return DEFAULT_NOISE * scale
+    median = float(np.median(np.abs(np.concatenate(usable)))) / MEDIAN_TO_SD
+    return max(median / float(np.sqrt(_second_variance(0.0))), SMALLEST_NOISE * scale)
 
 
 def _second_differences(values: Array, lag: int) -> Array:
@@ -186,13 +192,15 @@ def smoothed(values: Array) -> Array:
     return np.mean(np.lib.stride_tricks.sliding_window_view(padded, WINDOW), axis=1)
 
 
-def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: float | None) -> PreparedRun:
+def _prepare_one(
+    run: SurfaceRun, bins: int, rough: float, pooled: tuple[float, float], base: float | None
+) -> PreparedRun:
     order = np.argsort(run.compute_T, kind="stable")
     compute, reward = run.compute_T[order], run.reward_T[order]
     trained = compute > 0
     at_base, compute, reward = reward[~trained], compute[trained], reward[trained]
     noise, rho = pooled[0] * run.noise_scale, pooled[1]
-    clean = without_outliers(reward, noise)
+    clean = without_outliers(reward, rough * run.noise_scale)
     outliers = int(np.count_nonzero(clean != reward))
     if len(clean) >= OWN_NOISE:
         own = _spread(_second_differences(clean, 1)) / float(np.sqrt(_second_variance(rho)))

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.fitting.shapes import Array
+from isocompute_sdk.fitting.arrays import Array
 
 LEVEL_COMMON, LEVEL_OWN = 0.05, 0.04
 TILT_MEAN, TILT_COMMON, TILT_OWN = 0.015, 0.05, 0.04
+TILT_LEAST, TILT_SLOPE = 0.3, 4.0
+"""Share of the tilt that is left when the whole rise was seen, and by how much it grows with the unseen share."""
 ALONG = 0.7
 """Correlation of the parts that change along n, per octave."""
 LARGEST_REACH = 3.5
@@ -51,6 +53,11 @@ def sample_misfit(knots: int, draws: int, rng: np.random.Generator) -> Misfit:
     level = LEVEL_COMMON * rng.standard_normal((draws, 1)) + LEVEL_OWN * _along(knots, draws, rng)
     tilt = TILT_MEAN + TILT_COMMON * rng.standard_normal((draws, 1)) + TILT_OWN * _along(knots, draws, rng)
     return Misfit(level, tilt)
+
+
+def unseen_factor(seen: Array) -> Array:
+    """Factor on the tilt for the share of a rise that was seen: a plateau that was seen mostly goes on."""
+    return TILT_LEAST + (1.0 - TILT_LEAST) * np.clip(TILT_SLOPE * (1.0 - seen), 0.0, 1.0)
 
 
 def _along(knots: int, draws: int, rng: np.random.Generator) -> Array:

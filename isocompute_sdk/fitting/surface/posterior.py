@@ -23,6 +23,10 @@ HUBER = 2.5
 """Whitened residual beyond which a bin counts less."""
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
+FEWEST_TO_COMPARE = 4
+"""Runs below which none can be told to be outlying."""
+NAMED = 3.5
+"""Standard deviations from which such a run is named."""
 EMPTY_VARIANCE = 1e12
 """Variance of a bin that is not there."""
 NOISE_FACTOR = (0.5, 6.0)
@@ -107,7 +111,7 @@ class Posterior:
     noise_factor: float
     """Factor on the evaluation noise's variance that the residuals asked for."""
     odd_R: Array
-    """By how much each outlying run lies above the others; 0 for those that do not."""
+    """By how much each run that is named as outlying lies above the fit; 0 for the others."""
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
@@ -261,7 +265,7 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     """Noise as large as the residuals of the best shape ask for, outlying bins and runs discounted.
 
     Returns:
-        The data, the factor on the noise variance, and the shift of each outlying run (0 for the others).
+        The data, the factor on the noise variance, and the shift of each run that is named (0 for the others).
     """
     best = int(np.argmin(found.sse_N))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
@@ -272,7 +276,9 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     one_RJ = (problem.whiten_MRJJ[best] @ real.astype(float)[:, :, None])[..., 0]
     weight_R = (one_RJ**2).sum(axis=1)
     shift_R = -(one_RJ * residual).sum(axis=1) / weight_R
-    unusual_R = np.abs(shift_R) * np.sqrt(weight_R)
+    unusual_R = np.abs(shift_R) * np.sqrt(weight_R / max(factor, 1.0))
+    if len(unusual_R) < FEWEST_TO_COMPARE:
+        unusual_R = np.zeros(len(unusual_R))
     odd_R = unusual_R > OUTLYING
     common_R = np.where(odd_R, ((unusual_R / OUTLYING) ** 2 - 1.0) / weight_R, 0.0)
     # What is common to a run is no outlier of its bins.
@@ -280,7 +286,7 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     excess = np.where(real, np.sqrt(factor * np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)), 1.0)
     noise = data.noise_RJJ * excess[:, :, None] * excess[:, None, :]
     noise = noise + common_R[:, None, None] * (real[:, :, None] & real[:, None, :])
-    return replace(data, noise_RJJ=noise), factor, np.where(odd_R, shift_R, 0.0)
+    return replace(data, noise_RJJ=noise), factor, np.where(unusual_R > NAMED, shift_R, 0.0)
 
 
 def bin_covariance(run: PreparedRun) -> Array:

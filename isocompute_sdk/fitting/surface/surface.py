@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import Declines, sample_declines, shift
-from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 
 DEFAULT_PRIOR = Prior()
@@ -50,6 +50,8 @@ class Surface:
     """Where rewards begin to fall; None in fits saved before that was learned."""
     misfit: Misfit | None = None
     """Lack of fit; None in fits saved before it was drawn."""
+    outlying: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Runs that do not agree with the others, with by how much they lie above the fit."""
 
     def draws(
         self,
@@ -101,16 +103,29 @@ class Surface:
 
     def _risen(self, curves_DQ4: Array, log_DQ: Array, hats_QK: Array) -> Array:
         """Rewards of rising curves, lack of fit included."""
-        if self.misfit is not None:
-            reach_DQ = np.clip(log_DQ - np.log(self.largest_compute), 0.0, LARGEST_REACH)
-            curves_DQ4 = curves_DQ4.copy()
-            curves_DQ4[..., 1] += self.misfit.level_DK @ hats_QK.T + (self.misfit.tilt_DK @ hats_QK.T) * reach_DQ
         names = np.array(self.shape_D)
-        out_DQ = np.empty(log_DQ.shape)
-        for name in dict.fromkeys(names.tolist()):
-            chosen = names == name
-            out_DQ[chosen] = curve(name, curves_DQ4[chosen], log_DQ[chosen], self.layout.top)
-        return out_DQ
+
+        def reward(curves: Array, log_compute_DQ: Array) -> Array:
+            out_DQ = np.empty(log_compute_DQ.shape)
+            for name in dict.fromkeys(names.tolist()):
+                chosen = names == name
+                out_DQ[chosen] = curve(name, curves[chosen], log_compute_DQ[chosen], self.layout.top)
+            return out_DQ
+
+        if self.misfit is None:
+            return reward(curves_DQ4, log_DQ)
+        curves_DQ4 = curves_DQ4.copy()
+        curves_DQ4[..., 1] += self.misfit.level_DK @ hats_QK.T
+        end = float(np.log(self.largest_compute))
+        reach_DQ = np.clip(log_DQ - end, 0.0, LARGEST_REACH)
+        if not np.any(reach_DQ > 0):
+            return reward(curves_DQ4, log_DQ)
+        base_DQ, share_DQ = curves_DQ4[..., 0], logistic(curves_DQ4[..., 1])
+        seen_DQ = (reward(curves_DQ4, np.full(log_DQ.shape, end)) - base_DQ) / np.maximum(
+            (self.layout.top - base_DQ) * share_DQ, 1e-9
+        )
+        curves_DQ4[..., 1] += (self.misfit.tilt_DK @ hats_QK.T) * reach_DQ * unseen_factor(seen_DQ)
+        return reward(curves_DQ4, log_DQ)
 
     def predict(
         self,
@@ -163,6 +178,7 @@ class Surface:
             "parameters": self.parameters_DP.tolist(),
             "declines": None if self.declines is None else self.declines.to_dict(),
             "misfit": None if self.misfit is None else self.misfit.to_dict(),
+            "outlying": dict(self.outlying),
         }
 
     @classmethod
@@ -176,6 +192,7 @@ class Surface:
             parameters_DP=np.array(raw["parameters"], dtype=float),
             declines=None if raw.get("declines") is None else Declines.from_dict(raw["declines"]),
             misfit=None if raw.get("misfit") is None else Misfit.from_dict(raw["misfit"]),
+            outlying=raw.get("outlying", {}),
             **{name: raw[name] for name in SCALARS},
         )
 
@@ -211,6 +228,7 @@ def fit_surface(
         largest_compute=max(run.last_compute for run in usable),
         declines=sample_declines(usable, layout, draws, rng),
         misfit=sample_misfit(len(layout.knots_K), draws, rng),
+        outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
     )
 
 
