@@ -57,22 +57,24 @@ def main() -> None:
 
 def measure(folder: Path) -> tuple[float, float]:
     """MiB resident after loading, and MiB by which the peak rises in the update steps."""
-    from isocompute_torch.runner import assembly, loop
+    from isocompute_torch.runner import assembly
     from isocompute_torch.runner.checkpoint import Counters
     from isocompute_torch.runner.configuration import load_configuration
-    from isocompute_torch.runner.console import RunProgress
+    from isocompute_torch.runner.console import RunConsole
     from isocompute_torch.runner.journal import Journal
+    from isocompute_torch.runner.loop import Loop
 
     configuration = load_configuration(folder)
     with ExitStack() as stack:
         parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
         journal = Journal(configuration.metrics_path, configuration.run.run_id, 1)
         journal.begin(resumed_step=None)
-        progress = stack.enter_context(RunProgress(configuration.run.run_id, STEPS, 0))
+        console = stack.enter_context(RunConsole(configuration.run.run_id, STEPS, 0))
+        loop = Loop(configuration, parts, Counters(), journal, console)
         _forget_peak()
         loaded = _peak_mib()
         for step in range(1, STEPS + 1):
-            loop.update(configuration, parts, Counters(), journal, progress, step)
+            loop.update(step)
         journal.close()
         return loaded, _peak_mib() - loaded
 

@@ -11,11 +11,12 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from isocompute_torch.runner import assembly, loop
+from isocompute_torch.runner import assembly
 from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import load_configuration
-from isocompute_torch.runner.console import RunProgress
+from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.journal import Journal, read_journal
+from isocompute_torch.runner.loop import Loop
 
 
 def main() -> None:
@@ -26,12 +27,13 @@ def main() -> None:
         parts = assembly.assemble(configuration, assembly.load_problems(configuration), stack)
         journal = Journal(configuration.metrics_path, run.run_id, 1)
         journal.begin(resumed_step=None)
-        progress = stack.enter_context(RunProgress(run.run_id, run.update_steps, 0))
-        counters, wall, processor = Counters(), 0.0, 0.0
+        console = stack.enter_context(RunConsole(run.run_id, run.update_steps, 0))
+        loop = Loop(configuration, parts, Counters(), journal, console)
+        wall = processor = 0.0
         for step in range(1, run.update_steps + 1):
             if step == warm_up + 1:
                 wall, processor = time.perf_counter(), time.process_time()
-            loop.update(configuration, parts, counters, journal, progress, step)
+            loop.update(step)
         seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
         journal.close()
     lengths = {record["metrics"]["response_length"] for record in read_journal(journal.path) if record["step"]}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
+from inspect import signature
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
-from isocompute_sdk.fitting.inputs import check_bounds, paper_run, series_of, stood_in, surface_run
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
     from isocompute_sdk.specs import RunSpec
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 OPTIONS: dict[str, type[PaperOptions] | type[SurfaceOptions]] = {"surface": SurfaceOptions, "paper": PaperOptions}
-"""The methods of `fit`, with what each can be told."""
-LARGEST_VALUE = 1e100
-"""Values of a metric beyond it would overflow when they are squared and added up."""
+"""The methods of `fit`, with their options."""
+AXES = {"rollouts": "log10_rollouts", "tokens": "log10_tokens"}
+"""Values of the option `compute`, and what they mean to a method."""
 DEFAULT_SEED = 0
-"""Seed of the bootstrap where no generator is given: the same input gives the same bits."""
+"""Seed if none is given: the same input gives the same bits."""
 
 
 @overload
@@ -80,17 +85,17 @@ def fit(
     """Fit reward curves, frontier and allocation laws to runs.
 
     Args:
-        runs: evaluations of at least two group sizes (one is enough for a surface, which then says so).
+        runs: evaluations of at least two group sizes; for a surface one is enough, with a note.
         metric: metric to fit, or several for a `FitsSet` (the first decides where a planner takes it).
-        eval_set: evaluation set; None where the metric has only one.
+        eval_set: evaluation set; None for the only one of the metric.
         method: `surface`: every run fitted together in (C, n, B_p), with intervals and a passport;
             `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
-        rng: generator or seed of the bootstrap; None for a fixed one. `refit` repeats a seed; for a generator,
-            which has moved on since, it takes the fixed one.
+        rng: generator or seed of the draws; None for a fixed seed. `refit` repeats a seed, and uses the fixed one
+            after a generator, whose state it does not know.
         draws: draws from the posterior (surface; at least 1) or bootstrap replicates (paper; 0 for no intervals).
         bounds: range of the metric; a value outside is an error.
-        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`. A surface takes `n_problems`
-            as an input without being told where it varies at one group size at least.
+        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`. `n_problems` needs no
+            mention for a surface if it varies at one group size or more: it is then an input.
         **options: of both methods: `compute` ("rollouts" or "tokens"), `max_rollouts_per_batch`,
             `rollouts_per_batch`; of the paper's: `points` ("records" or "all"), `bin_width`, `curve`.
 
@@ -100,63 +105,86 @@ def fit(
         RecordError: a metric or evaluation set that the runs do not have.
     """
     check_runs(runs)
-    if method not in tuple(OPTIONS):
-        raise FitError(f"method = {method!r}; accepted: {', '.join(map(repr, OPTIONS))}", "Use one of the two.")
-    low, high = metric_range(bounds)
     options = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-    settings = _options(method, options)
-    pool = check_pool(pool)
-    seed = DEFAULT_SEED if rng is None else rng if isinstance(rng, np.random.Generator) else whole_number("rng", rng)
-    draws = whole_number("draws", draws)
-    # Context, options and runs travel with the fits, so that `refit` can repeat them on more runs.
-    asked = {"eval_set": eval_set, "draws": draws, "bounds": [low, high], "pool": list(pool), **options}
-    asked |= {"method": method}
-    asked |= {"rng": seed} if rng is not None and isinstance(seed, int) else {}
-    table = runs.to_dict()
+    question = _Question(
+        eval_set=eval_set,
+        settings=_settings(method, options),
+        bounds=metric_range(bounds),
+        pool=check_pool(pool),
+        rng=rng if rng is None or isinstance(rng, np.random.Generator) else whole_number("rng", rng),
+        draws=whole_number("draws", draws),
+        options=options,
+    )
+    if isinstance(metric, str):
+        return question.answer(runs, metric)
+    return FitsSet({name: question.answer(runs, name) for name in _metrics(metric)})
 
-    def one(name: str) -> Fits:
-        series, standing_in = series_of(runs, name, eval_set, stand_in=method == "surface")
-        rule = None if "learning_rate" in pool else one_rule(series)
-        free = [*pool, *(["n_problems"] if method == "surface" and varied_sets(series) else [])]
-        refuse_mixed_contexts(series, [*free, *(["learning_rate"] if rule else [])])
-        check_bounds(series, name, (low, high))
-        # A seed is used afresh for every metric, so that each is what it would be if fitted alone.
-        generator = np.random.default_rng(seed)
-        if isinstance(settings, PaperOptions):
-            paper_runs = [paper_run(s, settings.compute) for s in series]
-            found = fit_paper(paper_runs, name, (low, high), settings, draws, generator)
-        else:
-            surface_runs = [surface_run(s, settings.compute, standing_in.get(s.run_id)) for s in series]
-            try:
-                found = fit_joint(surface_runs, name, (low, high), settings, draws, generator)
-            except np.linalg.LinAlgError as error:
-                raise FitError(
-                    f"no surface can be fitted to {name} within bounds = ({low:g}, {high:g}): {error}",
-                    "Give bounds that are near the values; look for values that are the same to many digits.",
-                ) from error
+
+@dataclass(frozen=True)
+class _Question:
+    """What `fit` was asked, checked; it is answered metric by metric."""
+
+    eval_set: str | None
+    settings: PaperOptions | SurfaceOptions
+    bounds: tuple[float, float]
+    pool: tuple[str, ...]
+    rng: np.random.Generator | int | None
+    draws: int
+    options: Mapping[str, Any]
+    """Options of the method as they were given."""
+
+    @property
+    def method(self) -> Literal["surface", "paper"]:
+        return "paper" if isinstance(self.settings, PaperOptions) else "surface"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments as JSON, for `refit`; a generator cannot be repeated and is left out."""
+        asked = {"eval_set": self.eval_set, "draws": self.draws, "bounds": list(self.bounds), "pool": list(self.pool)}
+        seed = {"rng": self.rng} if isinstance(self.rng, int) else {}
+        return {**asked, **self.options, "method": self.method, **seed}
+
+    def answer(self, runs: RunSet, metric: str) -> Fits:
+        """Fit one metric, and say what it rests on."""
+        measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
+        series = measured.series
+        rule = None if "learning_rate" in self.pool else one_rule(series)
+        inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []
+        refuse_mixed_contexts(series, [*self.pool, *inputs, *(["learning_rate"] if rule else [])])
+        check_bounds(series, metric, self.bounds)
+        found = self._fit(measured)
         context = common_context(series)
+        notes = [
+            *found.notes,
+            *confounded(series, self.pool),
+            *measured.notes(),
+            *([rule_note(rule)] if rule else []),
+            *_on_logs(runs, series),
+            *_health(runs, series, metric, self.eval_set, found.notes),
+        ]
         return replace(
             found,
-            notes=unique(
-                [
-                    *found.notes,
-                    *confounded(series, pool),
-                    *stood_in(name, standing_in),
-                    *([rule_note(rule)] if rule else []),
-                    *_on_logs(runs, series),
-                    *_health(runs, series, name, eval_set, found.notes),
-                ]
-            ),
-            eval_set=eval_set,
+            notes=unique(notes),
+            eval_set=self.eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
-            options=asked,
-            runs=table,
+            options=self.arguments,
+            runs=runs.to_dict(),
         )
 
-    if isinstance(metric, str):
-        return one(metric)
-    return FitsSet({name: one(name) for name in _metrics(metric)})
+    def _fit(self, measured: MeasuredRuns) -> Fits:
+        # Every metric starts from the seed, so that its fit is the same alone and among others.
+        rng = np.random.default_rng(DEFAULT_SEED if self.rng is None else self.rng)
+        metric, bounds, axis = measured.metric, self.bounds, self.settings.compute
+        if isinstance(self.settings, PaperOptions):
+            return fit_paper(measured.for_paper(axis), metric, bounds, self.settings, self.draws, rng)
+        try:
+            return fit_joint(measured.for_surface(axis), metric, bounds, self.settings, self.draws, rng)
+        except np.linalg.LinAlgError as error:
+            raise FitError(
+                f"no surface can be fitted to {metric} within bounds = ({bounds[0]:g}, {bounds[1]:g}): {error}",
+                "Give bounds near the values; look for values that are equal in many digits.",
+            ) from error
 
 
 def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
@@ -172,9 +200,7 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
             f"these fits ({fits.source or fits.method}) hold no runs to add to",
             "Fit your own runs with fit(runs); published laws and fits inside a plan cannot be refitted.",
         )
-    options = dict(fits.options)
-    options["bounds"] = tuple(options["bounds"])
-    return fit(RunSet.from_dict(fits.runs).concat(more_runs), fits.metric, **{**options, **changes})
+    return fit(RunSet.from_dict(fits.runs).concat(more_runs), fits.metric, **{**fits.options, **changes})
 
 
 def published(name: str) -> Fits:
@@ -198,47 +224,14 @@ def published_prior() -> Fits:
     return hedged_prior()
 
 
-def launch_script(
-    plan: Plan,
-    backend: str = "openrlhf",
-    *,
-    model: str | PathLike[str] | None = None,
-    train_data: str | PathLike[str] = "train.jsonl",
-    eval_data: str | PathLike[str] = "validation.jsonl",
-    reward: str | PathLike[str] = "reward.py",
-    output_dir: str | PathLike[str] = "runs/plan",
-    **options: Any,
-) -> str:
-    """A bash script that trains the plan when started in a folder that holds the named files.
+def _takes(other: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a function that hands on its arguments the parameters of `other`."""
 
-    Args:
-        plan: the plan.
-        backend: a name that `registry.available()` lists.
-        model: hub name or local folder; by default the one the plan was made for.
-        train_data: training problems, JSONL.
-        eval_data: validation problems, JSONL.
-        reward: Python file with the reward function, `file.py` or `file.py:function`.
-        output_dir: folder for everything the run writes.
-        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
-            of the backend.
+    def give(function: Callable[..., T]) -> Callable[P, T]:
+        vars(function)["__signature__"] = signature(other).replace(return_annotation="str")
+        return function
 
-    Raises:
-        PlanError: no model is known.
-        BackendError: unknown backend, or one that cannot do what the recipe asks.
-    """
-    from isocompute_sdk.training import registry
-
-    run = run_spec(
-        plan,
-        backend,
-        model=model,
-        train_data=train_data,
-        eval_data=eval_data,
-        reward=reward,
-        output_dir=output_dir,
-        **options,
-    )
-    return registry.load(backend).script(run)
+    return give
 
 
 def run_spec(
@@ -252,7 +245,22 @@ def run_spec(
     output_dir: str | PathLike[str] = "runs/plan",
     **options: Any,
 ) -> RunSpec:
-    """The run that a plan stands for; arguments as in `launch_script`."""
+    """The run of a plan.
+
+    Args:
+        plan: the plan.
+        backend: a name that `registry.available()` lists.
+        model: hub name or local folder; by default the plan's.
+        train_data: training problems, JSONL.
+        eval_data: validation problems, JSONL.
+        reward: Python file with the reward function, `file.py` or `file.py:function`.
+        output_dir: folder for everything the run writes.
+        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
+            of the backend.
+
+    Raises:
+        PlanError: no model is known.
+    """
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import Data, Evaluation, RunSpec
 
@@ -263,8 +271,9 @@ def run_spec(
         )
     chosen = model if model is not None else plan.model
     if chosen is None:
-        raise PlanError("the plan names no model", "Pass model= (--model), a hub name or a local folder.")
-    evaluation = options.pop("evaluation", None) or plan.evaluation
+        raise PlanError("the plan names no model", "Pass model=, a hub name or a local folder.").in_shell(
+            "Add --model with a hub name or a local folder."
+        )
     return RunSpec(
         run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
         model=_text(chosen),
@@ -281,7 +290,7 @@ def run_spec(
         problems_per_batch=plan.problems_per_batch,
         update_steps=plan.update_steps,
         seed=options.pop("seed", 0),
-        evaluation=Evaluation() if evaluation is None else evaluation,
+        evaluation=options.pop("evaluation", None) or plan.evaluation or Evaluation(),
         hardware=plan.hardware,
         backend=backend,
         options=options,
@@ -289,7 +298,26 @@ def run_spec(
     )
 
 
+@_takes(run_spec)
+def launch_script(plan: Plan, backend: str = "openrlhf", **options: Any) -> str:
+    """A bash script that trains the plan when started in a folder that holds the named files.
+
+    Args:
+        plan: the plan.
+        backend: a name that `registry.available()` lists.
+        **options: as of `run_spec`: `model`, `train_data`, `eval_data`, `reward`, `output_dir`, `seed`, ...
+
+    Raises:
+        PlanError: no model is known.
+        BackendError: unknown backend, or one that cannot do what the recipe asks.
+    """
+    from isocompute_sdk.training import registry
+
+    return registry.load(backend).script(run_spec(plan, backend, **options))
+
+
 def _text(path: str | PathLike[str]) -> str:
+    # Other types are refused by `RunSpec`.
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
@@ -304,42 +332,9 @@ def _metrics(metric: object) -> tuple[str, ...]:
     return cast("tuple[str, ...]", names)
 
 
-def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Lowest and highest value of a metric as floats.
-
-    Raises:
-        FitError: not two finite numbers that increase, or so far apart that their squares overflow.
-    """
-    try:
-        if isinstance(bounds, str):
-            raise TypeError
-        low, high = (float(b) for b in bounds)
-    except (TypeError, ValueError, OverflowError):
-        low, high = np.nan, np.nan
-    if not (max(abs(low), abs(high)) < LARGEST_VALUE and low < high):
-        raise FitError(
-            f"bounds = {' '.join(repr(bounds).split()):.80}; accepted: (lowest, highest) value of the metric, "
-            f"finite and increasing, each below {LARGEST_VALUE:g}",
-            "Give the range of the metric.",
-        )
-    return low, high
-
-
-def whole_number(name: str, value: object) -> int:
-    """A whole number from 0 up as an int.
-
-    Raises:
-        FitError: anything else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        extra = ", or a numpy Generator" if name == "rng" else ""
-        raise FitError(
-            f"{name} = {value!r}; accepted: a whole number, 0 or more{extra}", f"Correct {name}, or leave it out."
-        )
-    return int(value)
-
-
-def _options(method: str, options: dict[str, Any]) -> PaperOptions | SurfaceOptions:
+def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | SurfaceOptions:
+    if method not in tuple(OPTIONS):
+        raise FitError(f"method = {method!r}; accepted: {', '.join(map(repr, OPTIONS))}", "Use one of the two.")
     known = {f.name for f in fields(OPTIONS[method])}
     unknown = sorted(set(options) - known)
     if unknown:
@@ -350,10 +345,9 @@ def _options(method: str, options: dict[str, Any]) -> PaperOptions | SurfaceOpti
         )
     changed = {name: value for name, value in options.items() if value is not None}
     if "compute" in changed:
-        axes = {"rollouts": "log10_rollouts", "tokens": "log10_tokens"}
-        if changed["compute"] not in tuple(axes):
-            raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(axes)}", "Use one of the two.")
-        changed["compute"] = axes[changed["compute"]]
+        if changed["compute"] not in tuple(AXES):
+            raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(AXES)}", "Use one of the two.")
+        changed["compute"] = AXES[changed["compute"]]
     return OPTIONS[method](**changed)
 
 

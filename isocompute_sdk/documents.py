@@ -128,7 +128,9 @@ class Document(Generic[T]):
         try:
             raw = from_json(text, allow_inf_nan=False)
         except ValueError as error:
-            raise DocumentError(f"{source} is not valid JSON: {error}", f"Give {self._what}.") from error
+            why = str(error).replace("recursion limit exceeded", "nested too deep")
+            why = why.replace("number out of range", "a number with too many digits")
+            raise DocumentError(f"{source} is not valid JSON: {why}", f"Give {self._what}.") from error
         return self._read(raw, source)
 
     def from_dict(self, raw: object) -> T:
@@ -349,12 +351,15 @@ class Floats:
     ndim: int = 1
     nan: bool = False
     """Accept NaN, which is saved as null."""
+    largest: float | None = None
+    """Largest accepted size of a number."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Lists of strict, finite numbers become an array, and back."""
         from pydantic_core import core_schema as core
 
-        schema: CoreSchema = core.float_schema(strict=True, allow_inf_nan=False)
+        least = None if self.largest is None else -self.largest
+        schema: CoreSchema = core.float_schema(strict=True, allow_inf_nan=False, ge=least, le=self.largest)
         if self.nan:
             schema = core.nullable_schema(schema)
         for _ in range(self.ndim):
@@ -386,13 +391,16 @@ class Converted:
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
+    form: Any = Any
+    """Type that `write` returns and `read` takes; it is written and checked as a field of that type would be."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Any JSON value, read and written by the two functions."""
+        """The form's own schema, between the two functions."""
         from pydantic_core import core_schema as core
 
-        write = core.plain_serializer_function_ser_schema(self.write)
-        return core.no_info_after_validator_function(self._read, core.any_schema(), serialization=write)
+        form = handler.generate_schema(self.form)
+        write = core.plain_serializer_function_ser_schema(self.write, return_schema=form)
+        return core.no_info_after_validator_function(self._read, form, serialization=write)
 
     def _read(self, raw: Any) -> Any:
         try:

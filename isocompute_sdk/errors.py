@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 
 class IsoComputeError(Exception):
@@ -11,12 +13,28 @@ class IsoComputeError(Exception):
     Args:
         message: what was wrong, with the value received and what is accepted.
         hint: what to do next, in one or two sentences.
+
+    Commands print `shell_hint`, which is the hint unless `in_shell` gave another.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
+
+        self.shell_hint = hint
+
+    def in_shell(self, hint: str) -> Self:
+        """The same error with another hint for people at a command line: flags in place of arguments."""
+        self.shell_hint = hint
+        return self
+
+    def restated(self, message: str) -> Self:
+        """A copy with another message, such as one that names the file, and the same hints."""
+        other = copy(self)
+        other.message = message
+        other.args = (message, *self.args[1:])
+        return other
 
     def __str__(self) -> str:
         return self.message if self.hint is None else f"{self.message}\n  {self.hint}"

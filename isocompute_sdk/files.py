@@ -10,11 +10,9 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from isocompute_sdk.errors import IsoComputeError
-
-T = TypeVar("T")
 
 LARGEST_DOCUMENT = 64 * 2**20
 """Bytes of the largest saved document that is read."""
@@ -29,10 +27,10 @@ _SPECIAL = {
 
 
 def check_path(path: object) -> Path:
-    """A path that can name a file.
+    """A path as `Path`.
 
     Raises:
-        IsoComputeError: something that is no path, or an empty one.
+        IsoComputeError: not a path, or an empty one.
     """
     if not isinstance(path, str | os.PathLike) or path == "" or "\0" in os.fsdecode(path):
         raise IsoComputeError(
@@ -142,10 +140,10 @@ def _unreadable(path: Path, what: str, refused: OSError, error: type[IsoComputeE
 
 @contextmanager
 def saving(path: object) -> Generator[Path]:
-    """Turn what the system refuses while a result is saved at `path` into an error of this package.
+    """Turn system errors while a result is saved at `path` into errors of this package.
 
     Raises:
-        IsoComputeError: no path, a folder that may not be written to, no room, and the like.
+        IsoComputeError: not a path, no permission, no room, and the like.
     """
     target = check_path(path)
     try:
@@ -153,7 +151,7 @@ def saving(path: object) -> Generator[Path]:
     except OSError as error:
         raise IsoComputeError(
             f"{str(target)[:200]} cannot be written: {error.strerror or error}",
-            "Give a file in a folder that may be written to and has room; what was there is as it was.",
+            "Give a file in a folder with write permission and room; an existing file is as it was.",
         ) from error
 
 
@@ -169,7 +167,7 @@ def write_text(path: str | Path, text: str, *, executable: bool = False) -> Path
 def write_with(path: str | Path, write: Callable[[Path], None], *, executable: bool = False) -> Path:
     """Let `write` fill a temporary file beside `path`, then move it into place in one step.
 
-    A link is followed. What cannot be replaced by a file, such as a pipe or /dev/null, is written to as it is.
+    Links are followed. Pipes and devices such as /dev/null are written to directly.
     """
     if _is_stream(Path(path)):
         return _write_through(Path(path), write)
@@ -196,7 +194,7 @@ def write_with(path: str | Path, write: Callable[[Path], None], *, executable: b
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether a path names a device, a pipe, or a file that is open, as /dev/stdout does."""
+    """Whether a path names a device, a pipe, or an open file, as /dev/stdout does."""
     if path.is_dir():
         return False
     folder = os.path.realpath(path.parent)
@@ -218,18 +216,12 @@ def write_json(path: str | Path, payload: Mapping[str, Any]) -> Path:
     return write_text(path, json.dumps(payload, indent=1, allow_nan=False) + "\n")
 
 
-def save_json(path: object, payload: Mapping[str, Any]) -> Path:
-    """`write_json` of a result that a user asked for, where what the system refuses is told as in `saving`."""
-    with saving(path) as target:
-        return write_json(target, payload)
-
-
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text holds.
+    """The value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON, a `json.JSONDecodeError` where it is text at all. What is nested too deep is none
-            either, nor is a number of thousands of digits.
+        json.JSONDecodeError: not JSON, nested too deep, or a number of thousands of digits.
+        UnicodeDecodeError: bytes that are not text.
     """
     try:
         return json.loads(text)
@@ -241,60 +233,27 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, Any]:
-    """Read a document written by `write_json` and check that it is a `kind` of a version known here.
+    """Read a JSON document without a declared type, and check its kind and schema version.
 
     Raises:
-        IsoComputeError: the file is missing, is not JSON, holds something else, or has another version.
+        IsoComputeError: no such file, not a regular file, too large, not JSON, another kind or schema version.
     """
+    what = f"a saved {kind} (JSON)"
+    text = read_text(path, what=what)
     try:
-        raw = parse_json(read_text(path, what=f"a saved {kind} (JSON)"))
+        raw = parse_json(text)
     except json.JSONDecodeError as error:
         raise IsoComputeError(
             f"{path} is not valid JSON (line {error.lineno}: {error.msg})",
-            f"Give the path of a saved {kind}; one that was cut off while copying has to be saved again.",
+            f"Give {what}; save it again if it was cut off.",
         ) from error
-    return _check_document(raw, str(path), f"Give a file that a {kind} was saved to.", kind, schema_version)
-
-
-def load_json(path: str | Path, build: Callable[[dict[str, Any]], T], *, kind: str, schema_version: int) -> T:
-    """Read a document with `read_json` and build what it holds.
-
-    Raises:
-        IsoComputeError: as `read_json`, or a document with parts that are missing or damaged.
-    """
-    return _build(read_json(path, kind=kind, schema_version=schema_version), build, str(path), kind)
-
-
-def build_saved(raw: object, build: Callable[[dict[str, Any]], T], *, kind: str, schema_version: int) -> T:
-    """Build what a document in memory holds, as `load_json` does from a file.
-
-    Raises:
-        IsoComputeError: not a document of that kind and version, or one with parts that are missing or damaged.
-    """
-    hint = f"Give what to_dict() of a {kind} returned."
-    return _build(_check_document(raw, "the mapping", hint, kind, schema_version), build, "the mapping", kind)
-
-
-def _check_document(raw: Any, where: str, hint: str, kind: str, schema_version: int) -> dict[str, Any]:
     found = raw.get("kind") if isinstance(raw, Mapping) else type(raw).__name__
     if found != kind:
-        raise IsoComputeError(f"{where} holds {found!r}, not a saved {kind}", hint)
+        raise IsoComputeError(f"{path} holds {found!r}, not a saved {kind}", f"Give {what}.")
     version = raw.get("schema_version")
     if version != schema_version:
         raise IsoComputeError(
-            f"{where} has schema_version {version!r}; this release reads {schema_version}",
+            f"{path} has schema_version {version!r}; this release reads {schema_version}",
             "Write it again with this release, or read it with the release that wrote it.",
         )
     return dict(raw)
-
-
-def _build(raw: dict[str, Any], build: Callable[[dict[str, Any]], T], where: str, kind: str) -> T:
-    try:
-        return build(raw)
-    except IsoComputeError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise IsoComputeError(
-            f"{where} is a saved {kind} with parts missing or damaged: {type(error).__name__} {error}",
-            f"Save the {kind} again.",
-        ) from error

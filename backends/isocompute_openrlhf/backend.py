@@ -77,7 +77,7 @@ class OpenRLHFBackend(ScriptBackend):
         try:
             return super().read_records(folder)
         except RecordError as error:
-            raise RecordError(f"{error.message}{old_flags(Path(folder))}", error.hint, error.column) from error
+            raise error.restated(f"{error.message}{old_flags(Path(folder))}") from error
 
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of what OpenRLHF printed."""

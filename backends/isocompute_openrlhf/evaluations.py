@@ -43,7 +43,7 @@ class Agreement:
     compared: int = 0
 
     def holds(self, step: int, eval_set: str, exact: Mapping[str, float], logged: Mapping[str, float]) -> bool:
-        """Whether the log agrees with exact metrics; takes down where it does not."""
+        """Whether the log agrees with exact metrics; collects the differences."""
         self.compared += len(logged)
         different = [
             Difference(step, eval_set, metric, exact[metric], value)

@@ -63,15 +63,6 @@ def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> 
     }
 
 
-def is_request(folder: Path) -> bool:
-    """Whether the request in a folder is one of this backend; a damaged one is taken for it."""
-    try:
-        raw = parse_json((folder / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True
-    return isinstance(raw, dict) and raw.get("kind") == KIND
-
-
 def read_request(folder: Path) -> Request:
     """The request that the launch script wrote.
 

@@ -1,4 +1,4 @@
-"""The adapter: a `RunSpec` in, one bash script that starts the built-in runner out. Imports no torch."""
+"""The adapter: turns a `RunSpec` into a bash script that starts the built-in runner. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isocompute_torch.preflight import examine
 from isocompute_torch.runner.configuration import KIND, SCHEMA_VERSION
 
 VERSION = "2.13.0"
-"""PyTorch release that the runner was checked with."""
+"""PyTorch release that the runner is tested with."""
 MODULE = "isocompute_torch.train"
 
 
@@ -25,7 +25,7 @@ class TorchBackend(ScriptBackend):
     beside_sdk: bool = True
 
     def describe(self) -> BackendInfo:
-        """What it drives and needs."""
+        """Framework, requirements and options of this backend."""
         return BackendInfo(
             name=self.name,
             framework="PyTorch",
@@ -42,11 +42,11 @@ class TorchBackend(ScriptBackend):
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """What is refused and what is worth knowing about `run`; see preflight.py."""
+        """Notes on `run`, errors included; see preflight.py."""
         return examine(run)
 
     def values(self, run: RunSpec) -> dict[str, Any]:
-        """What the template needs."""
+        """Values for the template of the script."""
         return {"framework": "PyTorch", "module": MODULE, "request": json.dumps(run_document(run), indent=1)}
 
 

@@ -1,4 +1,4 @@
-"""The two ways a run can go wrong: what it was given, and what happened on the way."""
+"""The two errors of a run: unusable input, and a failure during training."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from isocompute_sdk.errors import IsoComputeError
 
 
 class InputError(IsoComputeError, ValueError):
-    """Model, problems, reward or settings cannot be used; found before the first update, exit status 2."""
+    """Model, problems, reward function or settings are unusable; found before the first update, exit status 2."""
 
 
 class RunFailed(IsoComputeError, RuntimeError):
-    """Training cannot go on; what was measured is kept, exit status 1."""
+    """Training cannot continue; all measurements are kept, exit status 1."""

@@ -1,4 +1,4 @@
-"""What the runner cannot do, and what would surprise, said before anything runs."""
+"""Checks of a run before it starts: unsupported settings, and settings with surprising effects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
     options, notes = read_options(run, TorchOptions)
     if options is not None:
         notes = (*_options(run, options), *_sampling(run.recipe, options), *_model(run, options))
-    warmup = run.recipe.warmup_steps  # the first update has the rate divided by this, unlike in other frameworks
+    warmup = run.recipe.warmup_steps  # unlike in other frameworks, the first update has a rate above 0
     reached = run.update_steps / warmup if warmup else 1.0
     notes = (*notes, *_device(run), *_recipe(run.recipe), *checks.problems_per_batch(run))
     notes += (
@@ -39,7 +39,7 @@ def _options(run: RunSpec, options: TorchOptions) -> list[Note]:
         message = f"n_train = {options.n_train} rollouts of a group of {run.group_size}. Use at most group_size."
         notes.append(Note("invalid-option", "refuse", message))
     if options.n_train is not None and run.recipe.algorithm == "ppo":
-        message = "n_train: PPO's baseline is its value model, not the group. Remove n_train, or use grpo or cispo."
+        message = "n_train with ppo: PPO's baseline is its value model. Remove n_train, or use grpo or cispo."
         notes.append(Note("invalid-option", "refuse", message))
     return notes
 
@@ -72,7 +72,7 @@ def _recipe(recipe: Recipe) -> list[Note]:
         )
         notes.append(Note("one-update-per-batch", "refuse", message))
     if recipe.algorithm == "ppo" and recipe.zero_variance_filter_policy:
-        message = "zero_variance_filter_policy with ppo: its advantages do not vanish in groups of equal rewards."
+        message = "zero_variance_filter_policy with ppo drops signal: advantages are not 0 in groups of equal rewards."
         notes.append(Note("filter-drops-signal", "warning", message))
     return notes
 
@@ -81,15 +81,15 @@ def _sampling(recipe: Recipe, options: TorchOptions) -> list[Note]:
     notes = checks.importance_weights(recipe)
     if options.sampler == "vllm":
         message = (
-            "sampler = vllm: needs vLLM in the same interpreter. A resumed run makes the same steps and records, but "
-            "not the same samples bit for bit."
+            "sampler = vllm needs vLLM in the same interpreter. A resumed run has the same steps and records, but not "
+            "the same samples bit for bit."
         )
         notes.append(Note("vllm-in-process", "info", message))
-        # The script runs in this interpreter unless PYTHON names another, which cannot be looked into from here.
+        # The script runs in this interpreter unless PYTHON names another, which cannot be checked from here.
         if not os.environ.get("PYTHON") and not vllm_is_installed():
             message = (
-                "sampler = vllm: vLLM is not installed in this interpreter, in which the run would start. "
-                f"{INSTALL} If the run starts elsewhere, name its interpreter with the environment variable PYTHON."
+                "sampler = vllm: vLLM is not installed in this interpreter, which would run the training. "
+                f"{INSTALL} If another interpreter runs it, set the environment variable PYTHON to its path."
             )
             notes.append(Note("vllm-missing", "refuse", message))
     return notes

@@ -1,4 +1,4 @@
-"""Problem sets: JSON lines in, problems out, and which of them each batch trains on. Imports no torch."""
+"""Problem sets: reading JSON lines, and the order in which batches use the problems. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Problem:
     """One line of a problem file."""
 
     id: str
-    """The line's own `id`, or a name made from its position."""
+    """The line's `id`, or a name made from file name and position."""
     prompt: str | list[dict[str, str]]
     """Text, or chat messages with `role` and `content`."""
     answer: Any
-    """Reference answer, whatever JSON value it is; only the reward function reads it."""
+    """Reference answer, any JSON value; only the reward function reads it."""
 
 
 def read_problems(path: str | Path, *, prompt_key: str | None = None, answer_key: str | None = None) -> list[Problem]:
@@ -37,17 +37,17 @@ def read_problems(path: str | Path, *, prompt_key: str | None = None, answer_key
 
     Args:
         path: the file.
-        prompt_key: column of the prompt. None: the only one of `PROMPT_KEYS` that occurs.
-        answer_key: column of the answer. None: the only one of `ANSWER_KEYS` that occurs.
+        prompt_key: key of the prompt; None for the only one of `PROMPT_KEYS` in the file.
+        answer_key: key of the answer; None for the only one of `ANSWER_KEYS` in the file.
 
     Raises:
-        InputError: the file is missing or empty, a line is no JSON object, a key is missing or ambiguous, a prompt
-            is not usable, or an id occurs twice.
+        InputError: the file is missing or empty, a line is not a JSON object, a key is missing or ambiguous, a
+            prompt is unusable, or an id occurs twice.
     """
     path = Path(path)
     rows = list(_json_lines(path))
     if not rows:
-        raise InputError(f"{path}: holds no problems; accepted: one JSON object per line", "Check the path in data.")
+        raise InputError(f"{path}: is empty; accepted: one JSON object per line", "Check the path in data.")
     prompt_key = _chosen_key(path, rows, prompt_key, PROMPT_KEYS, "prompt")
     answer_key = _chosen_key(path, rows, answer_key, ANSWER_KEYS, "answer")
     problems: list[Problem] = []
@@ -56,20 +56,23 @@ def read_problems(path: str | Path, *, prompt_key: str | None = None, answer_key
         where = f"{path}:{number}"
         for key, what in ((prompt_key, "prompt"), (answer_key, "answer")):
             if key not in row:
-                raise InputError(f"{where}: has no {what} key {key!r}; its keys are {', '.join(row)}", None)
+                raise InputError(
+                    f"{where}: has no {what} key {key!r}; its keys are {', '.join(row)}",
+                    f"Add it, or set data.{what}_key.",
+                )
         name = _problem_id(where, row, f"{path.stem}-{len(problems)}")
         if name in line_of:
-            raise InputError(f"{where}: the id {name!r} was used in line {line_of[name]} already", "Ids are unique.")
+            raise InputError(f"{where}: the id {name!r} also occurs in line {line_of[name]}", "Ids must be unique.")
         line_of[name] = number
         problems.append(Problem(name, _prompt(where, row[prompt_key]), row[answer_key]))
     return problems
 
 
 class BatchOrder:
-    """Which problems each update step trains on: seeded epochs without replacement, and no problem twice in a batch.
+    """The problems of each update step: seeded epochs without replacement, and no problem twice in a batch.
 
-    Every epoch holds every problem once, in an order of its own. Where a batch reaches over the end of an epoch,
-    those it holds already move back in the next epoch's order. The order is a function of the seed alone.
+    Every epoch holds every problem once, in its own order. If a batch crosses the end of an epoch, the problems that it
+    holds already move back in the next epoch's order. The order depends on the seed alone.
 
     Args:
         problems: number of problems, D.
@@ -117,7 +120,7 @@ class BatchOrder:
 
 
 def probe_subset(problems: Sequence[Problem], size: int) -> list[Problem]:
-    """A fixed subset in file order, the same for every run on these problems whatever its seed."""
+    """A fixed subset in file order, the same for every run on these problems, independent of its seed."""
     ranked = sorted(range(len(problems)), key=lambda i: hashlib.sha256(f"probe:{problems[i].id}".encode()).digest())
     return [problems[i] for i in sorted(ranked[:size])]
 
@@ -136,13 +139,15 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Row]]:
                     yield number, _parsed(path, number, line)
     except FileNotFoundError:
         raise InputError(
-            f"there is no problem file {str(path)!r} (looked in {str(Path.cwd())!r})",
-            "Start the run in the folder that the data paths are relative to, or write whole paths.",
+            f"no problem file {str(path)!r} in {str(Path.cwd())!r}",
+            "Start the run in the folder that the data paths are relative to, or give absolute paths.",
         ) from None
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}", "Give the path of a JSON-lines file.") from error
+        raise InputError(f"{path}: {error}", "Give the path of a JSON-lines file.") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not UTF-8 text ({error}); accepted: JSON lines", None) from error
+        raise InputError(
+            f"{path}: is not UTF-8 text ({error}); accepted: JSON lines", "Save the file as UTF-8."
+        ) from error
 
 
 def _parsed(path: Path, number: int, line: str) -> Row:
@@ -151,7 +156,7 @@ def _parsed(path: Path, number: int, line: str) -> Row:
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}:{number}: is not valid JSON ({error.msg} at column {error.colno}); accepted: one object per line",
-            "The file may have been cut off.",
+            "Check whether the file was cut off.",
         ) from error
     if not isinstance(row, dict):
         raise InputError(
@@ -164,7 +169,7 @@ def _parsed(path: Path, number: int, line: str) -> Row:
 def _chosen_key(
     path: Path, rows: list[tuple[int, Row]], given: str | None, candidates: tuple[str, ...], what: str
 ) -> str:
-    """The key named by the user, or the only candidate that occurs in the file."""
+    """The key given by the user, or the only candidate in the file."""
     if given is not None:
         return given
     present = [key for key in candidates if any(key in row for _, row in rows)]
@@ -173,7 +178,7 @@ def _chosen_key(
     trouble = f"several {what} keys ({', '.join(present)})" if present else f"no {what} key"
     raise InputError(
         f"{path}: has {trouble}; its keys are {', '.join(rows[0][1])}",
-        f"Exactly one of {', '.join(candidates)} is recognised; otherwise set data.{what}_key.",
+        f"Set data.{what}_key. Without it, the file must have exactly one of {', '.join(candidates)}.",
     )
 
 
@@ -186,9 +191,9 @@ def _prompt(where: str, value: object) -> str | list[dict[str, str]]:
             return cast("list[dict[str, str]]", messages)
     shown = json.dumps(value)
     raise InputError(
-        f"{where}: the prompt is {shown if len(shown) <= 80 else shown[:77] + '...'}; accepted: text that is not "
-        'empty, or a list of {"role": text, "content": text}',
-        None,
+        f"{where}: the prompt is {shown if len(shown) <= 80 else shown[:77] + '...'}; accepted: non-empty text, "
+        'or a list of {"role": text, "content": text}',
+        "Correct the prompt.",
     )
 
 
@@ -204,5 +209,5 @@ def _problem_id(where: str, row: Row, default: str) -> str:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"{where}: the id is {value!r}; accepted: text or a whole number", None)
+        raise InputError(f"{where}: the id is {value!r}; accepted: text or a whole number", "Correct the id.")
     return str(value)

@@ -1,9 +1,9 @@
 """Train one prepared run: `python -m isocompute_torch.train RUN_FOLDER`.
 
-RUN_FOLDER holds run.json, as the adapter writes it; paths in it are relative to the folder this is started in. The
-journal metrics.jsonl, checkpoints and the trained model are written there. Started again after any stop, it goes on
-from the last checkpoint; a finished run is recognised. Exit status: 0 finished, 1 failed on the way, 2 input that
-cannot be used, 130 interrupted.
+RUN_FOLDER holds run.json, as the adapter writes it; paths in it are relative to the current folder. The program writes
+the journal metrics.jsonl, checkpoints and the trained model there. Started again after any stop, it resumes from the
+last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed during training, 2 unusable input,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def main(argv: list[str]) -> int:
         with ExitStack() as stack:
             _lock(configuration.folder, stack)
             if _is_finished(configuration):
-                sys.stdout.write(f"{configuration.run.run_id}: finished already\n")
+                sys.stdout.write(f"{configuration.run.run_id}: already finished\n")
                 return FINISHED
             return _attempt(configuration)
     except IsoComputeError as error:
         _complain(str(error))
         return REFUSED
     except OSError as error:
-        _complain(f"{argv[0]} cannot be used: {error}")
+        _complain(f"{argv[0]}: {error}")
         return REFUSED
 
 
@@ -59,7 +59,7 @@ def _attempt(configuration: Configuration) -> int:
     try:
         _train(configuration, journal, reached)
     except KeyboardInterrupt:
-        _complain(f"interrupted after step {reached['step']}; start it again to go on from the last checkpoint")
+        _complain(f"interrupted after step {reached['step']}; start the run again to resume from the last checkpoint")
         journal.close()
         return INTERRUPTED
     except BaseException as error:
@@ -68,19 +68,20 @@ def _attempt(configuration: Configuration) -> int:
         try:
             journal.fail(message, **reached)
         except OSError as trouble:
-            _complain(f"this could not be written to {journal.path.name} either: {trouble}")
+            _complain(f"this message could not be written to {journal.path.name}: {trouble}")
         return status
     journal.close()
     return FINISHED
 
 
 def _train(configuration: Configuration, journal: Journal, reached: dict[str, int]) -> None:
-    """All of one attempt; `reached` tells how far it came."""
+    """One attempt, from loading to the saved model; `reached` receives its last step and counts."""
     if configuration.options.sampler == "vllm":
         require_vllm()
     try:
-        from isocompute_torch.runner import assembly, checkpoint, loop
-        from isocompute_torch.runner.console import RunProgress
+        from isocompute_torch.runner import assembly, checkpoint
+        from isocompute_torch.runner.console import RunConsole
+        from isocompute_torch.runner.loop import Loop
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"
@@ -96,14 +97,14 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         if step is not None:
             counters = checkpoint.load(configuration.folder, step, parts.learner)
             parts.sampler.sync(parts.learner.policy.model)
-        progress = stack.enter_context(RunProgress(run.run_id, run.update_steps, counters.step))
+        console = stack.enter_context(RunConsole(run.run_id, run.update_steps, counters.step))
         note = parts.learner.policy.architecture.note
         if note is not None and configuration.options.merge_duplicates:
-            progress.note(note)
+            console.note(note)
         if counters.step:
-            progress.note(f"going on after step {counters.step}")
+            console.note(f"resumed after step {counters.step}")
         try:
-            loop.train(configuration, parts, counters, journal, progress)
+            Loop(configuration, parts, counters, journal, console).train()
         finally:
             reached.update(vars(counters))
         assembly.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
@@ -111,13 +112,13 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """What to tell, and the exit status."""
+    """Message for the user, and exit status."""
     if isinstance(error, InputError):
         return str(error), REFUSED
     if isinstance(error, IsoComputeError):
         return str(error), FAILED
     if isinstance(error, OSError):
-        return f"{error}. What was measured is kept; make room or check the file, then start the run again.", FAILED
+        return f"{error}. All measurements are kept. Free space or check the file, then start the run again.", FAILED
     sys.stderr.write("".join(traceback.format_exception(error)))
     name = type(error).__name__
     if name == "OutOfMemoryError":
@@ -134,10 +135,10 @@ def _is_finished(configuration: Configuration) -> bool:
 
 
 def _register(configuration: Configuration) -> int:
-    """Note this start beside the earlier ones; returns its number.
+    """Record this start in attempts.jsonl; returns its number.
 
     Raises:
-        InputError: the folder holds measurements of another run, or of the same run on other data.
+        InputError: the folder holds measurements of another run, or of this run on other data.
     """
     path = configuration.folder / ATTEMPTS_FILE
     data = configuration.run.data
@@ -160,9 +161,9 @@ def _register(configuration: Configuration) -> int:
 
 
 def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[str, Any], attempt: int) -> None:
-    """Refuse to go on with other settings or data where something was measured.
+    """Refuse to resume a run that has measurements with other settings or data.
 
-    A reward file may be corrected after a failure: that is what the message of the failure asks for.
+    A reward file may change after a failure: the message of the failure asks for a correction.
     """
     records = read_journal(configuration.metrics_path)
     changed = [name for name, value in now.items() if before.get(name) != value]
@@ -170,7 +171,7 @@ def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[
         return
     failed = records[-1]["kind"] == "end"
     if changed == ["reward"] and failed:
-        _complain(f"the reward file was changed after attempt {before['attempt']} failed; earlier rewards stay")
+        _complain(f"the reward file changed after attempt {before['attempt']} failed; rewards measured before are kept")
         return
     what = ["settings in run.json" if name == "identity" else f"data.{name}" for name in changed]
     error = InputError(
@@ -178,7 +179,7 @@ def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[
         "Use another output_dir, or remove that folder to start from the base model.",
     )
     if failed:
-        # Else the message of the attempt before would be taken for that of this one.
+        # Without this, the last record would still show the failure of the earlier attempt.
         journal = Journal(configuration.metrics_path, configuration.run.run_id, attempt)
         last = records[-1]
         journal.fail(str(error), step=last["step"], rollouts=last["rollouts"], tokens=last["tokens"])
@@ -190,7 +191,7 @@ def _digest(path: str) -> str | None:
 
 
 def _lock(folder: Path, stack: ExitStack) -> None:
-    """Keep a second process out of the folder; the lock ends with this process, however it ends.
+    """Lock the folder against a second process; the lock ends with this process, even if it is killed.
 
     Raises:
         InputError: another process trains this run.
@@ -199,7 +200,7 @@ def _lock(folder: Path, stack: ExitStack) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise InputError(f"another process is training the run in {folder}", "Wait for it, or stop it.") from error
+        raise InputError(f"another process trains the run in {folder}", "Wait until it ends, or stop it.") from error
 
 
 def _versions(configuration: Configuration) -> dict[str, str]:

@@ -8,44 +8,76 @@ a journal instead, in the names of payload/train.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from isocompute_sdk.ingest.formats.log_format import LogFormat, Tag, validation
 from isocompute_sdk.ingest.stores import trainer_state
-from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Configuration, Keys, Said
 
 BATCH_KEYS = (
     "num_generations",
     "generation_batch_size",
     "per_device_train_batch_size",
+    "_n_gpu",
     "steps_per_generation",
     "gradient_accumulation_steps",
+    "num_iterations",
+    "num_processes",
 )
+_EVERY_ARGUMENT = ("adam_beta1", "max_grad_norm")
+"""Keys that a file has if it holds all arguments of a trainer, so that a missing one tells of the release."""
 
 
-def _updates_per_generation(keys: Keys) -> tuple[float, float]:
-    """Steps of gradient accumulation in one generation, and optimiser updates made with it."""
-    accumulation = keys.number("gradient_accumulation_steps", 1) or 1
-    steps = keys.number("steps_per_generation") or accumulation
-    return steps, max(1.0, steps / accumulation) * (keys.number("num_iterations", 1) or 1)
+class _Batches(NamedTuple):
+    """The batches of a run, in completions unless `prompts` is set."""
+
+    on_device: float
+    """Completions of one generation on one process."""
+    processes: float | None
+    """Processes; None if nothing says how many."""
+    updates: float
+    """Optimiser updates made with one generation; may be no whole number, as with 12 steps over 8."""
+    prompts: bool
+    """Whether a batch counts prompts, as in TRL 0.14."""
+
+    def problems(self, n: float) -> float | None:
+        """Problems in one generation, or in one update if that takes several generations."""
+        if self.processes is None:
+            return None
+        batch = self.on_device * self.processes / (1.0 if self.prompts else n)
+        return batch / min(1.0, self.updates)
 
 
-def _generated(keys: Keys) -> float | None:
-    """Samples in one generation over all devices; None if nothing says how many devices there were."""
-    per_device, world = (
-        keys.number("per_device_train_batch_size"),
-        keys.number("num_processes") or keys.number("world_size"),
-    )
-    told = keys.number("generation_batch_size")
-    return told or (per_device * world * _updates_per_generation(keys)[0] if per_device and world else None)
+def _batches(keys: Keys) -> _Batches | None:
+    """Which release wrote the arguments is seen from those that it has: TRL changed what a batch counts."""
+    number, has = keys.number, keys.flat.__contains__
+    per_device = number("per_device_train_batch_size")
+    accumulation = number("gradient_accumulation_steps", 1) or 1
+    told, iterations = number("generation_batch_size"), number("num_iterations", 1) or 1
+    steps = number("steps_per_generation") or accumulation
+    processes = number("num_processes") or number("world_size")
+    if not per_device:
+        return None if told is None else _Batches(told, 1.0, max(1.0, steps / accumulation) * iterations, False)
+    if told is not None:
+        # Both are saved as they were resolved, so that they tell the number of processes.
+        processes = told / (per_device * steps)
+    # One process that drives several GPUs has a batch for each of them.
+    on_device = per_device * max(1.0, number("_n_gpu", 1) or 1) * steps
+    prompts = all(map(has, _EVERY_ARGUMENT)) and not has("reward_weights") and told is None
+    return _Batches(on_device, processes, steps * iterations / accumulation, prompts)
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
-    """Batches count samples; the number of devices is in no argument of the trainer."""
-    get, n, generated = keys.get, keys.number("num_generations", 8), _generated(keys)
-    updates = ("steps_per_generation", "gradient_accumulation_steps", "num_iterations")
+    """What the arguments say; the number of processes is in none of them before TRL 0.18."""
+    get, n = keys.get, keys.number("num_generations", 8) or 8
+    found = _batches(keys)
+    problems = None if found is None else found.problems(n)
+    updates = None if found is None else max(1.0, found.updates)
+    whole = updates is None or updates == int(updates)
+    shown = ", ".join(f"{name} = {keys.flat[name]}" for name in BATCH_KEYS if name in keys.flat)
     return {
         "group_size": get("num_generations"),
-        "problems_per_batch": keys.derived(generated / n if generated and n else None, *BATCH_KEYS, "num_processes"),
+        "problems_per_batch": keys.derived(problems, *BATCH_KEYS),
         "seed": get("seed"),
         "model": get("model_name_or_path", "model_name", "model"),
         "train_data": get("dataset_name", "train_data"),
@@ -53,7 +85,8 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "learning_rate": get("learning_rate"),
         "kl_coef": get("beta"),
         "entropy_coef": get("entropy_coef"),
-        "updates_per_batch": keys.derived(_updates_per_generation(keys)[1], *updates),
+        "updates_per_batch": keys.derived(updates, *BATCH_KEYS[4:7]) if whole else None,
+        STEPS_PER_BATCH: None if whole or problems is None else Said(updates, f"{keys.path}: {shown}"),
         "max_tokens": get("max_completion_length"),
         "max_prompt_tokens": get("max_prompt_length"),
         "temperature": get("temperature"),
@@ -65,22 +98,23 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
 
 
 def _batch(keys: Keys) -> Said | None:
-    """Samples in one generation on each device, if nothing says how many devices there were."""
-    per_device = keys.number("per_device_train_batch_size")
-    if per_device is None or _generated(keys) is not None:
+    """Completions, or prompts in TRL 0.14, in one generation of each process, if nothing says how many there were."""
+    found = _batches(keys)
+    if found is None or found.processes is not None:
         return None
-    return keys.derived(per_device * _updates_per_generation(keys)[0], *BATCH_KEYS[2:])
+    return keys.derived(found.on_device, *BATCH_KEYS[2:])
 
 
 FORMAT = LogFormat(
     name="trl",
     framework="TRL",
-    signature=r"(train/|eval[_/])?(frac_reward_zero_std|completions/mean_length|rewards/.+/mean)",
+    signature=r"(train/|eval[_/])?(frac_reward_zero_std|completions/mean_length|completion_length|rewards/.+/mean)",
     tags=(
         validation(r"eval[_/]reward", "avg@{k}"),
         validation(r"eval[_/]best_at_(?P<k>\d+)", "best@{k}"),
         validation(r"eval[_/]worst_at_(?P<k>\d+)", "worst@{k}"),
         validation(r"eval[_/]completions/mean_length", "response_length"),
+        validation(r"eval[_/]completion_length", "response_length"),
         validation(r"eval[_/]completions/clipped_ratio", "truncated_share"),
         validation(r"eval[_/]runtime", "evaluation_seconds"),
         Tag(r"(?:train/)?reward", "train_reward"),
@@ -88,12 +122,14 @@ FORMAT = LogFormat(
         Tag(r"(?:train/)?entropy", "entropy"),
         Tag(r"(?:train/)?kl", "kl"),
         Tag(r"(?:train/)?completions/mean_length", "response_length"),
+        Tag(r"(?:train/)?completion_length", "response_length"),
         Tag(r"(?:train/)?completions/clipped_ratio", "truncated_share"),
         Tag(r"(?:train/)?frac_reward_zero_std", "zero_variance_share"),
         Tag(r"(?:train/)?reward_std", "group_reward_std"),
         Tag(r"(?:train/)?grad_norm", "gradient_norm"),
         Tag(r"(?:train/)?learning_rate", "learning_rate"),
         Tag(r"(?:train/)?clip_ratio/region_mean", "clipped_share"),
+        Tag(r"(?:train/)?clip_ratio", "clipped_share"),
         Tag(r"(?:train/)?sampling/importance_sampling_ratio/mean", "importance_weight_mean"),
         Tag(r"(?:train/)?reward_error", "reward_error_share"),
         Tag(r"(?:train/)?step_time", "step_seconds"),

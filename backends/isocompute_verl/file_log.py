@@ -72,7 +72,7 @@ def read_attempts(path: Path) -> tuple[Attempt, ...]:
                 f"{path}:{line}: received step {step!r} and data of type {type(data).__name__}; accepted: "
                 '{"step": a number >= 0, "data": {tag: value}}',
                 'This is no line of veRL\'s file logger; other JSON lines are read with format="jsonl".',
-            )
+            ).in_shell("This is no line of veRL's file logger; give the log of another framework apart from it.")
     return attempts_from_rows(path, [row["step"] for row in rows], [numeric(row["data"]) for row in rows], notes)
 
 

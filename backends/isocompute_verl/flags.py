@@ -21,8 +21,6 @@ VERSION = "0.9.1"
 """The only veRL release these keys are for."""
 MODULE = "verl.trainer.main_ppo"
 """Program that takes them."""
-EVAL_SET = "validation"
-"""Data source of the validation rows: avg@k is `val-core/validation/acc/mean@k`."""
 STD_EPSILON = 1e-6
 """Added to the standard deviation of a group; not a setting."""
 KL_TYPES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}

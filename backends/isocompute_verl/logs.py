@@ -79,6 +79,8 @@ FORMAT = LogFormat(
         validation(rf"val-(?:core|aux)/(?P<set>.+)/{_MEASURED}/maj@(?P<k>\d+)/mean", "maj@{k}:bootstrap"),
         validation(r"val-(?:core|aux)/(?P<set>.+)/reward_error/mean@\d+", "reward_error_share"),
         validation(r"timing_s/testing", "evaluation_seconds"),
+        # Releases of 2024.
+        validation(r"(?:val/)?test_score/(?P<set>.+)", "avg@{k}"),
         # critic/rewards/mean is the same with the KL penalty taken off.
         Tag("critic/score/mean", "train_reward"),
         Tag("actor/pg_loss", "loss"),
@@ -97,6 +99,7 @@ FORMAT = LogFormat(
         Tag("timing_s/gen", "sampling_seconds"),
     ),
     step="rollout_batches",
+    from_zero="rows",
     components=r"critic/(rewards|advantages|returns)/.+|val-aux/.+",
     # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
     # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.

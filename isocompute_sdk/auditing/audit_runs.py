@@ -15,10 +15,10 @@ from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.auditing.size_comparison import compare_sizes
 from isocompute_sdk.auditing.standing import Field, judge, total_cost
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.arguments import check_level
+from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_number
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.inputs import check_bounds
+from isocompute_sdk.fitting.measured_runs import check_bounds
 from isocompute_sdk.fitting.surface.data import SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records import RunSet
@@ -71,13 +71,13 @@ def audit(
     check_runs(runs)
     level = check_level(level)
     pool = check_pool(pool)
-    bounds = None if bounds is None else api.metric_range(bounds)
-    draws = api.whole_number("draws", draws)
-    rng = rng if rng is None or isinstance(rng, np.random.Generator) else api.whole_number("rng", rng)
+    bounds = None if bounds is None else metric_range(bounds)
+    draws = whole_number("draws", draws)
+    rng = rng if rng is None or isinstance(rng, np.random.Generator) else whole_number("rng", rng)
     measure = choose_measure(runs, metric, eval_set, bounds)
     series = _series(runs, measure)
     if bounds is not None:
-        check_bounds(list(series.values()), measure.metric, bounds)
+        check_bounds(series.values(), measure.metric, bounds)
     infos = [info for info in runs.runs() if info.run_id in series]
     absent = dict(left_out or {})
     for info in runs.runs():

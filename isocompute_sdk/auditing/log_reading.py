@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.log_runs import FoundLogs, LogRequest, find_all_logs
+from isocompute_sdk.ingest.log_runs import read_logs as read_found
 from isocompute_sdk.ingest.paths import closed_tables, find_files, label
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records import RunSet
@@ -37,7 +39,38 @@ def read_logs(
     Raises:
         RecordError: nothing can be read.
     """
-    listings = [Listing.of(path) for path in paths]
+    found, listings = find_all_logs([Listing.of(path) for path in paths], "auto")
+    logs, left = _framework_logs(found, options)
+    if not listings:
+        if logs is None:
+            raise RecordError(
+                f"no run can be read: {next(iter(left.values()), 'received no path')}",
+                "`isocompute ingest PATH --propose map.yaml` asks for what the logs do not say.",
+            )
+        return logs, left
+    tables, without = _tables(listings, metric, options)
+    return (tables if logs is None else logs.concat(tables)), {**left, **without}
+
+
+def _framework_logs(found: FoundLogs, options: Mapping[str, Any]) -> tuple[RunSet | None, dict[str, str]]:
+    """Runs that frameworks logged, and why the rest cannot be read."""
+    constants = {name: value for name, value in options.items() if canonical(name) is not None}
+    shared = {name: options[name] for name in ("eval_set", "ignore", "rename", "step_unit") if name in options}
+    request = LogRequest(**shared, constants=constants)
+    good: list[RunSet] = []
+    left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
+    for name, source in found.items():
+        try:
+            good.append(read_found(FoundLogs({name: source}, {name: found.roots[name]}), request))
+        except RecordError as error:
+            left[str(source.folder)] = " ".join(str(error).split())
+    return (good[0].concat(*good[1:]) if good else None), left
+
+
+def _tables(
+    listings: Sequence[Listing], metric: str | None, options: Mapping[str, Any]
+) -> tuple[RunSet, dict[str, str]]:
+    """Runs of tables and journals, and a reason for every column or file that is left out."""
     files = list(dict.fromkeys(file for one in listings for file in find_files(one, "auto")))
     closed = [file for one in listings for file in closed_tables(one)]
     left = {str(file): "packed other than with gzip, an archive or a spreadsheet" for file in closed}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,8 +11,8 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.rewards import rank
 
-_COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
 _RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
 """Ranges that rewards usually have, the narrowest first."""
 
@@ -43,13 +42,17 @@ def choose_measure(
 
     table = runs.to_polars().group_by("metric", "eval_set").agg(pl.col("run_id").n_unique().alias("runs"))
     found = [(row["metric"], row["eval_set"], row["runs"]) for row in table.iter_rows(named=True)]
-    fitting = [one for one in found if metric in (None, one[0]) and eval_set in (None, one[1])]
+    fitting = [
+        one
+        for one in found
+        if eval_set in (None, one[1]) and (one[0] == metric if metric else rank(one[0], one[1]) is not None)
+    ]
     if not fitting:
         have = ", ".join(sorted(f"{name} on {where}" for name, where, _ in found))
         raise RecordError(
             f"no {metric or 'metric'} on {eval_set or 'any evaluation set'} in these runs; they have: {have}",
             "Choose one of them with metric= and eval_set=.",
-        )
+        ).in_shell("Choose one of them with --metric and --eval-set.")
     name, where, _ = min(fitting, key=_rank)
     notes: list[Note] = []
     others = sorted({s for m, s, _ in found if m == name and s != where})
@@ -89,8 +92,8 @@ def choose_measure(
 
 def _rank(one: tuple[str, str, int]) -> tuple[bool, bool, int, int, str, str]:
     name, where, count = one
-    kind = 0 if name == "avg@4" else 1 if average_of(name) else 2 if name in ("reward", "accuracy") else 4
-    kind = 3 if _COUNTED.fullmatch(name) else kind
+    kind = rank(name, where)
+    kind = 7 if kind is None else kind
     return where == "train", kind == 4, -count, kind, name if where == "validation" else f"~{name}", where
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from isocompute_sdk.auditing.words import count, some
 from isocompute_sdk.documents import Converted, Document
@@ -15,7 +15,13 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note, by_severity
 
-Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict)]
+_SAVED_INTERVAL = {
+    "type": "object",
+    "properties": {name: {"type": "number"} for name in Estimate._fields},
+    "required": list(Estimate._fields),
+    "additionalProperties": False,
+}
+Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict), WithJsonSchema(_SAVED_INTERVAL)]
 """A number with an interval; in JSON a mapping of mean, low and high."""
 
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]

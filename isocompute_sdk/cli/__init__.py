@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line; exit code 0 only on success."""
-    from isocompute_sdk.cli.shared.output import printable
+    from isocompute_sdk.cli.shared.output import for_shell, printable
 
     try:
         from isocompute_sdk.cli.app import app
@@ -23,7 +23,7 @@ def main() -> None:
         # Before a command has begun; later on typer ends alike.
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
-        print(f"error: {printable(str(error), keep=chr(10))}", file=sys.stderr)
+        print(f"error: {printable(for_shell(error), keep=chr(10))}", file=sys.stderr)
         raise SystemExit(1) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,16 +21,14 @@ WIDE = 110
 """Columns of a terminal from which the whole table fits."""
 
 
+@with_option_groups
 def audit(
+    *,
     logs: Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.", readable=False)],
+    reading: ReadingOptions,
     metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
-    set_: opt.Constants = None,
-    rename: Annotated[
-        list[str] | None, typer.Option("--rename", help="Column that has another name, e.g. --rename G=n; repeatable.")
-    ] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Column to leave out; repeatable.")] = None,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Range of the metric; guessed from its values.")
     ] = None,
@@ -54,13 +54,7 @@ def audit(
     from isocompute_sdk.auditing import audit as conduct
     from isocompute_sdk.auditing.log_reading import read_logs
 
-    runs, left_out = read_logs(
-        logs,
-        metric,
-        ignore=ignore or (),
-        rename={name: str(new) for name, new in opt.assignments(rename, "--rename").items()},
-        **opt.assignments(set_, "--set"),
-    )
+    runs, left_out = read_logs(logs, metric, **reading.arguments())
     found = conduct(
         runs, metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )

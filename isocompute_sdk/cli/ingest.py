@@ -10,7 +10,9 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 
 
+@with_option_groups
 def ingest(
+    *,
     paths: Annotated[list[Path] | None, typer.Argument(help="Logs and tables: files, folders or globs.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the runs here: .parquet, .csv or .jsonl.")
@@ -29,7 +33,7 @@ def ingest(
         Path | None, typer.Option(help="Write a mapping for you to confirm here (YAML), and read nothing yet.")
     ] = None,
     map: opt.Map = None,
-    set_: opt.Constants = None,
+    reading: ReadingOptions,
     json: opt.Json = False,
 ) -> None:
     """Read TensorBoard folders, veRL file logs, trainer_state.json, W&B CSV exports and plain tables as one table.
@@ -48,14 +52,17 @@ def ingest(
 
         isocompute ingest --map map.yaml --output runs.parquet
     """
+    from isocompute_sdk.ingest import read_mapped
+
     if (map is None) == (not paths):
         received = "a mapping and paths" if paths else "neither a mapping nor paths"
         raise SpecError(
             f"received {received}; accepted: PATHS, or --map FILE",
             "Try `isocompute ingest PATH --propose map.yaml`.",
         )
-    if map is not None and (propose is not None or set_):
-        raise SpecError("--map with --propose or --set; accepted: --map alone, with --output", "Edit the mapping.")
+    beside = ["--propose"] * (propose is not None) + changed_options(reading)
+    if map is not None and beside:
+        raise SpecError(f"--map with {', '.join(beside)}; accepted: --map alone, with --output", "Edit the mapping.")
     if output is not None and output.suffix not in WRITERS:
         raise SpecError(
             f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}",
@@ -66,7 +73,7 @@ def ingest(
         return
     if output is not None:
         _refuse_source(output, paths or [])
-    runs = _read(paths or [], map, set_)
+    runs = read_mapped(map) if map is not None else reading.read(paths or [], on_truncated="drop")
     if output is not None:
         _write(runs, output)
     if json:
@@ -92,14 +99,6 @@ def _refuse_source(output: Path, paths: list[Path]) -> None:
                 f"--output {output} is one of the files that are read; accepted: another file",
                 "Choose another name, so that what was logged stays as it is.",
             )
-
-
-def _read(paths: list[Path], map: Path | None, constants: list[str] | None) -> RunSet:
-    from isocompute_sdk.ingest import read_mapped, read_runs
-
-    if map is not None:
-        return read_mapped(map)
-    return read_runs(paths, on_truncated="drop", **opt.assignments(constants, "--set"))
 
 
 def _propose(paths: list[Path], target: Path, json: bool) -> None:
@@ -148,4 +147,8 @@ def _summary(runs: RunSet) -> dict[str, object]:
 
 
 def _headline(runs: RunSet) -> str:
-    return next((metric for metric in runs.metrics if metric.startswith("avg@")), runs.metrics[0])
+    from isocompute_sdk.records.rewards import headline
+
+    frame = runs.to_polars()
+    found = headline(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
+    return runs.metrics[0] if found is None else found[0]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, printable, say
 
 
 def launch(
@@ -22,22 +23,36 @@ def launch(
     reward: Annotated[str, typer.Option(help="Reward function: file.py or file.py:function.")] = "reward.py",
     output_dir: Annotated[str, typer.Option(help="Folder for everything the run writes.")] = "runs/plan",
     option: Annotated[list[str] | None, typer.Option("--option", help="Backend option name=value; repeatable.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--change",
+            help="Another number than the plan's: group_size=64, problems_per_batch, update_steps, learning_rate, "
+            "budget, or a field of the recipe; repeatable. The rest is computed again.",
+        ),
+    ] = None,
+    save_plan: Annotated[Path | None, typer.Option(help="Save the changed plan here (JSON).")] = None,
     script: Annotated[Path, typer.Option(help="Where to write the script.")] = Path("launch.sh"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script, write nothing.")] = False,
     json: opt.Json = False,
 ) -> None:
-    """Write the script that trains a plan; start it with `bash launch.sh` where data and reward file lie.
+    """Write the script that trains a plan; start it with `bash launch.sh` in the folder of its data and reward file.
 
     Examples:
         isocompute launch plan.json --backend openrlhf --dry-run
 
         isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --option gpus_per_node=8
+
+        isocompute launch plan.json --change group_size=64 --save-plan changed.json
     """
     from isocompute_sdk import api
-    from isocompute_sdk.planning import Plan
+    from isocompute_sdk.planning import Plan, change_plan, differences
 
+    loaded = Plan.load(plan)
+    asked = opt.assignments(change, "--change")
+    chosen = change_plan(loaded, asked) if asked else loaded
     text = api.launch_script(
-        Plan.load(plan),
+        chosen,
         backend,
         model=model,
         train_data=train_data,
@@ -46,11 +61,40 @@ def launch(
         output_dir=output_dir,
         **opt.assignments(option, "--option"),
     )
+    if save_plan is not None and not dry_run:
+        chosen.save(save_plan)
     if not dry_run:
         files.write_text(script, text, executable=True)
+    changed = differences(loaded, chosen) if asked else []
     if json:
-        emit_json({"kind": "launch", "backend": backend, "script": text, "path": None if dry_run else str(script)})
-    elif dry_run:
+        found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text}
+        if asked:
+            found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
+        emit_json({**found, "path": None if dry_run else str(script)})
+        return
+    # With --dry-run, standard output holds the script alone.
+    if asked:
+        print("\n".join(_side_by_side(changed)), file=sys.stderr if dry_run else sys.stdout)
+    if dry_run:
         say(text.rstrip("\n"))
-    else:
-        say(f"wrote {script}\nnext: bash {quote(str(script))}")
+        return
+    if save_plan is not None:
+        say(f"wrote {save_plan}")
+    say(f"wrote {script}\nnext: bash {quote(str(script))}")
+
+
+def _side_by_side(changed: list[tuple[str, object, object]]) -> list[str]:
+    """One line for every number that changed: its name, before, after."""
+    rows = [("changed", "plan", "now"), *((name, _shown(before), _shown(after)) for name, before, after in changed)]
+    wide = [max(len(row[i]) for row in rows) for i in range(2)]
+    return [f"{name:<{wide[0]}}  {before:<{wide[1]}}  {after}" for name, before, after in rows]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return " to ".join(_shown(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else printable(str(value))

@@ -33,7 +33,7 @@ def published(
                 "laws": {
                     key: {
                         "model": fits.model,
-                        "laws": {law: one.to_dict() for law, one in fits.laws.items()},
+                        "laws": fits.to_dict()["laws"],
                         "notes": [note.to_dict() for note in fits.notes],
                     }
                     for key, fits in laws.items()

@@ -1,9 +1,10 @@
-"""`isocompute schema`: JSON schemas of the specs, for editors."""
+"""`isocompute schema`: JSON schemas of the files that people write and that commands save."""
 
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -11,24 +12,61 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import say
 from isocompute_sdk.errors import SpecError
 
-KINDS = ("study", "budget", "throughput", "hardware", "recipe", "sweep", "run")
+SPECS = {
+    "study": "specs:Study",
+    "budget": "specs:Budget",
+    "throughput": "specs:Throughput",
+    "hardware": "specs:Hardware",
+    "recipe": "specs:Recipe",
+    "sweep": "specs:Sweep",
+    "run": "specs:RunSpec",
+    "map": "ingest:RunMap",
+}
+"""YAML files, with the class of each."""
+DOCUMENTS = {
+    "plan": "planning.plan:DOCUMENT",
+    "fits": "fitting.fits:FITS",
+    "audit": "auditing.result:AUDIT",
+    "campaign": "campaigns.campaign:CAMPAIGN",
+    "comparison": "campaigns.prediction_check:COMPARISON",
+    "score": "campaigns.scorecard:SCORE",
+    "scorecard": "campaigns.scorecard:SCORECARD",
+    "alerts": "health.alerts:ALERTS",
+    "run-spec": "run_folders.store:RUN_SPEC",
+    "run-exit": "run_folders.store:EXIT",
+}
+"""Saved JSON files, with the declaration of each."""
+KINDS = (*SPECS, *DOCUMENTS)
 
 
 def schema(
-    kind: Annotated[str, typer.Argument(help="study, budget, throughput, hardware, recipe, sweep or run.")] = "study",
+    kind: Annotated[
+        str, typer.Argument(help=f"YAML: {', '.join(SPECS)}. Saved JSON: {', '.join(DOCUMENTS)}.")
+    ] = "study",
     json: opt.Json = False,
 ) -> None:
-    """Print the JSON schema of a spec, so that an editor checks and completes YAML files.
+    """Print the JSON schema of a YAML file, so that an editor checks and completes it, or of a saved JSON file.
 
-    Example:
+    Examples:
         isocompute schema > study.schema.json
+
+        isocompute schema plan
     """
-    from isocompute_sdk import specs
-
-    # A schema is JSON with or without the flag, which is there so that programs can pass it to every command.
+    # A schema is JSON with or without the flag; the flag is accepted because every command has it.
     del json
+    say(json_module.dumps(schema_of(kind), indent=1))
 
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """JSON schema of one of `KINDS`.
+
+    Raises:
+        SpecError: another name.
+    """
     if kind not in KINDS:
-        raise SpecError(f"no spec {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
-    home = "RunSpec" if kind == "run" else kind.capitalize()
-    say(json_module.dumps(specs.json_schema(getattr(specs, home)), indent=1))
+        raise SpecError(f"no schema {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
+    from isocompute_sdk.specs.schema import DIALECT, json_schema
+
+    module, _, name = (SPECS.get(kind) or DOCUMENTS[kind]).partition(":")
+    found: Any = getattr(import_module(f"isocompute_sdk.{module}"), name)
+    return json_schema(found) if kind in SPECS else {"$schema": DIALECT, **found.json_schema()}

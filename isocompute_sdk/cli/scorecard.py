@@ -9,18 +9,22 @@ from typing import Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
 
 
+@with_option_groups
 def scorecard(
+    *,
     folder: Annotated[Path, typer.Argument(help="Folder with plans and campaigns; everything below counts.")] = Path(),
     add: Annotated[Path | None, typer.Option("--add", help="Saved plan that has been carried out.")] = None,
     runs: Annotated[
         list[Path] | None, typer.Option("--runs", help="What was measured: file, folder or glob; repeatable.")
     ] = None,
     eval_set: opt.EvalSet = None,
-    set_: opt.Constants = None,
+    reading: ReadingOptions,
     json: opt.Json = False,
 ) -> None:
     """Show how predictions compare with what was measured.
@@ -41,7 +45,7 @@ def scorecard(
     if add is not None and runs:
         from isocompute_sdk.planning import Plan
 
-        table = opt.read_runs(runs, Plan.load(add).metric, set_)
+        table = reading.read(runs, Plan.load(add).metric)
         for path in keep_score(add, table, eval_set):
             if not json:
                 say(f"wrote {path}")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError, FitError
+from isocompute_sdk.fitting.arrays import Array, NotNegative, Number
 from isocompute_sdk.fitting.batched import Indices, least_squares_batch
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
 
-LawVariable = Literal["log10_rollouts", "log10_tokens", "update_steps"]
-"""What the law's x is: the decimal logarithm of compute, or the number of update steps M itself."""
+ComputeAxis = Literal["log10_rollouts", "log10_tokens"]
+"""Decimal logarithm of compute, in rollouts or in tokens."""
+LawVariable = ComputeAxis | Literal["update_steps"]
+"""The law's x: the decimal logarithm of compute, or the number of update steps M itself."""
 
 STEEPEST = 50.0
 """Upper bound of k per decade of compute (the paper's own bound, fig. 21 right); for laws in M it is the
@@ -30,6 +33,12 @@ PARAMETERS = ("L", "k", "midpoint", "b")
 MAX_ITERATIONS = 500
 """Steps before a start is given up: along a valley towards a step, k creeps for ever and nothing is gained."""
 
+LARGEST_LOG10 = 100.0
+"""Largest accepted log10 of compute."""
+LARGEST_OCTAVES = 511.0
+"""Largest accepted L and b: the product of two larger powers of two overflows."""
+Octaves = Annotated[float, Field(ge=-LARGEST_OCTAVES, le=LARGEST_OCTAVES)]
+
 Start = tuple[float, float, float, float]
 """Start values in the order of `PARAMETERS`."""
 
@@ -38,25 +47,33 @@ Start = tuple[float, float, float, float]
 class AllocationLaw:
     """The sigmoid law of the best group size (or of the best problems per batch, which falls)."""
 
-    L: float
+    L: Octaves
     """Height of the sigmoid in octaves, at least 0."""
-    k: float
-    """Steepness per unit of x; negative where the law falls."""
-    midpoint: float
+    k: Number
+    """Steepness per unit of x; negative for a falling law."""
+    midpoint: Number
     """x at the half-way point: log10 C, or M."""
-    b: float
+    b: Octaves
     """Lower plateau in octaves: log2 of the smallest value."""
     x: LawVariable = "log10_rollouts"
     status: FitStatus = FitStatus.CONVERGED
     at_bound: tuple[str, ...] = ()
     """Parameters on a bound. `k` there means: a step at `midpoint`, k at least this large."""
-    stderr: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
-    """Standard error of L, k, midpoint, b; None where a bound or too few points forbid one. The points of a
+    stderr: Mapping[str, NotNegative | None] = field(default_factory=dict[str, "float | None"])
+    """Standard error of L, k, midpoint, b; None for a parameter on a bound and for too few points. The points of a
     frontier are not independent, so these are lower limits."""
-    rms: float | None = None
+    rms: NotNegative | None = None
     """Root mean square residual in octaves; None for a published law."""
-    x_range: tuple[float, float] | None = None
-    """Smallest and largest x the law was fitted to."""
+    x_range: tuple[Number, Number] | None = None
+    """Smallest and largest x the law was fitted to; None if unknown."""
+
+    def __post_init__(self) -> None:
+        if self.L < 0:
+            raise FieldError("L", self.L, "0 or more octaves")
+        if self.x_range is not None:
+            low, high = self.x_range
+            if low > high or (self.x != "update_steps" and high > LARGEST_LOG10):
+                raise FieldError("x_range", self.x_range, f"increasing; log10 of compute below {LARGEST_LOG10:g}")
 
     @property
     def rising(self) -> bool:
@@ -160,30 +177,6 @@ class AllocationLaw:
             f"midpoint {show('midpoint', 2)} ({self.x}), b = {show('b', 2)}; "
             f"tends to {self.saturation:.0f}; {self.status.value}"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form that keeps every bit."""
-        return {
-            "L": self.L,
-            "k": self.k,
-            "midpoint": self.midpoint,
-            "b": self.b,
-            "x": self.x,
-            "status": self.status.value,
-            "at_bound": list(self.at_bound),
-            "stderr": dict(self.stderr),
-            "rms": self.rms,
-            "x_range": None if self.x_range is None else list(self.x_range),
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> AllocationLaw:
-        """Inverse of `to_dict`."""
-        values = dict(raw)
-        values["status"] = FitStatus(values["status"])
-        values["at_bound"] = tuple(values["at_bound"])
-        values["x_range"] = None if values["x_range"] is None else tuple(values["x_range"])
-        return cls(**values)
 
 
 def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:

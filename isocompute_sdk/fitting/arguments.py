@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import LawVariable
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.allocation import ComputeAxis
+from isocompute_sdk.fitting.arrays import LARGEST, Array
 
 
 @dataclass(frozen=True)
 class MethodOptions:
     """Options of every method."""
 
-    compute: LawVariable = "log10_rollouts"
+    compute: ComputeAxis = "log10_rollouts"
     """Axis of curves and law: rollouts or tokens."""
     max_rollouts_per_batch: int | None = None
     """B_max of the sweep. Given, a note says where it, not the reward, may end the growth of n*."""
@@ -127,6 +127,41 @@ def check_reach(sizes: Array, smallest: int, largest: int) -> None:
             "that were run and one octave above",
             "Run a level there, or ask within this range.",
         )
+
+
+def metric_range(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Lowest and highest value of a metric as floats; their squares must not overflow.
+
+    Raises:
+        FitError: not two finite numbers that increase, or larger than `LARGEST`.
+    """
+    try:
+        if isinstance(bounds, str):
+            raise TypeError
+        low, high = (float(b) for b in bounds)
+    except (TypeError, ValueError, OverflowError):
+        low, high = np.nan, np.nan
+    if not (max(abs(low), abs(high)) < LARGEST and low < high):
+        raise FitError(
+            f"bounds = {' '.join(repr(bounds).split()):.80}; accepted: (lowest, highest) value of the metric, "
+            f"finite and increasing, each below {LARGEST:g}",
+            "Give the range of the metric.",
+        )
+    return low, high
+
+
+def whole_number(name: str, value: object) -> int:
+    """A whole number from 0 up as an int.
+
+    Raises:
+        FitError: anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        extra = ", or a numpy Generator" if name == "rng" else ""
+        raise FitError(
+            f"{name} = {value!r}; accepted: a whole number, 0 or more{extra}", f"Correct {name}, or leave it out."
+        )
+    return int(value)
 
 
 def together(at: Array, sizes: Array) -> tuple[Array, Array]:

@@ -1,8 +1,31 @@
-"""The array type of the numerics."""
+"""Types of the numerics, and the ranges in which saved numbers are accepted."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+
+from isocompute_sdk.documents import Floats
+
+LARGEST = 1e100
+"""Largest size of a number: larger ones overflow once they are squared and added up."""
+MOST = 2**40
+"""Largest accepted count: group size, problems per batch, problems of a set."""
 
 Array = npt.NDArray[np.float64]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Positive = Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Vector = Annotated[Array, Floats(1, largest=LARGEST)]
+Matrix = Annotated[Array, Floats(2, largest=LARGEST)]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values, of which either may be an array, are equal to the last bit."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk import files
-from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
+from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.errors import FieldError, FitError
+from isocompute_sdk.fitting.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.arguments import (
     check_kind,
     check_level,
@@ -24,11 +24,11 @@ from isocompute_sdk.fitting.arguments import (
     positive,
     together,
 )
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number, Vector
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
 from isocompute_sdk.fitting.paper.interpolation import between_levels
-from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.curves import curve_of
+from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
+from isocompute_sdk.fitting.surface.curves import SurfaceCurve, curve_of
 from isocompute_sdk.fitting.surface.odds import GroupSizeOdds, best_size_interval, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
@@ -37,7 +37,6 @@ from isocompute_sdk.notes import Note
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
-SCHEMA_VERSION = 2
 LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 SIZES_PER_OCTAVE = 4
 """Points per octave of n at which `Fits.reward_by_size` asks a surface."""
@@ -62,6 +61,42 @@ class Prediction(NamedTuple):
     high: Array
 
 
+class SurfacePoints(NamedTuple):
+    """Evaluations of one configuration of a surface; its curve follows from them and the surface."""
+
+    group_size: Count
+    problems_per_batch: Count | None
+    compute_T: Vector
+    reward_T: Vector
+
+
+class CurveDraws(NamedTuple):
+    """Bootstrap replicates of one curve."""
+
+    group_size: Count
+    problems_per_batch: Count | None
+    parameters_DP: Matrix
+
+
+def _fitted_curves(curves: Mapping[Configuration, RewardCurve]) -> tuple[RewardCurve, ...]:
+    return tuple(curve for curve in curves.values() if not isinstance(curve, SurfaceCurve))
+
+
+def _by_configuration(curves: Sequence[RewardCurve]) -> dict[Configuration, RewardCurve]:
+    found = {(c.group_size, c.problems_per_batch): c for c in curves}
+    if len(found) < len(curves):
+        raise FieldError("", [(c.group_size, c.problems_per_batch) for c in curves], "one curve per configuration")
+    return found
+
+
+def _list_of_draws(draws: Mapping[Configuration, Array]) -> tuple[CurveDraws, ...]:
+    return tuple(CurveDraws(*key, drawn) for key, drawn in draws.items())
+
+
+def _draws_by_configuration(draws: Sequence[CurveDraws]) -> dict[Configuration, Array]:
+    return {(one.group_size, one.problems_per_batch): one.parameters_DP for one in draws}
+
+
 @dataclass(frozen=True, eq=False)
 class Fits:
     """Everything fitted for one metric. Frozen: `refit` returns another one."""
@@ -69,42 +104,109 @@ class Fits:
     metric: str
     """Metric fitted, e.g. `avg@4`."""
     method: Method
-    curves: Mapping[Configuration, RewardCurve] = field(default_factory=dict[Configuration, RewardCurve])
-    """Reward curve per (group size, problems per batch)."""
+    curves: Annotated[
+        Mapping[Configuration, RewardCurve], Converted(_fitted_curves, _by_configuration, tuple[RewardCurve, ...])
+    ] = field(default_factory=dict[Configuration, RewardCurve])
+    """Reward curve per (group size, problems per batch). Those of a surface are made from it and its points."""
     laws: Mapping[str, AllocationLaw] = field(default_factory=dict[str, AllocationLaw])
-    """Allocation laws by name; ask with `law(name)`, which explains a missing one."""
+    """Allocation laws by name; `law(name)` says why one is missing."""
     unsupported: Mapping[str, str] = field(default_factory=dict[str, str])
     """Why a law could not be fitted, by its name."""
     notes: tuple[Note, ...] = ()
-    compute: LawVariable = "log10_rollouts"
+    compute: ComputeAxis = "log10_rollouts"
     """Unit of the compute axis of curves and law: rollouts or tokens."""
     eval_set: str | None = None
     model: str | None = None
     """Model of the runs; None if they do not record one."""
-    n_problems: int | None = None
+    n_problems: Count | None = None
     """Distinct training problems; None if unknown or different between runs."""
-    bounds: tuple[float, float] = (0.0, 1.0)
+    bounds: tuple[Number, Number] = (0.0, 1.0)
     """Range of the metric."""
     source: str | None = None
     """Name of the published law, for `method="published"`."""
-    rollouts_per_batch: int | None = None
+    rollouts_per_batch: Count | None = None
     """Fixed batch B of the laws in steps."""
-    max_rollouts_per_batch: int | None = None
+    max_rollouts_per_batch: Count | None = None
     """Largest batch B_max of the sweep; None if unknown."""
-    grid: tuple[int, int] | None = None
+    grid: tuple[Count, Count] | None = None
     """Smallest and largest n of the sweep, for published laws; None: those of the curves."""
-    curve_draws: Mapping[Configuration, Array] = field(default_factory=dict[Configuration, Array], repr=False)
+    curve_draws: Annotated[
+        Mapping[Configuration, Array], Converted(_list_of_draws, _draws_by_configuration, tuple[CurveDraws, ...])
+    ] = field(default_factory=dict[Configuration, Array], repr=False)
     """Bootstrap replicates of each curve's parameters, shape (draws, 2 + P)."""
-    law_draws: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+    law_draws: Mapping[str, Matrix] = field(default_factory=dict[str, Array], repr=False)
     """Bootstrap replicates (or prior draws) of each law: L, k, midpoint, b; shape (draws, 4)."""
     surface: Surface | None = field(default=None, repr=False)
     """Joint model of all runs, for `method="surface"`."""
+    surface_points: tuple[SurfacePoints, ...] | None = field(default=None, repr=False)
+    """Evaluations behind the curves, for `method="surface"`."""
     passport: Passport | None = None
     """How far the surface may be extrapolated, for `method="surface"`."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Arguments of `fit`, which `refit` repeats."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
     """Runs behind the fit in `RunSet.to_dict` form; None for published laws and the fits inside a plan."""
+
+    def __post_init__(self) -> None:
+        if not self.bounds[0] < self.bounds[1]:
+            raise FieldError("bounds", self.bounds, "(lowest, highest) value of the metric, increasing")
+        if self.grid is not None and self.grid[0] > self.grid[1]:
+            raise FieldError("grid", self.grid, "smallest and largest group size, increasing")
+        self._check_laws()
+        self._check_draws()
+        parts = (self.surface, self.surface_points or None, self.passport)
+        if self.method == "paper" and not self.curves:
+            raise FieldError("curves", self.curves, "at least one, since the method is 'paper'")
+        if self.method != "surface":
+            if parts != (None, None, None):
+                raise FieldError("method", self.method, "'surface', since there is a surface, its points or a passport")
+            return
+        for name, part in zip(("surface", "surface_points", "passport"), parts, strict=True):
+            if part is None:
+                raise FieldError(name, None, "given, since the method is 'surface'")
+        self._add_curves_of_surface()
+
+    def _check_laws(self) -> None:
+        for name, law in self.laws.items():
+            x = self.compute if name == "group_size" else "update_steps"
+            if name not in LAWS:
+                raise FieldError("laws", name, f"names among {', '.join(LAWS)}")
+            if law.x != x:
+                raise FieldError(f"laws.{name}.x", law.x, repr(x))
+        for name, draws in self.law_draws.items():
+            if name not in LAWS:
+                raise FieldError("law_draws", name, f"names among {', '.join(LAWS)}")
+            octaves = draws[:, ::3] if draws.shape[1:] == (4,) else np.full((1, 2), np.inf)
+            if not draws.size or np.max(np.abs(octaves)) > LARGEST_OCTAVES:
+                expected = f"shape (draws, 4), L and b at most {LARGEST_OCTAVES:g} octaves"
+                raise FieldError(f"law_draws.{name}", draws.shape, expected)
+
+    def _check_draws(self) -> None:
+        counts = {len(draws) for draws in self.curve_draws.values()}
+        if len(counts) > 1 or 0 in counts:
+            raise FieldError("curve_draws", sorted(counts), "as many draws for every curve, at least 1")
+        for key, draws in self.curve_draws.items():
+            if key not in self.curves:
+                raise FieldError("curve_draws", key, "configurations that have a curve")
+            size = 2 + len(self.curves[key].parameters)
+            if draws.shape[1] != size or np.max(np.abs(draws[:, 2])) > LARGEST_LOG10:
+                expected = f"{size} numbers per draw, the third a log10 of compute"
+                raise FieldError("curve_draws", (key, draws.shape), expected)
+
+    def _add_curves_of_surface(self) -> None:
+        """Make the curves from surface and points, unless they are there already."""
+        surface, points = self.surface, self.surface_points
+        assert surface is not None
+        assert points is not None
+        if (surface.layout.floor, surface.layout.top) != self.bounds:
+            raise FieldError("bounds", self.bounds, f"{(surface.layout.floor, surface.layout.top)}, as of the surface")
+        if len({one[:2] for one in points}) < len(points):
+            raise FieldError("surface_points", [one[:2] for one in points], "each configuration once")
+        for one in points:
+            check_evaluations(one.compute_T, one.reward_T)
+        if not self.curves or any(getattr(c, "surface", None) is not surface for c in self.curves.values()):
+            curves = {one[:2]: curve_of(surface, one[:2], *one[2:]) for one in points}
+            object.__setattr__(self, "curves", curves)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -118,8 +220,16 @@ class Fits:
 
     @property
     def group_size_range(self) -> tuple[int, int]:
-        """Smallest and largest n that were run."""
-        return (self.group_sizes[0], self.group_sizes[-1]) if self.grid is None else self.grid
+        """Smallest and largest n that were run.
+
+        Raises:
+            FitError: a law without curves and without a grid.
+        """
+        if self.grid is not None:
+            return self.grid
+        if not self.curves:
+            raise FitError(f"these fits ({self.method}) name no group sizes that were run", "Fit your own runs.")
+        return self.group_sizes[0], self.group_sizes[-1]
 
     @property
     def largest_compute(self) -> float | None:
@@ -277,8 +387,7 @@ class Fits:
         if self.surface is None or self.surface.layout.set_reference is None:
             return self
         other = replace(self.surface, n_problems=one_positive(n_problems, "n_problems"))
-        curves = {key: curve_of(other, key, c.compute_T, c.reward_T) for key, c in self.curves.items()}
-        return replace(self, surface=other, curves=curves, laws={}, unsupported={}, n_problems=n_problems)
+        return replace(self, surface=other, laws={}, unsupported={}, n_problems=n_problems)
 
     def group_size_odds(
         self,
@@ -412,18 +521,29 @@ class Fits:
         Raises:
             IsoComputeError: the file cannot be written.
         """
-        return files.save_json(path, self.to_dict())
+        return FITS.save(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Fits:
         """Read what `save` wrote, bit for bit.
 
         Raises:
-            IsoComputeError: missing file, other content, another schema version.
+            IsoComputeError: no such file, other content, another schema version, or values that contradict each other.
         """
-        from isocompute_sdk.fitting.saved import fits_from
+        return FITS.load(path)
 
-        return files.load_json(path, fits_from, kind="fits", schema_version=SCHEMA_VERSION)
+    def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
+        """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
+        return FITS.to_dict(self if with_runs else replace(self, runs=None))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
+        """Read what `to_dict` returned.
+
+        Raises:
+            IsoComputeError: as `load`.
+        """
+        return FITS.from_dict(raw)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""
@@ -431,22 +551,8 @@ class Fits:
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
-        """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
-        from isocompute_sdk.fitting.saved import form_of
 
-        return form_of(self, with_runs=with_runs)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Fits:
-        """Inverse of `to_dict`.
-
-        Raises:
-            IsoComputeError: not what `to_dict` returns.
-        """
-        from isocompute_sdk.fitting.saved import fits_from
-
-        return files.build_saved(raw, fits_from, kind="fits", schema_version=SCHEMA_VERSION)
+FITS = Document("fits", 2, Fits, remedy="Fit again: isocompute fit RUNS --output FILE.")
 
 
 def _check_law_name(name: object) -> None:

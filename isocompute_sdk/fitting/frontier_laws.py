@@ -60,7 +60,7 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
             f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
             f"shared by two or more: {sorted(shared) or 'none'}",
             "Choose one of these batches, or leave rollouts_per_batch out.",
-        )
+        ).in_shell("Choose one of these batches, or leave --rollouts-per-batch out.")
 
     def without(reason: str, *notes: Note) -> Fits:
         unsupported = {**fits.unsupported, **dict.fromkeys(names, reason)}

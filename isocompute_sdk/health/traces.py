@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.health.levels import Array, medians, noise_of
+from isocompute_sdk.ingest.formats.registry import names_of
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 
@@ -18,32 +19,20 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.records import RunSet
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "train_reward": ("train_reward", "critic/score/mean", "train/reward"),
-    "entropy": ("entropy", "actor/entropy", "train/entropy_loss"),
-    "kl": ("kl", "actor/kl_loss", "train/kl"),
-    "response_length": (
-        "response_length",
-        "response_length/mean",
-        "train/response_length",
-        "completions/mean_length",
-    ),
-    "truncated_share": (
-        "truncated_share",
-        "response_length/clip_ratio",
-        "train/truncated",
-        "completions/clipped_ratio",
-    ),
-    "zero_variance_share": ("zero_variance_share", "frac_reward_zero_std"),
-    "gradient_norm": ("gradient_norm", "actor/grad_norm", "train/actor_grad_norm", "grad_norm"),
-    "importance_weight": ("importance_weight_mean", "rollout_corr/rollout_is_mean"),
-    "importance_capped": ("importance_capped_share",),
-    "sampler_kl": ("sampler_kl", "rollout_corr/kl", "train/vllm_kl"),
-    "trained_share": ("trained_share",),
+METRIC_OF: dict[str, str] = {
+    "train_reward": "train_reward",
+    "entropy": "entropy",
+    "kl": "kl",
+    "response_length": "response_length",
+    "truncated_share": "truncated_share",
+    "zero_variance_share": "zero_variance_share",
+    "gradient_norm": "gradient_norm",
+    "importance_weight": "importance_weight_mean",
+    "importance_capped": "importance_capped_share",
+    "sampler_kl": "sampler_kl",
+    "trained_share": "trained_share",
 }
-"""Quantity -> metric names under which it is found; the first one that a run has is used. The built-in runner's name
-comes first, then those of frameworks whose logs were read without renaming."""
-QUANTITY_OF: dict[str, str] = {name: quantity for quantity, names in NAMES.items() for name in names}
+"""Quantity -> its metric. Tables may have it under a framework's own tag, which the log formats know."""
 REWARD, PROBE = "reward", "probe"
 """Quantities without a fixed metric name: the reward on held-out problems, and the same metric on the training
 probe."""
@@ -100,7 +89,7 @@ class RunTraces:
     problems_per_batch: int | None
     context: Mapping[str, Any]
     traces: Mapping[str, Trace]
-    """The measured quantities, by name: keys of `NAMES`, `reward` and `probe`."""
+    """The measured quantities, by name: keys of `METRIC_OF`, `reward` and `probe`."""
 
 
 def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> tuple[RunTraces, ...]:
@@ -114,14 +103,16 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
     import polars as pl
 
     rewards = [metric] if metric is not None else [name for name in runs.metrics if average_of(name)]
-    parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*QUANTITY_OF, *rewards])))
+    names = {quantity: names_of(metric_, runs.metrics) for quantity, metric_ in METRIC_OF.items()}
+    wanted = {name for found in names.values() for name in found}
+    parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*wanted, *rewards])))
     return tuple(
         RunTraces(
             run_id=one.run_id,
             group_size=one.group_size,
             problems_per_batch=one.problems_per_batch,
             context={name: one.context.get(name) for name in CONTEXT_FIELDS},
-            traces=_traces(parts.get(one.run_id, {}), rewards, eval_set),
+            traces=_traces(parts.get(one.run_id, {}), names, rewards, eval_set),
         )
         for one in runs.runs()
     )
@@ -153,10 +144,15 @@ def _parts(frame: pl.DataFrame) -> dict[str, dict[tuple[str, str], Trace]]:
     return found
 
 
-def _traces(parts: Mapping[tuple[str, str], Trace], rewards: Iterable[str], eval_set: str | None) -> dict[str, Trace]:
+def _traces(
+    parts: Mapping[tuple[str, str], Trace],
+    names: Mapping[str, Iterable[str]],
+    rewards: Iterable[str],
+    eval_set: str | None,
+) -> dict[str, Trace]:
     found: dict[str, Trace] = {}
-    for quantity, names in NAMES.items():
-        name = next((name for name in names if any(metric == name for metric, _ in parts)), None)
+    for quantity, accepted in names.items():
+        name = next((name for name in accepted if any(metric == name for metric, _ in parts)), None)
         if name is not None:
             sets = [where for metric, where in parts if metric == name]
             found[quantity] = parts[name, min(sets, key=_training_first)]

@@ -14,9 +14,9 @@ from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
 from isocompute_sdk.ingest.log_table import Reading, tabulate
-from isocompute_sdk.ingest.logs import TENSORBOARD, LogSource, NothingMeasured, find_logs, log_formats
+from isocompute_sdk.ingest.logs import SHARED, TENSORBOARD, LogSource, NothingMeasured, find_logs, log_formats
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, find_config
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -96,7 +96,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
         raise RecordError(
             f"{rest[0].path} holds no log of format {format!r}",
             "Check the path, or leave format= out to have files recognised by their contents.",
-        )
+        ).in_shell("Check the path.")
     return FoundLogs(sources, roots, tuple(notes)), rest
 
 
@@ -130,7 +130,7 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
             waiting.append(error)
             continue
         logs[name] = log
-        saved = None if source.launched else find_config(source.folder, found.roots[name])
+        saved = None if source.launched else find_config(source.folder, found.roots[name], log.settings)
         reading, told = _reading(name, log, saved, request)
         sizes[name] = reading.group_size, reading.problems_per_batch
         table = tabulate(log, reading)
@@ -139,8 +139,10 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
         notes += [*told, *table.notes]
     if waiting and not frames:
         raise waiting[0]
-    notes += [_repeated(name, kept) for name, kept in twins(logs, sizes).items()]
-    return RunSet(join(frames, [str(found.sources[name].folder) for name in logs], "error"), notes)
+    copies = twins(logs, sizes)
+    notes += [_repeated(name, kept) for name, kept in copies.items()]
+    kept = {name: frame for name, frame in zip(logs, frames, strict=True) if name not in copies}
+    return RunSet(join(list(kept.values()), [str(found.sources[name].folder) for name in kept], "error"), notes)
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
@@ -167,7 +169,18 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
 def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
     values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
-    values |= log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
+    told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
+    values |= told
+    steps = None if "updates_per_batch" in told else values.pop(STEPS_PER_BATCH, None)
+    values.pop(STEPS_PER_BATCH, None)
+    apart = {} if saved is None else {key: all_ for key, all_ in saved.disagreements.items() if key not in told}
+    for column, all_ in apart.items():
+        if column in SIZES and not (column == "updates_per_batch" and steps):
+            shown = "; ".join(one.evidence for one in all_)
+            raise RecordError(
+                f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
+                f"Give the one that holds: --set {column}=...",
+            )
     for column in ("group_size", "problems_per_batch"):
         if column not in values:
             where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
@@ -175,15 +188,25 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
                 f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: a whole number >= 1",
                 f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
+            ).in_shell(
+                f"Add --set {column}=... if it is the same for all runs, or let "
+                "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
             )
-    notes: list[Note] = []
+    notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
     by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
-    if by_updates and "updates_per_batch" not in values and request.step_unit is None:
+    if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
         message = f"run {name!r}: one optimiser step per rollout batch is assumed; give updates_per_batch."
         notes.append(Note("updates-per-batch-assumed", "info", message, {"run_id": name}))
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
-    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context), notes
+    return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps), notes
+
+
+def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
+    shown = "; ".join(one.evidence for one in all_)
+    message = f"run {name!r}: sources disagree about {column}: {shown}. The first is taken; correct it if it is wrong."
+    data = {"run_id": name, "field": column, "values": [one.value for one in all_]}
+    return Note("sources-disagree", "warning", message, data)
 
 
 def _column(argument: str) -> str:
@@ -201,17 +224,18 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
 def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
     formats = sorted({source.format for source in found if source.launched is None})
-    if TENSORBOARD in formats and any(source.format != TENSORBOARD and not source.events for source in found):
+    # Logs of W&B and MLflow lie beside others as a rule, and are recognised by their values.
+    if TENSORBOARD in formats and any(one.format not in (TENSORBOARD, *SHARED) and not one.events for one in found):
         raise RecordError(
             f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
             "both",
             'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
             "ingest PATH --propose map.yaml` list all of them.",
-        )
+        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
 
 
 def _repeated(name: str, kept: str) -> Note:
-    message = f"run {name!r}: {told(kept)}. Fitted as two it would count twice: read one of them."
+    message = f"run {name!r}: {told(kept)}. It is left out, since it would count twice."
     return Note("run-repeated", "warning", message, {"run_id": name, "same_as": kept})
 
 

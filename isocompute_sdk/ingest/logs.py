@@ -6,20 +6,23 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, TensorBoardRun, read_tensorboard
+from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, in_order, read_tensorboard
+from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
+from isocompute_sdk.notes import Note
 
 TENSORBOARD = "tensorboard"
 """Store of event files, which every format may be read from."""
@@ -46,6 +49,8 @@ class LogSource:
     """Captured consoles of the run."""
     dumps: tuple[Path, ...] = ()
     """Folders of responses that it dumped."""
+    notes: tuple[Note, ...] = ()
+    """What was seen when it was looked for."""
     launched: LogFormat | None = None
     """The format of a run that a launch script of this package started: its folder says everything about it."""
 
@@ -55,7 +60,8 @@ class LogSource:
         if self.launched is not None and self.launched.run_folder is not None:
             patterns = self.launched.run_folder.files
             return sorted({file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file()})
-        parts = {*self.paths, *self.events}
+        # A run of a database lies in the file above it.
+        parts = {part if part.exists() else part.parent for part in (*self.paths, *self.events)}
         return sorted({file for part in parts for file in (part.iterdir() if part.is_dir() else (part,))})
 
     def read(self) -> RunLog:
@@ -64,8 +70,9 @@ class LogSource:
         Raises:
             RecordError: it cannot be read.
         """
-        log = self._read()
-        return recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
+        log = counted_from_one(self._read())
+        log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
+        return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
@@ -81,7 +88,7 @@ class LogSource:
         # A state keeps every digit but only what was saved; the events also have what came after that.
         if events.extents[-1].last > log.extents[-1].last:
             return events
-        return replace(log, other_extents=events.extents)
+        return replace(log, other_extents=events.extents, settings=(*log.settings, *events.settings))
 
     def _launched(self, folder: RunFolder) -> RunLog:
         log = folder.read(self.folder)
@@ -102,8 +109,13 @@ def log_formats() -> tuple[str, ...]:
     return (TENSORBOARD, *_stores())
 
 
+SHARED = {store.name: store for store in (wandb_run.STORE, mlflow_runs.STORE)}
+"""Stores that runs of any framework log to."""
+
+
 def _stores() -> dict[str, LogStore]:
-    return {one.store.name: one.store for one in formats() if one.store is not None}
+    own = {one.store.name: one.store for one in formats() if one.store is not None}
+    return own | SHARED
 
 
 def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
@@ -149,34 +161,123 @@ def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str
         yield runs[folder] if counts[runs[folder]] == 1 else _name(folder, base), folder, form
 
 
+@dataclass
+class _Parts:
+    """Files by the run that they are of."""
+
+    events: dict[Path, list[Path]] = field(default_factory=dict[Path, list[Path]])
+    """Run -> folders of event files, or event files that were named themselves."""
+    logs: dict[str, dict[Path, list[Path]]] = field(default_factory=dict[str, dict[Path, list[Path]]])
+    """Store -> run -> files."""
+    names: dict[Path, str] = field(default_factory=dict[Path, str])
+    """Run -> its name, if its store says it."""
+
+    def take_events(self, file: Path, root: Path) -> None:
+        """Add an event file; one that was named is read alone, a folder is one run."""
+        here = file if file == root else file.parent
+        of_run = self.events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
+        of_run.extend([here] if here not in of_run else [])
+
+    def take(self, file: Path, root: Path, store: LogStore) -> None:
+        """Add a file of a store."""
+        runs = self.logs.setdefault(store.name, {})
+        inside = None if store.with_events else run_folder_of(file.parent, root)
+        if store.runs_of is None or inside is not None:
+            runs.setdefault(inside or store.run_of(file), []).append(file)
+            return
+        for one in store.runs_of(file):
+            runs.setdefault(one.folder, []).append(one.part)
+            self.names[one.folder] = one.name
+
+    def name_of(self, run: Path, base: Path) -> str:
+        """Name of a run; with its id if another has the same."""
+        name = self.names.get(run)
+        if name is None:
+            return _name(run, base)
+        return name if list(self.names.values()).count(name) == 1 else f"{name} ({run.name})"
+
+
 def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    events: dict[Path, list[Path]] = {}
     stores = {name: store for name, store in _stores().items() if format in ("auto", name)}
-    logs: dict[str, dict[Path, list[Path]]] = {name: {} for name in stores}
     with_events = format in ("auto", TENSORBOARD) or any(store.with_events for store in stores.values())
-    for file in files:
-        if is_sealed(file):
-            continue
+    parts = _Parts()
+    for file in (one for one in files if not is_sealed(one)):
         if EVENT_MARK in file.name:
             if with_events:
-                # A file that was named is read alone; a folder is one run.
-                here = file if file == root else file.parent
-                of_run = events.setdefault(run_folder_of(file.parent, root) or _run_of_events(file.parent), [])
-                of_run.extend([here] if here not in of_run else [])
+                parts.take_events(file, root)
             continue
-        for name, store in stores.items():
-            if (format == name and file == root) or store.holds(file):
-                inside = None if store.with_events else run_folder_of(file.parent, root)
-                logs[name].setdefault(inside or store.run_of(file), []).append(file)
-                break
+        store = next(
+            (one for name, one in stores.items() if (format == name and file == root) or one.holds(file)), None
+        )
+        if store is not None:
+            parts.take(file, root, store)
+    launches = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
     found: list[LogSource] = []
-    for name, runs in logs.items():
-        for run, parts in runs.items():
-            beside = tuple(events.pop(run, ())) if stores[name].with_events else ()
-            found.append(LogSource(_name(run, base), name, run, tuple(parts), beside))
+    for name, runs in parts.logs.items():
+        for run, own in runs.items():
+            # A state that was saved is that of the launch that wrote last.
+            beside = launches[run].pop() if stores[name].with_events and launches.get(run) else _Launch(())
+            found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), beside.paths, notes=beside.notes))
     if format in ("auto", TENSORBOARD):
-        found += [LogSource(_name(run, base), TENSORBOARD, run, tuple(parts)) for run, parts in events.items()]
+        found += [_of_launch(_name(run, base), run, one) for run, every in launches.items() for one in every]
     return found
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """The event files of one run."""
+
+    paths: tuple[Path, ...]
+    """Folders or files."""
+    label: str = ""
+    """What sets it apart from others in the same folder."""
+    notes: tuple[Note, ...] = ()
+
+
+def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
+    label = f"/{launch.label}" if launch.label else ""
+    return LogSource(f"{name}{label}", TENSORBOARD, run, launch.paths, notes=launch.notes)
+
+
+def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
+    """The event files of a folder by run: one that was started anew with other arguments is another run."""
+    files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
+    starts = sorted(map(read_event_start, files), key=lambda one: (_second(one.path), one.path.name))
+    if len(starts) < 2 or not any(one.arguments for one in starts):
+        yield _Launch(tuple(parts))
+        return
+    empty = [one for one in starts if one.first_step is None]
+    groups: list[list[EventStart]] = []
+    for start in (one for one in starts if one.first_step is not None):
+        if groups and start.goes_on(groups[-1][-1]):
+            groups[-1].append(start)
+        else:
+            groups.append([start])
+    if len(groups) < 2:
+        yield _Launch(tuple(parts))
+        return
+    names = [str(group[0].arguments.get("run_name") or "") for group in groups]
+    apart = len(set(names)) == len(names) and not any(not name or "/" in name for name in names)
+    notes = _empty_launches(run, empty) if empty else ()
+    for group, name in zip(groups, names, strict=True):
+        label = name if apart else group[0].path.name.removeprefix("events.out.tfevents.")
+        yield _Launch(tuple(one.path for one in group), label, notes)
+        notes = ()
+
+
+def _second(path: Path) -> float:
+    """When an event file was begun, by its name; 0 if the name does not say."""
+    found = re.search(r"tfevents\.(\d+)", path.name)
+    return float(found[1]) if found else 0.0
+
+
+def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
+    message = (
+        f"{run}: {len(empty)} event files, such as {empty[0].path.name}, hold arguments and no update: launches that "
+        "died early. They are left out."
+    )
+    data = {"folder": str(run), "files": [str(one.path) for one in empty[:20]]}
+    return (Note("launches-without-update", "info", message, data),)
 
 
 def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
@@ -221,12 +322,14 @@ def _name(run: Path, base: Path) -> str:
 
 
 def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
-    parts: Sequence[TensorBoardRun] = [read_tensorboard(folder) for folder in folders]
-    attempts = sorted((a for part in parts for a in part.attempts if a.series), key=lambda a: (a.started, a.path.name))
+    parts = [read_tensorboard(folder) for folder in folders]
+    attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
         raise RecordError(
             f"{source} holds event files without a single scalar that is whole",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
-    return RunLog(name, source, TENSORBOARD, tuple(attempts), notes)
+    files = sorted({attempt.path for attempt in attempts}, key=lambda path: (_second(path), path.name))
+    settings = [(path, start.arguments) for path in files if (start := read_event_start(path)).arguments]
+    return RunLog(name, source, TENSORBOARD, tuple(attempts), notes, settings=tuple(settings[-1:]))

@@ -122,8 +122,8 @@ def find_files(listing: Listing, format: str) -> list[Path]:
         told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
         raise RecordError(
             f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
-            "Check the path; a file with another ending is read with format=... (Python), or once it is renamed.",
-        )
+            "Check the path; a file with another ending is read with format=..., or once it is renamed.",
+        ).in_shell("Check the path; rename files that have another ending than what they hold.")
     if format == "auto":
         _refuse_mixture(where, files)
     return files
@@ -141,13 +141,13 @@ def format_of(file: Path) -> Format:
             raise _not_open(file)
         raise RecordError(
             f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
-            f"Rename it to what it holds, or use format= (Python), one of {', '.join(accepted_formats()[1:])}.",
-        )
+            f"Rename it to what it holds, or say it with format=, one of {', '.join(accepted_formats()[1:])}.",
+        ).in_shell(f"Rename it to what it holds, such as {file.stem}.csv.")
     return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
 
 
 def check_format(format: str) -> None:
-    """Refuse a format that is none of `accepted_formats()`.
+    """Reject a format that is not in `accepted_formats()`.
 
     Raises:
         RecordError: naming those that are.
@@ -231,6 +231,6 @@ def _refuse_mixture(where: str, files: Sequence[Path]) -> None:
         raise RecordError(
             f"{where} mixes formats: {', '.join(f'{count} {kind}' for kind, count in counts.items())}; "
             "accepted: one format at a time",
-            f"Name files of one kind, or choose with format= (Python), such as {next(iter(counts))!r}: the same "
+            f"Name files of one kind, or choose with format=, such as {next(iter(counts))!r}: the same "
             "runs may be there twice.",
-        )
+        ).in_shell("Name files of one kind: the same runs may be there twice.")

@@ -268,4 +268,4 @@ def _build(file: _Loaded, options: Options) -> tuple[pl.DataFrame, tuple[Note, .
     except RecordError as error:
         if str(file.path) in error.message:
             raise
-        raise RecordError(f"{file.path}: {error.message}", error.hint, error.column) from error
+        raise error.restated(f"{file.path}: {error.message}") from error

@@ -200,7 +200,7 @@ def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given:
         "warning",
         f"{amount_text(worthwhile, unit)} of {amount_text(given, unit)} are planned: the rest is "
         f"predicted to add {gain:.4f} of reward, "
-        f"below the tolerance of {tolerance:.4f}. --spend all (spend='all') uses everything.",
+        f"below the tolerance of {tolerance:.4f}. --spend all uses everything.",
         {"predicted_gain": gain, "tolerance": tolerance, "worthwhile": worthwhile, "unit": unit},
     )
 
@@ -360,7 +360,7 @@ def gpus(throughput: Throughput, hardware: Hardware, given: bool) -> list[Note]:
             "gpu-scaling-unknown",
             "info",
             f"The hardware offers {', '.join(map(str, counts))} GPUs, and the throughput is for {throughput.gpus}: "
-            f"time and money are those of {throughput.gpus}. --gpu-exponent (Throughput.gpu_exponent) says how speed "
+            f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed "
             "grows with GPUs.",
             {"gpus": list(counts), "throughput_gpus": throughput.gpus},
         )
@@ -388,7 +388,7 @@ def evaluation(parts: Mapping[str, Mapping[str, float]], share: float, *, counte
                 "evaluation-not-counted",
                 "info",
                 f"Hours and money are those of training; evaluations add about {cost:.1%}. --evaluation 300x4 "
-                "(evaluation=Evaluation(...)) counts them.",
+                "counts them.",
                 {"share": cost},
             )
         )

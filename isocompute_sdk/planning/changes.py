@@ -19,11 +19,13 @@ from isocompute_sdk.planning.request import Request
 from isocompute_sdk.planning.verdict import TIE, Verdict
 from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.problems import close_match
-from isocompute_sdk.specs.quantities import parse_count, parse_number
+from isocompute_sdk.specs.quantities import parse_count
 
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems")
 """Whole numbers that can be changed."""
-RECIPE = tuple(name for name in Recipe.model_fields if not name.startswith("learning_rate"))
+RECIPE = tuple(
+    name for name in Recipe.model_fields if name not in ("based_on", "name") and not name.startswith("learning_rate")
+)
 """Fields of the recipe that can be changed; the learning rate is changed as `learning_rate`."""
 NAMES = (*COUNTS, "learning_rate", "budget", "model", *RECIPE)
 _SHOWN = (
@@ -68,7 +70,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
 def differences(before: Plan, after: Plan) -> list[tuple[str, object, object]]:
     """The numbers that differ between two plans, as (name, before, after)."""
     pairs: list[tuple[str, object, object]] = []
-    pairs += [(name, getattr(before, name), getattr(after, name)) for name in _SHOWN]
+    pairs += [(name, _plain(getattr(before, name)), _plain(getattr(after, name))) for name in _SHOWN]
     pairs += [(f"recipe.{name}", getattr(before.recipe, name), getattr(after.recipe, name)) for name in RECIPE]
     if before.evaluation is not None and after.evaluation is not None:
         pairs.append(("evaluation.every_steps", before.evaluation.every_steps, after.evaluation.every_steps))
@@ -116,6 +118,9 @@ class _Allocation:
         if refusal is not None:
             raise PlanError(f"the plan's hardware cannot take this batch: {refusal}", "Choose another n or B_p.")
         budget = given.get("budget", plan.budget)
+        guess = plan.throughput.refusal(batch) if plan.throughput is not None and budget.timed else None
+        if guess is not None:
+            raise PlanError(guess, "Choose a batch near those, or measure others: isocompute probe.")
         if budget.unit == plan.budget.unit:
             deadline = plan.budget.deadline_hours if budget.deadline_hours is None else budget.deadline_hours
             spent = plan.budget.spent if budget.spent is None else budget.spent
@@ -166,8 +171,7 @@ def _value(name: str, value: object) -> Any:
         if name in COUNTS and (count := parse_count(number)) > 0:
             return count
         if name == "learning_rate":
-            rate = float(parse_number(value) if isinstance(value, str) else number)
-            return Recipe(learning_rate_anchor=rate).learning_rate_anchor
+            return Recipe(learning_rate_anchor=number).learning_rate_anchor
         if name == "budget":
             return Budget.parse(number)
         if name == "model" and isinstance(value, str) and value.strip():
@@ -176,7 +180,8 @@ def _value(name: str, value: object) -> Any:
             return value
     except (SpecError, TypeError, ValueError, OverflowError) as error:
         hint = error.hint if isinstance(error, SpecError) else None
-        raise PlanError(f"{name}: {error.args[0]}", hint or "Correct it.") from None
+        complaint = str(error.args[0]).removeprefix("Recipe.learning_rate_anchor: ")
+        raise PlanError(f"{name}: {complaint}", hint or "Correct it.") from None
     accepted = "1 or more" if name in COUNTS else "a hub name or a local folder"
     raise PlanError(f"{name} = {show(value)}; accepted: {accepted}", "Correct it.")
 
@@ -276,6 +281,10 @@ def _same_allocation(plan: Plan, other: Plan | Candidate) -> bool:
 
 
 def _present(plan: Plan, name: str) -> object:
-    """A changeable value, as plain JSON."""
-    value = getattr(plan.recipe if name in RECIPE else plan, name)
-    return str(value) if isinstance(value, Budget) else list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType]
+    """A changeable value."""
+    return _plain(getattr(plan.recipe if name in RECIPE else plan, name))
+
+
+def _plain(value: object) -> object:
+    """A value for people and for JSON."""
+    return str(value) if isinstance(value, Budget) else value

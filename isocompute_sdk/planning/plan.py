@@ -28,7 +28,7 @@ SCHEMA_VERSION = 2
 SLACK = 1e-9
 """Relative difference that rounding may make between two ways to compute one cost."""
 
-_GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
+GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
 """Saves a spec without the fields that are None."""
 
 
@@ -63,7 +63,7 @@ class Plan:
     """Problems per update batch, B_p."""
     update_steps: int
     """Policy updates, M."""
-    budget: Annotated[Budget, _GIVEN_FIELDS]
+    budget: Annotated[Budget, GIVEN_FIELDS]
     cost: float
     """Cost in the budget's own unit, at most what the budget has left."""
     costs: Mapping[str, float]
@@ -90,7 +90,7 @@ class Plan:
     """Constraints that limited the plan: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
-    pilot: Annotated[Sweep, _GIVEN_FIELDS] | None = None
+    pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Best n for the other metrics of a `FitsSet`."""
@@ -155,11 +155,12 @@ class Plan:
             FieldError: another number.
         """
         low, high = (-math.inf, math.inf) if self.fits is None else self.fits.bounds
+        slack = SLACK * self.span
         rewards = {"predicted_reward": self.predicted_reward}
         rewards |= {f"reward_interval[{i}]": end for i, end in enumerate(self.reward_interval or ())}
         rewards |= {f"alternatives[{i}].predicted_reward": a.predicted_reward for i, a in enumerate(self.alternatives)}
         for name, reward in rewards.items():
-            if reward is not None and not low <= reward <= high:
+            if reward is not None and not low - slack <= reward <= high + slack:
                 raise FieldError(name, reward, f"within the range of {self.metric}, {low:g} to {high:g}")
         for name, interval in (
             ("reward_interval", self.reward_interval),
@@ -319,7 +320,7 @@ class Plan:
         return DOCUMENT.load(path)
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
-        """JSON form; `with_fits=False` leaves out the fits, which plots and `change` need."""
+        """JSON form; `with_fits=False` leaves out the fits, which plots and `change_plan` need."""
         plan = self._complete()
         return DOCUMENT.to_dict(plan if with_fits else replace(plan, fits=None))
 

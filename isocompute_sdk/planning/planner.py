@@ -78,7 +78,7 @@ class Planner:
                 "published plateaus differ up to 32-fold between models",
                 "Fit a pilot of your own, use the prior (--prior, published_prior()), or accept the risk with "
                 "--allow-other-model (allow_other_model=True).",
-            )
+            ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
 
     def allocate(
         self,
@@ -337,7 +337,7 @@ class Planner:
             raise PlanError(
                 f"update_steps = {fixed.update_steps} is below {limit}",
                 f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
-            )
+            ).in_shell(f"Add --min-update-steps {fixed.update_steps} to plan it.")
         smallest, largest = self.fits.group_size_range
         return ResolvedRequest(
             pricing=pricing,
@@ -374,7 +374,7 @@ class Planner:
                 f"these fits hold only laws in steps, fitted at rollouts_per_batch = {self.fits.rollouts_per_batch}",
                 f"Add --rollouts-per-batch {self.fits.rollouts_per_batch} (rollouts_per_batch=), or use fits "
                 "with a law in compute.",
-            )
+            ).in_shell(f"Add --rollouts-per-batch {self.fits.rollouts_per_batch}, or use fits with a law in compute.")
         raise PlanError(
             "these fits hold no allocation law: " + self.fits.unsupported.get("group_size", "none was fitted"),
             "The notes of the fits say what is missing.",

@@ -50,11 +50,13 @@ class Pricing:
                 f"{what} needs a throughput to convert into rollouts",
                 "Add --rollouts-per-second and --step-overhead-seconds (in Python: throughput=Throughput(...)), or "
                 "measure them: isocompute probe.",
-            )
+            ).in_shell("Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe.")
         needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour"}.get(budget.unit)
         if needed is not None and getattr(throughput, needed) is None:
             flag = f"--{needed.replace('_', '-')}"
-            raise PlanError(f"{what} needs {needed}; the throughput has none", f"Add {flag} (Throughput.{needed}).")
+            raise PlanError(
+                f"{what} needs {needed}; the throughput has none", f"Add {flag} (Throughput.{needed})."
+            ).in_shell(f"Add {flag}.")
 
     def at_gpus(self, gpus: int) -> Pricing:
         """Pricing with another number of GPUs."""
@@ -161,7 +163,7 @@ class Pricing:
             raise PlanError(
                 "these fits count compute in tokens, and the tokens per rollout are unknown",
                 "Add --tokens-per-rollout (Throughput.tokens_per_rollout), or fit on rollouts.",
-            )
+            ).in_shell("Add --tokens-per-rollout, or fit on rollouts.")
         return float(self.throughput.tokens(rollouts))
 
     def _units(self) -> list[str]:
@@ -202,5 +204,5 @@ class Pricing:
         if self.throughput is None:
             raise PlanError(
                 "costs in other units than rollouts need a throughput", "Add --throughput FILE (throughput=)."
-            )
+            ).in_shell("Add --throughput FILE.")
         return self.throughput

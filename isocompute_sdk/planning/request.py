@@ -185,6 +185,10 @@ class ResolvedRequest:
                 f"(min_update_steps, now {self.limits.min_update_steps}) or the recipe's min_problems_per_batch "
                 f"(now {self.limits.floor}).",
                 smallest,
+            ).in_shell(
+                f"The smallest budget that works is {_rounded_up(smallest, budget.unit)}; or lower --min-update-steps "
+                f"(now {self.limits.min_update_steps}), or min_problems_per_batch in the file of --recipe (now "
+                f"{self.limits.floor})."
             )
         if not rejections:
             return PlanError(

@@ -53,6 +53,9 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
         f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
         + (rule if differing == ("learning_rate",) else ""),
+    ).in_shell(
+        f"Fit them apart, or say that it does not matter: {' '.join(f'--pool {name}' for name in differing)}."
+        + (rule if differing == ("learning_rate",) else "")
     )
 
 

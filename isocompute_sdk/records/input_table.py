@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from isocompute_sdk.errors import RecordError
@@ -78,7 +79,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
             raise RecordError(
                 f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them",
                 f"Remove one, or pass ignore=[{raw!r}].",
-            )
+            ).in_shell(f"Remove one, or add --ignore {quote(raw)}.")
         series = to_series(raw, values)
         written[column or name] = raw
         if column is None:
@@ -145,9 +146,9 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         name = _constant_name(argument)
         if name in given and given[name].null_count() < named.height:
             raise RecordError(
-                f"{argument} is given twice: as a column of the table and as the argument {value!r}",
+                f"{argument} is given twice: as a column of the table and as {value!r} for every row",
                 f"Drop the argument, or pass ignore=[{named.source.written.get(name, name)!r}].",
-            )
+            ).in_shell(f"Drop --set {argument}, or add --ignore {quote(named.source.written.get(name, name))}.")
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         given[name] = constant.new_from_index(0, named.height)
@@ -196,6 +197,10 @@ def _refuse_without(name: str, source: Source) -> None:
         f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise {add}"
         if nearest
         else add.capitalize(),
+    ).in_shell(
+        f"If {nearest!r} is it, add --rename {quote(f'{nearest}={name}')}; otherwise --set {name}=..."
+        if nearest
+        else f"Add it, or give one value for all rows: --set {name}=..."
     )
 
 
@@ -234,7 +239,7 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
             f"unknown column {name!r} in a table with one row per metric; known: {schema.known_names()}",
             f"Pass ignore=[{name!r}], or rename it to a known column.",
             column=name,
-        )
+        ).in_shell(f"Add --ignore {quote(name)}, or --rename it to a known column.")
     metric = typed(named.known["metric"], schema.BY_NAME["metric"], named.source)
     value = typed(named.known["value"], schema.BY_NAME["value"], named.source)
     require(metric, named.source, "Give every row the name of its metric.")
@@ -254,12 +259,12 @@ def _metric_columns(named: Named, extra: Mapping[str, pl.Series], options: Optio
                 f"column {bare!r} does not say which metric it holds",
                 f'Pass its name, e.g. metric="avg@4", or rename the column {bare!r} to the metric\'s name.',
                 column=bare,
-            )
+            ).in_shell(f"Add its name, e.g. --metric avg@4, or rename the column {bare!r} to the metric's name.")
         if options.metric in wide:
             raise RecordError(
                 f"columns {bare!r} and {options.metric!r} both hold the metric {options.metric!r}",
                 f"Remove one, or pass ignore=[{bare!r}].",
-            )
+            ).in_shell(f"Remove one, or add --ignore {quote(bare)}.")
         wide = {options.metric: named.known["value"], **wide}
     if not wide:
         raise RecordError(
@@ -275,6 +280,9 @@ def _check_named_metric(options: Options, found: Sequence[str]) -> None:
         raise RecordError(
             f"metric {options.metric!r} is not in the table; it holds: {', '.join(found)}",
             f"{schema.did_you_mean(options.metric, found)}metric= names a column called 'reward' or 'value'.",
+        ).in_shell(
+            f"{schema.did_you_mean(options.metric, found)}--metric names a metric of the table, or what its column "
+            "'reward' or 'value' holds."
         )
 
 
@@ -288,7 +296,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
         raise RecordError(
             f"column {written!r} is no known column, but looks like {slip!r}",
             f"Pass rename={{{written!r}: {slip!r}}} if it is, or ignore=[{written!r}] if it is not.",
-        )
+        ).in_shell(f"Add --rename {quote(f'{written}={slip}')} if it is, or --ignore {quote(written)} if it is not.")
     texts = series.dtype == pl.String and series.str.strip_chars().cast(pl.Float64, strict=False).is_null().all()
     if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
         sample = series.drop_nulls()[0]
@@ -297,7 +305,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
             f"known: {schema.known_names()}; any other column must be a numeric metric",
             f"{schema.did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
             column=written,
-        )
+        ).in_shell(f"{schema.did_you_mean(name, list(schema.BY_NAME))}Add --rename or --ignore {quote(written)}.")
     return series
 
 

@@ -255,7 +255,7 @@ class RunSet:
             raise RecordError(
                 f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
                 f"Choose one, e.g. eval_set={sets[0]!r}.",
-            )
+            ).in_shell(f"Choose one, e.g. --eval-set {sets[0]}.")
         check_fields([] if eval_set is None else [eval_set], sets, f"eval_set of {metric}")
         if eval_set is not None:
             part = part.filter(pl.col("eval_set") == eval_set)

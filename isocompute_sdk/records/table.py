@@ -75,7 +75,7 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
             f"problems_per_batch, for want of {' and '.join(empty)}",
             "Give rollouts, or step and problems_per_batch (problems_per_batch=32 sets it for all rows).",
-        )
+        ).in_shell("Give rollouts, or step and problems_per_batch (--set problems_per_batch=32 sets it for all rows).")
     return frame
 
 
@@ -127,6 +127,9 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
         f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes on where it stopped",
         "For different runs, give each its own run_id or a context field such as train_data=...; for the "
         'same run read again, pass on_duplicate="last".',
+    ).in_shell(
+        "For different runs, give each its own run_id or a context field; of the same run read again, give one of the "
+        "files."
     )
 
 
@@ -183,4 +186,6 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source) 
         f"{twin['value']:.6g}; {rows.height} such rows); accepted: one value each",
         "Give different runs their own run_id or seed; if the later row replaces the earlier one, pass "
         'on_duplicate="last".',
+    ).in_shell(
+        "Give different runs their own run_id or seed; if the later row replaces the earlier one, remove the earlier."
     )

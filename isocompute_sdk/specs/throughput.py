@@ -136,9 +136,9 @@ class Throughput(Spec):
             return self
         if self.gpu_exponent is None:
             raise SpecError(
-                f"Throughput.gpu_exponent is None; speed is known with gpus = {self.gpus} only, not with {gpus}",
+                f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
                 "Give gpu_exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.",
-            )
+            ).in_shell("Add --gpu-exponent (1 is ideal scaling), or measure runs with two numbers of GPUs.")
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
         return self.replace(
@@ -198,9 +198,9 @@ class Throughput(Spec):
         """
         if self.usd_per_gpu_hour is None:
             raise SpecError(
-                "Throughput.usd_per_gpu_hour is None; a cost in usd needs the price of a GPU-hour",
+                "usd_per_gpu_hour is not known; a cost in usd needs the price of a GPU-hour",
                 "Give Throughput(..., usd_per_gpu_hour=...), or a budget in gpu_hours or rollouts.",
-            )
+            ).in_shell("Add --usd-per-gpu-hour, or a budget in gpu_hours or rollouts.")
         return self.usd_per_gpu_hour
 
     def tokens(self, rollouts: float) -> float:
@@ -211,13 +211,45 @@ class Throughput(Spec):
         """
         if self.tokens_per_rollout is None:
             raise SpecError(
-                "Throughput.tokens_per_rollout is None; a cost in tokens needs the mean length of a rollout",
+                "tokens_per_rollout is not known; a cost in tokens needs the mean length of a rollout",
                 "Give Throughput(..., tokens_per_rollout=...), or a budget in rollouts.",
-            )
+            ).in_shell("Add --tokens-per-rollout, or a budget in rollouts.")
         return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
 
     def summary(self) -> str:
         """The model in a few lines, with intervals where it was measured."""
-        from isocompute_sdk.timing.measuring import describe
+        seen = self.measured
+        units: dict[str, tuple[str, str]] = {
+            "step_overhead_seconds": ("overhead", "s per step"),
+            "latency_floor_seconds": ("latency floor", "s per step, grows with responses"),
+            "rollouts_per_second": ("rate", f"rollouts/s on {self.gpus} GPU(s)"),
+        }
+        lines: list[str] = []
+        for name, (label, unit) in units.items():
+            band = ""
+            if seen is not None and name in seen.intervals:
+                low, high = seen.intervals[name]
+                band = f" ({seen.level:.0%} interval {low:,.3g} to {high:,.3g})"
+            lines.append(f"{label:<18} {getattr(self, name):,.4g} {unit}{band}")
+        if self.gpu_exponent is not None:
+            lines.append(f"{'GPUs':<18} rate ~ GPUs^{self.gpu_exponent:.2f}")
+        if self.tokens_per_rollout is not None:
+            grown = "" if self.length_growth == 0 else f", {self.length(1e6):.2f} x after 1M rollouts"
+            lines.append(f"{'tokens':<18} {self.tokens_per_rollout:,.4g} per rollout at the start{grown}")
+        if self.evaluation_rollouts_per_second is not None:
+            lines.append(f"{'evaluation':<18} {self.evaluation_rollouts_per_second:,.4g} rollouts/s, kept apart")
+        if self.startup_seconds:
+            lines.append(f"{'start':<18} {self.startup_seconds:,.3g} s per run")
+        if seen is not None:
+            listed = ", ".join(f"{b:,}" for b in seen.rollouts_per_batch[:8])
+            lines.append(f"{'measured at':<18} B = {listed} ({seen.runs} runs, {seen.steps:,} steps)")
+        lines.append(f"{'system batch size':<18} {self._knee()}")
+        return "\n".join(lines)
 
-        return describe(self)
+    def _knee(self) -> str:
+        knee, seen = self.system_batch_size, self.measured
+        if knee is None:
+            return "unknown: needs batches at least 4x apart; seconds are converted near the measured B only"
+        inside = seen is None or seen.rollouts_per_batch[0] / 2 <= knee <= 2 * seen.rollouts_per_batch[-1]
+        where = "" if inside else "; beyond the batches that were measured"
+        return f"about {knee:,.0f} rollouts per batch (80 % of the largest speed{where})"

@@ -10,6 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.ingest.formats.log_format import (
+    EVALUATION_ROLLOUTS,
+    EVALUATION_SECONDS,
+    RESPONSE_LENGTH,
+    SAMPLING_SECONDS,
+    STARTUP_SECONDS,
+    STEP_SECONDS,
+)
+from isocompute_sdk.ingest.formats.registry import names_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,12 +26,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
 Array = npt.NDArray[np.float64]
-STEP_METRICS = ("step_seconds", "timing_s/step", "perf/time_per_step", "step_time")
-"""Seconds of one update step, as the built-in runner, veRL and TRL log them."""
-SAMPLING_METRICS = ("sampling_seconds", "timing_s/gen")
-LENGTH_METRICS = ("response_length", "response_length/mean", "completions/mean_length")
-EVALUATION_METRICS = ("evaluation_seconds", "evaluation_rollouts")
-STARTUP_METRIC = "startup_seconds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")
     table = runs.to_polars()
-    name = seconds if seconds is not None else next((m for m in STEP_METRICS if m in runs.metrics), None)
+    name = seconds if seconds is not None else next(iter(names_of(STEP_SECONDS, runs.metrics)), None)
     if name is not None and name not in runs.metrics:
         raise FitError(
             f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
@@ -78,9 +81,9 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     steps = _logged(table, name) if name is not None else _stretches(table)
     if steps.is_empty():
         raise FitError(
-            "these runs say nothing about time: no metric among " + ", ".join(STEP_METRICS) + ", no gpu_seconds",
+            f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
             "Log seconds per step, name the metric with seconds=..., or run `isocompute probe`.",
-        )
+        ).in_shell("Log seconds per step, name the metric with --seconds, or measure: isocompute probe STUDY.")
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)
@@ -93,7 +96,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
         steps = steps.with_columns(pl.col("seconds") / pl.Series(counts))
     names = {run: i for i, run in enumerate(runs.run_ids)}
     evaluations = _evaluations(table)
-    startups = table.filter(pl.col("metric") == STARTUP_METRIC)["value"]
+    startups = table.filter(pl.col("metric") == STARTUP_SECONDS)["value"]
 
     def column(key: str) -> Array:
         return np.array(steps[key].fill_null(float("nan")).to_numpy(), dtype=np.float64)
@@ -108,8 +111,8 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
         length_S=column("length"),
         sampling_S=column("sampling"),
         evaluation_at_E=np.array(evaluations["rollouts"], dtype=np.float64),
-        evaluation_seconds_E=np.array(evaluations[EVALUATION_METRICS[0]], dtype=np.float64),
-        evaluation_rollouts_E=np.array(evaluations[EVALUATION_METRICS[1]], dtype=np.float64),
+        evaluation_seconds_E=np.array(evaluations[EVALUATION_SECONDS], dtype=np.float64),
+        evaluation_rollouts_E=np.array(evaluations[EVALUATION_ROLLOUTS], dtype=np.float64),
         startup_seconds=float(np.median(startups.to_numpy())) if len(startups) else 0.0,
     )
 
@@ -119,8 +122,8 @@ def _logged(table: pl.DataFrame, name: str) -> pl.DataFrame:
     import polars as pl
 
     steps = _of(table, name, "seconds").filter(pl.col("step") > 0)
-    for column, candidates in (("sampling", SAMPLING_METRICS), ("length", LENGTH_METRICS)):
-        found = next((m for m in candidates if m in table["metric"]), None)
+    for column, metric in (("sampling", SAMPLING_SECONDS), ("length", RESPONSE_LENGTH)):
+        found = next(iter(names_of(metric, table["metric"].unique().sort())), None)
         if found is None:
             steps = steps.with_columns(pl.lit(None, pl.Float64).alias(column))
         else:
@@ -170,7 +173,9 @@ def _evaluations(table: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     keys = ["run_id", "eval_set", "step", "rollouts"]
-    seconds, rollouts = (_of(table, metric, metric).select(*keys, metric) for metric in EVALUATION_METRICS)
+    seconds, rollouts = (
+        _of(table, metric, metric).select(*keys, metric) for metric in (EVALUATION_SECONDS, EVALUATION_ROLLOUTS)
+    )
     found = seconds.join(rollouts, on=keys)
     return found.filter((pl.col("step") > 0) | (pl.len().over("run_id") == 1))
 

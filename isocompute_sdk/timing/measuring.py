@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -175,7 +175,7 @@ def _seconds_model(
         raise FitError(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
             "Measure larger batches, where the hardware is busy, or give Throughput(...) by hand.",
-        )
+        ).in_shell("Measure larger batches, where the hardware is busy, or plan with --rollouts-per-second.")
     times = _t(level, freedom)
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches
@@ -241,51 +241,3 @@ def _t(level: float, freedom: int) -> float:
     from scipy.stats import t
 
     return LARGEST_T if freedom < 1 else float(t.ppf((1 + level) / 2, freedom))
-
-
-def describe(throughput: Throughput) -> str:
-    """The model in a few lines, with intervals where it was measured."""
-    seen = throughput.measured
-    intervals: Mapping[str, tuple[float, float]] = {} if seen is None else seen.intervals
-    units: dict[str, tuple[str, str]] = {
-        "step_overhead_seconds": ("overhead", "s per step"),
-        "latency_floor_seconds": ("latency floor", "s per step, grows with responses"),
-        "rollouts_per_second": ("rate", f"rollouts/s on {throughput.gpus} GPU(s)"),
-    }
-    lines: list[str] = []
-    for name, (label, unit) in units.items():
-        value: Any = getattr(throughput, name)
-        band = ""
-        if name in intervals and seen is not None:
-            low, high = intervals[name]
-            band = f" ({seen.level:.0%} interval {low:,.3g} to {high:,.3g})"
-        lines.append(f"{label:<18} {value:,.4g} {unit}{band}")
-    if throughput.gpu_exponent is not None:
-        lines.append(f"{'GPUs':<18} rate ~ GPUs^{throughput.gpu_exponent:.2f}")
-    if throughput.tokens_per_rollout is not None:
-        grown = "" if throughput.length_growth == 0 else f", {_growth(throughput)}"
-        lines.append(f"{'tokens':<18} {throughput.tokens_per_rollout:,.4g} per rollout at the start{grown}")
-    if throughput.evaluation_rollouts_per_second is not None:
-        lines.append(f"{'evaluation':<18} {throughput.evaluation_rollouts_per_second:,.4g} rollouts/s, kept apart")
-    if throughput.startup_seconds:
-        lines.append(f"{'start':<18} {throughput.startup_seconds:,.3g} s per run")
-    if seen is not None:
-        listed = ", ".join(f"{b:,}" for b in seen.rollouts_per_batch[:8])
-        lines.append(f"{'measured at':<18} B = {listed} ({seen.runs} runs, {seen.steps:,} steps)")
-    lines.append(f"{'system batch size':<18} {_knee(throughput)}")
-    return "\n".join(lines)
-
-
-def _growth(throughput: Throughput) -> str:
-    return f"{throughput.length(1e6):.2f} x after 1M rollouts"
-
-
-def _knee(throughput: Throughput) -> str:
-    knee = throughput.system_batch_size
-    if knee is None:
-        return "unknown: batches at least 4x apart are needed; seconds are converted near the measured B only"
-    seen = throughput.measured
-    where = ""
-    if seen is not None and not seen.rollouts_per_batch[0] / 2 <= knee <= 2 * seen.rollouts_per_batch[-1]:
-        where = "; beyond the batches that were measured"
-    return f"about {knee:,.0f} rollouts per batch (80 % of the largest speed{where})"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.stores.journal import (
+from isocompute_sdk.ingest.formats.log_format import (
     EVALUATION_ROLLOUTS,
     EVALUATION_SECONDS,
     STARTUP_SECONDS,
     STEP_SECONDS,
-    Stopwatch,
 )
+from isocompute_sdk.ingest.stores.journal import Stopwatch
 from isocompute_sdk.run_folders.store import METRICS_FILE
 
 ATTEMPTS_FILE = "attempts.jsonl"

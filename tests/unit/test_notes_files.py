@@ -16,7 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk import IsoComputeError, Note, files
+from isocompute_sdk.documents import Document
 from isocompute_sdk.notes import unique
+
+DOCUMENT = Document("note", 1, Note)
 
 WRITER = """
 import sys
@@ -138,7 +141,7 @@ def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsoComputeError, match="cannot be written: Is a directory"):
-        files.save_json(path, {})
+        DOCUMENT.save(path, Note("code", "info", "text"))
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False)))

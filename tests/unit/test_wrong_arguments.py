@@ -54,9 +54,9 @@ CALLS: dict[str, tuple[Call, str]] = {
     "runs from nothing": (lambda r, p: iso.RunSet.from_dict(None), "received 'NoneType'; accepted: 'columns'"),  # pyright: ignore
     "fits from nothing": (lambda r, p: iso.Fits.from_dict(None), "holds 'NoneType', not a saved fits"),  # pyright: ignore
     "fits from an empty mapping": (lambda r, p: iso.Fits.from_dict({}), "holds None, not a saved fits"),
-    "fits without curves": (
-        lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "curves"}),
-        "the mapping is a saved fits with parts missing or damaged",
+    "fits without a metric": (
+        lambda r, p: iso.Fits.from_dict({k: v for k, v in p.fits.to_dict().items() if k != "metric"}),
+        "metric: missing",
     ),
     "a plan from an empty mapping": (lambda r, p: iso.Plan.from_dict({}), "holds None, not a saved plan"),
     "a plan of another version": (

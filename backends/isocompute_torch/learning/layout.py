@@ -1,7 +1,7 @@
-"""Micro-batches by token budget, and their layout: which rows go through the model, and where each token's score is.
+"""Micro-batches by token budget, and their layout: the rows of a forward pass, and the place of each token's score.
 
-Prompts and responses are put together without their last token and padded on the right. Attention is causal, so what
-stands after a row's end changes nothing in it, and no mask is needed.
+A row is a prompt and its response without the last token, padded on the right. Attention is causal, so padding does not
+change the tokens before it, and no mask is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from isocompute_torch.sampling.sampler import Samples
 
 @dataclass(frozen=True)
 class Rows:
-    """Rollouts that training looks at; equal ones stand here once."""
+    """The distinct rollouts of a batch."""
 
     prompt_index_U: Tensor
     """Prompt of each row, shape (U,)."""
@@ -29,9 +29,9 @@ class Rows:
     sampled_logprob_UT: Tensor
     """Log-probabilities from the sampler."""
     first_U: Tensor
-    """A rollout that each row stands for."""
+    """Index of one of the rollouts that each row represents."""
     row_R: Tensor
-    """Row that stands for each rollout."""
+    """Index of the row that represents each rollout, shape (R,)."""
     prompt_ids: list[list[int]]
     """Token ids of each distinct prompt."""
 
@@ -39,28 +39,28 @@ class Rows:
         return len(self.prompt_index_U)
 
     def summed(self, weight_R: Tensor) -> Tensor:
-        """Weights of rollouts added up over the rows that stand for them, shape (U,)."""
+        """Weights of rollouts summed over the row that represents them, shape (U,)."""
         return torch.zeros(len(self), dtype=weight_R.dtype, device=weight_R.device).index_add_(0, self.row_R, weight_R)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One forward pass over S sequences of L tokens, and where the scores of U rows are in it."""
+    """One forward pass over S sequences of L tokens, and the places of the scores of U rows in it."""
 
     input_ids_SL: Tensor
     """Token ids, padded on the right."""
     attention_mask: Tensor | None
-    """Additive mask of shape (S, 1, L, L); None where plain causal attention is right."""
+    """Additive mask of shape (S, 1, L, L); None for plain causal attention."""
     position_ids_SL: Tensor | None
-    """Positions; None where they count up from 0."""
+    """Positions; None if they count up from 0."""
     source_J: Tensor
-    """Flat positions (of S times L) whose next-token distribution is asked for."""
+    """Flat positions (of S times L) whose next-token distribution is needed."""
     pick_K: Tensor | None
-    """Which of the J distributions each of K scored tokens is drawn from; None where it is one each, in order."""
+    """Index of the distribution, of J, that each of K scored tokens is drawn from; None if it is one each, in order."""
     token_K: Tensor
     """The scored tokens."""
     node_UT: Tensor
-    """Which of the K scored tokens stands at each place of the rows; 0 where masked."""
+    """Index of the scored token, of K, at each place of the rows; 0 where masked."""
     mask_UT: Tensor
     """1 for sampled tokens."""
 
@@ -69,13 +69,13 @@ class Layout:
         return torch.where(self.mask_UT > 0, value_K[self.node_UT], 0.0)
 
     def source_values_to_rows(self, value_SL: Tensor) -> Tensor:
-        """Values per position of the forward pass, as (U, T): that of the state before each token."""
+        """Values per position of the forward pass, as (U, T): the value of the state before each token."""
         value_J = value_SL.flatten()[self.source_J]
         return self.to_rows(value_J if self.pick_K is None else value_J[self.pick_K])
 
 
 def unmerged(samples: Samples) -> Rows:
-    """Every rollout as a row of its own."""
+    """One row per rollout."""
     every_R = torch.arange(len(samples.prompt_index_R), device=samples.prompt_index_R.device)
     return Rows(
         samples.prompt_index_R,
@@ -95,13 +95,13 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
         samples: the rollout batch.
         reward_R: rewards, float64; NaN equals NaN here.
     """
-    # Rewards are told apart by their bits, so that NaN is one value; what is compared are the bytes of whole rows.
+    # Rewards are compared by their bits, so that NaN equals NaN; whole rows are compared as bytes.
     token_RT = torch.where(samples.mask_RT > 0, samples.response_RT + 1, 0)
     bits_R = reward_R.to(torch.float64).view(torch.int64)
     key_RC = torch.cat((bits_R.unsqueeze(-1), samples.prompt_index_R.unsqueeze(-1), token_RT), dim=1).cpu().numpy()
     bytes_R = np.ascontiguousarray(key_RC).view(np.dtype((np.void, key_RC.itemsize * key_RC.shape[1]))).ravel()
     _, first, row = np.unique(bytes_R, return_index=True, return_inverse=True)
-    # Rows in the order of their first rollouts, so that the order of the prompts is kept.
+    # Rows in the order of their first rollouts keep the order of the prompts.
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -118,9 +118,9 @@ def merged(samples: Samples, reward_R: Tensor) -> Rows:
 
 
 def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int) -> list[Tensor]:
-    """Indices of the chosen rows in groups whose padded size stays within the budget, the shortest rows first.
+    """Indices of the chosen rows in groups whose padded size is within the budget, the shortest rows first.
 
-    A row that is larger than the budget by itself is a group of its own.
+    A row that exceeds the budget alone forms its own group.
     """
     prompt_P = torch.tensor([len(prompt) for prompt in rows.prompt_ids], device=rows.prompt_index_U.device)
     length_U = prompt_P[rows.prompt_index_U] + rows.mask_UT.sum(-1).long()
@@ -135,7 +135,7 @@ def micro_batches(rows: Rows, chosen_U: Tensor, token_budget: int) -> list[Tenso
         current.append(i)
     if current:
         groups.append(current)
-    # In their first order within a group: neighbours share a prompt.
+    # The original order within a group keeps rows of one prompt together.
     return [chosen_U[torch.tensor(sorted(group), device=chosen_U.device)] for group in groups]
 
 

@@ -1,7 +1,7 @@
 """One update: a scored rollout batch in, new weights out.
 
-The loss is policy + kl_coef * KL - entropy_coef * entropy, each term a mean over its own rollouts of the WHOLE batch,
-so that micro-batches add up to exactly the gradient of the full batch. PPO adds the loss of its value model.
+The loss is policy + kl_coef * KL - entropy_coef * entropy. Each term is a mean over its own rollouts of the WHOLE
+batch, so that micro-batches add up to exactly the gradient of the full batch. PPO adds the loss of its value model.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Learner:
     """Policy, reference, value model and their optimisers.
 
     Args:
-        policy: what is trained.
+        policy: the trained model.
         recipe: the training recipe.
         group_size: rollouts per problem, n.
         reference: the frozen base model; needed with a KL term.
         value_model: needed for PPO.
         n_train: rollouts per problem that enter the gradient; None for all.
         token_budget: most tokens in one forward and backward pass.
-        merge: treat equal rollouts as one with a weight, and read what rollouts of a prompt share once.
+        merge: treat equal rollouts as one with a weight, and read shared prefixes once.
     """
 
     def __init__(
@@ -101,21 +101,21 @@ class Learner:
     def update(
         self, samples: Samples, reward_R: Tensor, *, learning_rate: float, value_learning_rate: float = 0.0
     ) -> dict[str, float]:
-        """One optimiser step; returns what was measured on the way.
+        """One optimiser step; returns its measurements.
 
         Args:
             samples: the rollout batch, whole groups of `group_size`.
             reward_R: rewards, float64; NaN where the reward function failed.
-            learning_rate: of this step.
-            value_learning_rate: of this step, for PPO's value model.
+            learning_rate: learning rate of this step.
+            value_learning_rate: learning rate of PPO's value model in this step.
 
         Returns:
-            Means over the whole batch. `loss` is the total that was differentiated, `policy_loss` its policy term.
-            `kl` is to the base model, per sampled token; it is there only with kl_coef > 0, since no reference model
-            is loaded otherwise. `entropy` is always there.
+            Means over the whole batch. `loss` is the differentiated total, `policy_loss` its policy term, `kl` the
+            divergence from the base model per sampled token. `kl` is missing if kl_coef is 0: no reference model is
+            loaded then.
 
         Raises:
-            RunFailed: loss or gradient is not finite; the weights are as before then.
+            RunFailed: loss or gradient is not finite; the weights are unchanged.
         """
         stats = self.gradient(samples, reward_R)
         stats["gradient_norm"] = _finite("gradient norm", self.optimiser.gradient_norm())
@@ -126,7 +126,7 @@ class Learner:
         return stats
 
     def gradient(self, samples: Samples, reward_R: Tensor) -> dict[str, float]:
-        """Leave the gradient of one batch with the optimisers; returns what was measured."""
+        """Collect the gradient of one batch in the optimisers; returns the measurements."""
         rows = merged(samples, reward_R) if self.merge else unmerged(samples)
         advantages, targets = self._targets(rows, reward_R)
         stats: defaultdict[str, float] = defaultdict(float)
@@ -179,7 +179,7 @@ class Learner:
         return Mean.of_batch(rows.mask_UT, self.recipe.loss_aggregation, weight_U)
 
     def _before(self, rows: Rows) -> tuple[Tensor | None, Tensor | None]:
-        """What has to be known of the whole batch before its gradient: per-token KL in the reward, and values."""
+        """Scores of the whole batch that its targets need: KL per token for the reward, and values."""
         penalised = self.recipe.kl_coef > 0 and self.recipe.kl_in == "reward"
         kl_UT = torch.zeros_like(rows.sampled_logprob_UT) if penalised else None
         value_UT = torch.zeros_like(rows.sampled_logprob_UT) if self.value_model is not None else None
@@ -284,8 +284,8 @@ class Learner:
 def _finite(what: str, value: float) -> float:
     if not math.isfinite(value):
         raise RunFailed(
-            f"the {what} is {value}: training has diverged; accepted: finite numbers",
-            "Lower the learning rate. The weights are those before this step, and the last checkpoint is kept.",
+            f"the {what} is {value}: training diverged; accepted: finite numbers",
+            "Lower the learning rate. The weights are unchanged by this step, and the last checkpoint is kept.",
         )
     return value
 

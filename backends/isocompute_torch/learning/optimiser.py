@@ -18,10 +18,10 @@ class Optimiser:
     """AdamW (arXiv 1711.05101) on the parameters of one module.
 
     Weights of fewer bits than float32 would lose most updates to rounding. For them the optimiser keeps a float32
-    copy, adds up gradients there, and writes the rounded weights back after each step.
+    copy, accumulates gradients there, and writes the rounded weights back after each step.
 
     Args:
-        parameters: what to train.
+        parameters: the trained weights.
         betas: decay rates of the two running means.
         weight_decay: decoupled weight decay, as a multiple of the learning rate.
         clip: largest global norm of the gradient.
@@ -40,7 +40,7 @@ class Optimiser:
         self._adam = torch.optim.AdamW(self._masters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=True)
 
     def collect(self) -> None:
-        """Take over the gradients of one micro-batch; call it after each backward pass."""
+        """Add the gradient of one micro-batch to the float32 copy; call it after each backward pass."""
         if not self._has_masters:
             return
         for parameter, master in zip(self.parameters, self._masters, strict=True):
@@ -53,16 +53,16 @@ class Optimiser:
             parameter.grad = None
 
     def gradient_norm(self) -> float:
-        """Global norm of the collected gradient, and scale it down to `clip` where it is larger."""
+        """Scale the collected gradient down to the norm `clip` if it is larger; returns its global norm before that."""
         return float(torch.nn.utils.clip_grad_norm_(self._masters, self.clip))
 
     def step(self, learning_rate: float) -> None:
-        """Update the weights and forget the gradient."""
+        """Update the weights and clear the gradient."""
         for group in self._adam.param_groups:
             group["lr"] = learning_rate
         for master in self._masters:
             if master.grad is None:
-                # No gradient is a gradient of 0: the running means go on either way.
+                # A missing gradient is a gradient of 0: the running means still decay.
                 master.grad = torch.zeros_like(master)
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
@@ -72,12 +72,12 @@ class Optimiser:
                     parameter.copy_(master)
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs, beside the weights themselves."""
+        """Everything a resumed run needs except the weights."""
         masters = [master.detach() for master in self._masters] if self._has_masters else []
         return {"adam": self._adam.state_dict(), "masters": masters}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`."""
+        """Load what `state` returned."""
         self._adam.load_state_dict(state["adam"])
         with torch.no_grad():
             for master, saved in zip(self._masters, state["masters"], strict=self._has_masters):

@@ -1,9 +1,9 @@
-"""A layout in which rollouts of a prompt share what they have in common: the same numbers up to rounding, from less.
+"""Rollouts of a prompt laid out as a tree of shared prefixes: the same scores up to rounding, from fewer tokens.
 
-Rows of one prompt stand in the order of their tokens, so that a row shares a prefix with the row before it and adds the
-rest. The tokens written down in that order are a tree walked from its root: what hangs on a token follows it without a
-gap, and a token sees exactly those before it whose part of the tree it lies in. A tree that is too long for one
-sequence goes on in the next, which repeats the prompt; a sequence may also hold several trees.
+Rows of one prompt are sorted by their tokens, so that each row shares a prefix with the row before it and adds the
+rest. Written in that order, the added tokens are a depth-first walk through a tree: the subtree of a token follows it
+without a gap, and a token attends to exactly its ancestors and itself. A tree that is too long for one sequence
+continues in the next, which repeats the prompt; a sequence may hold several trees.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from isocompute_torch.learning.layout import Layout, Rows
 from isocompute_torch.policy.architecture import LONGEST_TREE
 
 SHORTEST = 64
-"""Tokens of a sequence, where no row needs more."""
+"""Tokens of a sequence, unless a row needs more."""
 MASKED = -1e30
-"""Added to the scores of tokens that are not seen; finite, so that no row of scores becomes NaN."""
+"""Added to the scores of tokens that are not seen; finite, so that no row of attention weights becomes NaN."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """Rows in the order of prompt and tokens (axis W), and what each adds to the one before."""
+    """Rows sorted by prompt and tokens (axis W), and the tokens that each adds to the row before."""
 
     prompt_W: Ints
     length_W: Ints
     agreed_W: Ints
-    """Leading tokens that are those of the row before, in the same sequence."""
+    """Leading tokens shared with the row before, in the same sequence."""
     known_W: Ints
-    """How many of these are written down already: all but a last token, which is only scored."""
+    """How many of these are in the sequence already: a row's last token is scored but not written."""
     sequence_W: Ints
     start_W: Ints
-    """Place of the first token that the row adds."""
+    """Place of the first token that the row adds to its sequence."""
     root_W: Ints
     """Place of the last token of its prompt."""
 
 
 def tree_layout(rows: Rows, chosen_U: Tensor, pad_id: int, dtype: torch.dtype) -> Layout | None:
-    """The chosen rows as trees; None where that would not be less to compute than a sequence for each row.
+    """The chosen rows as trees; None if trees would not hold fewer tokens than one sequence per row.
 
     Args:
         rows: distinct rollouts.
-        chosen_U: which of them.
-        pad_id: fills what is left of a sequence.
+        chosen_U: indices of the rows to lay out.
+        pad_id: fills the rest of a sequence.
         dtype: number format of the attention scores.
     """
     chosen: Ints = chosen_U.cpu().numpy()
@@ -104,7 +104,7 @@ def _layout(
     dtype: torch.dtype,
 ) -> Layout:
     step_T = np.arange(token_WT.shape[1])
-    # Places of a row's tokens: its own from `known` on, before that those of the last row that wrote them down.
+    # Places of a row's tokens: its own from `known` on, before that those of the last row that wrote them.
     place_WT = walk.sequence_W[:, None] * room + _from_writer(walk.start_W, walk.known_W, step_T)
     read_WT = step_T < (walk.length_W - 1)[:, None]
     added_WT = read_WT & (step_T >= walk.known_W[:, None])
@@ -114,7 +114,7 @@ def _layout(
     root_W = walk.sequence_W * room + walk.root_W
     before_WT = np.concatenate((root_W[:, None], place_WT[:, :-1]), axis=1)
     source_J, pick_K = np.unique(before_WT[scored_WT], return_inverse=True)
-    # What a row adds ends here, and so does everything that it hangs on.
+    # The tokens that a row adds end here; the subtrees of its ancestors reach at least as far.
     stop_W = walk.sequence_W * room + walk.start_W + walk.length_W - 1 - walk.known_W
     places = (int(walk.sequence_W[-1]) + 1) * room
     ids_N = np.full(places, pad_id, dtype=np.int64)
@@ -151,14 +151,14 @@ def _layout(
 
 
 def _from_writer(first_W: Ints, from_W: Ints, step_T: Ints) -> Ints:
-    """Numbers (W, T) that count up in each row w from first_w at step from_w on; before it, as in the row above."""
+    """Numbers (W, T) that count up in row w from first_w at step from_w; before that step they equal the row above."""
     writer_WT = np.where(step_T >= from_W[:, None], np.arange(len(from_W))[:, None], -1)
     writer_WT = np.maximum.accumulate(writer_WT, axis=0)
     return first_W[writer_WT] + step_T - from_W[writer_WT]
 
 
 def _mask(end_SL: Tensor, dtype: torch.dtype) -> Tensor:
-    """Additive mask (S, 1, L, L): a token sees those before it whose part of the tree it lies in, and itself."""
+    """Additive mask (S, 1, L, L): a token sees its ancestors and itself. Subtrees end before place `end_SL`."""
     sequences, room = end_SL.shape
     first_S1 = torch.arange(sequences, device=end_SL.device).unsqueeze(-1) * room
     end_SL = end_SL - first_S1

@@ -12,8 +12,8 @@ from isocompute_torch.learning.layout import Layout
 from isocompute_torch.losses import token_entropy
 from isocompute_torch.policy.model import Policy
 
-LOGIT_VALUES = 2**26
-"""Most logits kept at once, tokens times vocabulary; above it they are computed again for the backward pass."""
+KEPT_LOGITS = 2**26
+"""Largest number of logits kept for the backward pass, tokens times vocabulary; more are computed in parts, twice."""
 
 
 EntropyUse = Literal["none", "measure", "train"]
@@ -22,13 +22,13 @@ EntropyUse = Literal["none", "measure", "train"]
 def score(policy: Policy, layout: Layout, *, temperature: float, entropy: EntropyUse = "none") -> tuple[Tensor, Tensor]:
     """Log pi of each sampled token, and H of the distribution it comes from; both (U, T), 0 where masked.
 
-    Both belong to softmax(logits / temperature).
+    Both refer to softmax(logits / temperature).
 
     Args:
         policy: the model.
-        layout: the tokens.
+        layout: the tokens and their places.
         temperature: divides the logits.
-        entropy: `none` leaves H at 0, `measure` gives it without gradient, `train` with.
+        entropy: `none` leaves H at 0, `measure` computes it without gradient, `train` with gradient.
     """
     hidden_JD = policy.hidden_states(
         layout.input_ids_SL, layout.attention_mask, layout.position_ids_SL, wanted_J=layout.source_J
@@ -42,11 +42,11 @@ def _scored(
     policy: Policy, hidden_JD: Tensor, layout: Layout, temperature: float, entropy: EntropyUse
 ) -> tuple[Tensor, ...]:
     width = policy.vocabulary
-    if len(hidden_JD) * width <= LOGIT_VALUES:
+    if len(hidden_JD) * width <= KEPT_LOGITS:
         return _token_scores(policy, hidden_JD, layout.pick_K, layout.token_K, temperature, entropy)
     if layout.pick_K is not None:
         hidden_JD = hidden_JD.index_select(0, layout.pick_K)
-    step = max(1, LOGIT_VALUES // width)
+    step = max(1, KEPT_LOGITS // width)
     parts: list[tuple[Tensor, ...]] = []
     for hidden_CD, token_C in zip(hidden_JD.split(step), layout.token_K.split(step), strict=True):
         arguments = (policy, hidden_CD, None, token_C, temperature, entropy)

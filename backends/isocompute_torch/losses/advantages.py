@@ -1,7 +1,7 @@
 """From rewards to advantages: group mean and standard deviation, the decoupled baseline, and GAE for PPO.
 
-A reward of NaN means that the reward function failed for this rollout. It enters no statistic, and the rollout
-enters no gradient (`train_R` is False there); its advantage is written as 0.
+A reward of NaN means that the reward function failed for this rollout. Statistics leave it out, and the rollout has no
+gradient (`train_R` is False) and the advantage 0.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from isocompute_sdk.errors import SpecError
 
 @dataclass(frozen=True)
 class GroupAdvantages:
-    """Advantages of one rollout batch, and which rollouts each term of the loss may use; all of shape (R,)."""
+    """Advantages of one rollout batch, and the rollouts that each term of the loss uses; all of shape (R,)."""
 
     advantage_R: Tensor
     """Advantage of each response in the rewards' dtype; 0 without a reward and in zero-variance groups."""
     train_R: Tensor
-    """True for rollouts that enter the gradient: they have a reward, and a decoupled baseline picked them."""
+    """True for rollouts with a gradient: they have a reward, and a decoupled baseline selected them."""
     zero_variance_R: Tensor
     """True for the rollouts of groups whose known rewards are all equal: no policy signal (GRPO, CISPO)."""
     zero_variance_share: float
@@ -30,13 +30,12 @@ class GroupAdvantages:
     def row_weight(self, *, zero_variance_filter: bool, weight_R: Tensor | None = None) -> Tensor:
         """Weight of each row in one term of the loss (policy, KL or entropy, each with its own filter), shape (R,).
 
-        0 for rollouts that do not train and, with the filter on, for groups without reward variance. Pass it
-        both to `batch_normaliser` and to the loss: what is filtered then also leaves the mean's denominator,
-        so that filtering rescales what remains.
+        0 for rollouts without gradient and, with the filter on, for groups without reward variance. In `Mean.of_batch`
+        the filtered rows leave the denominator too, so that filtering rescales the rest.
 
         Args:
-            zero_variance_filter: leave groups without reward variance out of this term.
-            weight_R: how many equal rollouts each row stands for; None is 1 everywhere.
+            zero_variance_filter: exclude groups without reward variance from this term.
+            weight_R: number of equal rollouts that each row represents; None is 1 everywhere.
         """
         keep_R = self.train_R & ~self.zero_variance_R if zero_variance_filter else self.train_R
         keep_R = keep_R.to(self.advantage_R.dtype)
@@ -54,7 +53,7 @@ def group_advantages(
 ) -> GroupAdvantages:
     """A_i = (r_i - mean(r)) / (std(r) + epsilon) within each group, or r_i - mean(r); arXiv 2402.03300, section 4.1.2.
 
-    std is the unbiased one (divisor n - 1), as in TRL and veRL; the paper that defines GRPO leaves it open.
+    std is the unbiased one (divisor n - 1), as in TRL and veRL; the paper on GRPO does not specify it.
     The decoupled baseline (paper, appendix G) takes mean and std from all `group_size` = n_est rollouts of a
     group and trains on `n_train` of them: the first with a reward, which is a random choice, since the
     rollouts of a group are exchangeable. Statistics are computed in float64.
@@ -66,10 +65,10 @@ def group_advantages(
         std_epsilon: added to the standard deviation, in units of reward.
         penalty_R: subtracted from the rewards before the statistics (a KL penalty in the reward). Zero variance
             is judged on the rewards without it.
-        n_train: rollouts per group that enter the gradient; None for all.
+        n_train: rollouts per group with a gradient; None for all.
 
     Raises:
-        SpecError: the batch is not made of whole groups, or n_train is not between 1 and group_size.
+        SpecError: the batch does not consist of whole groups, or n_train is not between 1 and group_size.
     """
     if group_size < 1 or reward_R.ndim != 1 or reward_R.shape[0] % group_size:
         raise SpecError(
@@ -80,7 +79,7 @@ def group_advantages(
     if n_train is not None and not 1 <= n_train <= group_size:
         raise SpecError(
             f"n_train: received {n_train}; accepted: 1 to {group_size} (rollouts per group)",
-            "Correct it, or leave it out to train on all.",
+            "Correct n_train, or remove it to train on all.",
         )
     reward_PN = reward_R.detach().to(torch.float64).view(-1, group_size)
     known_PN = ~reward_PN.isnan()
@@ -99,7 +98,7 @@ def token_rewards(reward_R: Tensor, mask_RT: Tensor, penalty_RT: Tensor | None =
     """Per-token rewards for `generalised_advantages`: the reward at the last token, minus a penalty at each; (R, T).
 
     Args:
-        reward_R: rewards, shape (R,); NaN (no reward) is written as 0, leave such rows out with their weight.
+        reward_R: rewards, shape (R,); NaN (no reward) counts as 0, exclude such rows by their weight.
         mask_RT: 1 for sampled tokens, 0 after.
         penalty_RT: subtracted at every sampled token, e.g. kl_coef times `kl_estimate` (InstructGPT,
             arXiv 2203.02155, eq. 2); None for none.
@@ -119,14 +118,14 @@ def generalised_advantages(
     """A_t = sum_k (gamma lam)^k delta_{t+k}, delta_t = r_t + gamma V_{t+1} - V_t; returns (A, A + V), both (R, T).
 
     Generalised advantage estimation (arXiv 1506.02438, eq. 16), one token one step. V after the last token is 0,
-    also where the response was cut at its longest length. Both are 0 where masked and carry no gradient.
+    also for responses cut at the length limit. Both are 0 where masked and carry no gradient.
 
     Args:
         reward_RT: rewards per token, see `token_rewards`.
         value_RT: value of the state before each token.
         mask_RT: 1 for sampled tokens, contiguous from the first, 0 after.
         gamma: discount per token.
-        lam: lambda; 1 gives A = (discounted rewards to come) - V, 0 the one-step error.
+        lam: lambda; 1 gives A = (discounted future rewards) - V, 0 the one-step error.
     """
     value_RT = torch.where(mask_RT > 0, value_RT.detach(), 0.0)
     next_value_RT = torch.nn.functional.pad(value_RT[:, 1:], (0, 1))
@@ -150,7 +149,7 @@ def normalised_over_tokens(
         advantage_RT: advantages of `generalised_advantages` of the WHOLE batch, shape (R, T).
         mask_RT: 1 for sampled tokens.
         std_epsilon: added to the standard deviation.
-        weight_R: how many equal rollouts each row stands for, 0 to leave it out; None is 1 everywhere.
+        weight_R: number of equal rollouts that each row represents, 0 to exclude it; None is 1 everywhere.
     """
     weight_RT = mask_RT.to(torch.float64)
     if weight_R is not None:
@@ -167,7 +166,7 @@ def _standardised(reward_PN: Tensor, known_PN: Tensor, normalize: bool, std_epsi
     """Centred, and perhaps scaled, within each row over the known entries; 0 elsewhere and where all are equal."""
     count_P1 = known_PN.sum(-1, keepdim=True)
     mean_P1 = torch.where(known_PN, reward_PN, 0.0).sum(-1, keepdim=True) / count_P1.clamp(min=1)
-    # Equal rewards are set to exactly 0: their mean may differ from them in the last bit.
+    # Equal rewards get exactly 0: their mean may differ from them in the last bit.
     used_PN = known_PN & ~_all_equal(reward_PN, known_PN).unsqueeze(-1)
     centred_PN = torch.where(used_PN, reward_PN - mean_P1, 0.0)
     if not normalize:

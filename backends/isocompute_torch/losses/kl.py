@@ -32,7 +32,7 @@ def kl_estimate(logprob_RT: Tensor, reference_logprob_RT: Tensor, mask_RT: Tenso
 
     Args:
         logprob_RT: log pi_theta of the sampled tokens.
-        reference_logprob_RT: log pi_ref of the same tokens at the same temperature; taken as a constant.
+        reference_logprob_RT: log pi_ref of the same tokens at the same temperature; a constant.
         mask_RT: 1 for sampled tokens.
         estimator: k1, k2 or k3.
     """

@@ -26,7 +26,7 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class Mean:
-    """A weighted mean over the tokens of a whole rollout batch, of which some rows are at hand.
+    """A weighted mean over the tokens of a whole rollout batch, applied to some of its rows.
 
     token-mean (DAPO, arXiv 2503.14476, eq. 8):           sum_r w_r sum_t m_rt x_rt / N,  N = sum_r w_r sum_t m_rt
     seq-mean-token-mean (GRPO, arXiv 2402.03300, eq. 3):  sum_r w_r (sum_t m_rt x_rt / sum_t m_rt) / N,  N = sum_r w_r
@@ -39,7 +39,7 @@ class Mean:
     normaliser: float
     """N."""
     weight_R: Tensor
-    """Weight w of each row at hand: the number of equal rollouts it stands for, or 0 to leave it out."""
+    """Weight w of each of these rows: the number of equal rollouts it represents, or 0 to exclude it."""
 
     @classmethod
     def of_batch(cls, mask_RT: Tensor, aggregation: Aggregation, weight_R: Tensor | None = None) -> Mean:
@@ -67,7 +67,7 @@ class Mean:
         return cls(aggregation, total if total > 0 else 1.0, weight_R)
 
     def rows(self, index: Tensor | slice) -> Mean:
-        """The same mean, with only these rows at hand."""
+        """The same mean, applied to only these rows."""
         return replace(self, weight_R=self.weight_R[index])
 
     def counted(self, mask_RT: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Mean:
         return (mask_RT > 0) & (self.weight_R != 0).unsqueeze(-1)
 
     def of(self, value_RT: Tensor, mask_RT: Tensor) -> Tensor:
-        """Share of the rows at hand in the mean of `value_RT`.
+        """Share of these rows in the mean of `value_RT`.
 
         Args:
             value_RT: values per token, shape (R, T), or several quantities stacked before these axes.

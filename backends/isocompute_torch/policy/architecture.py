@@ -1,8 +1,8 @@
 """What a model's configuration says about its forward pass. Imports no torch.
 
 Prefix trees replace the attention mask of a model, and scoring applies the output head to chosen positions only. Both
-are exact only if the model has no other rule of its own: a window, a cap, a scale. The configuration states such rules;
-random or tiny weights can hide them from a numerical comparison.
+are exact only if the model has no further rule: a window, a cap, a scale. The configuration states such rules; small
+weights can hide them from a numerical comparison.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from typing import Any, cast
 
 from isocompute_sdk.files import parse_json
 
-KNOWN = frozenset({"gemma", "gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"})
+KNOWN = frozenset(
+    {
+        *("gemma", "gemma3_text", "glm4", "gpt2", "llama", "mistral", "olmo", "olmo2", "olmo3", "phi3"),
+        *("qwen2", "qwen3", "smollm3", "starcoder2"),
+    }
+)
 """Model types that the tests compare with the plain forward pass, gradients included."""
 LONGEST_TREE = 256
 """Most tokens of a sequence that holds trees. A sliding window of at least this size hides nothing in it."""
@@ -46,8 +51,8 @@ class Architecture:
         if self.obstacle is None:
             return None
         return (
-            f"{self.obstacle}: training reads every distinct rollout as a sequence of its own instead of sharing "
-            "prefixes. Results are the same; a step takes up to twice as long."
+            f"{self.obstacle}: training does not share prefixes between rollouts. Results are the same; a step takes "
+            "up to twice as long."
         )
 
 
@@ -55,11 +60,11 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     """The architecture that a configuration describes.
 
     Args:
-        config: the content of config.json; of a model of several modalities, its text part.
+        config: the content of config.json. Caps and windows are read from its text part, if it has one.
     """
-    config = config.get("text_config") or config
     model_type = str(config.get("model_type"))
-    return Architecture(model_type, bool(config.get("attn_logit_softcapping")), _obstacle(model_type, config))
+    text = config.get("text_config") or config
+    return Architecture(model_type, bool(text.get("attn_logit_softcapping")), _obstacle(model_type, text))
 
 
 def architecture_in(folder: str | Path) -> Architecture | None:

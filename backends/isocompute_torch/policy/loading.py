@@ -20,7 +20,7 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     """The device to train on.
 
     Raises:
-        InputError: a GPU is asked for where there is none.
+        InputError: cuda is requested and torch finds no GPU.
     """
     found = torch.cuda.is_available()
     if wanted == "cuda" and not found:
@@ -29,7 +29,7 @@ def choose_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
 
 
 def choose_dtype(wanted: str, device: torch.device) -> torch.dtype:
-    """Number format of the weights: bfloat16 on a GPU, float32 on a CPU, unless another is wanted."""
+    """Number format of the weights; `auto` is bfloat16 on a GPU and float32 on a CPU."""
     if wanted != "auto":
         return DTYPES[wanted]
     return torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -39,7 +39,7 @@ def load_policy(name: str, device: torch.device, dtype: torch.dtype) -> Policy:
     """Model and tokenizer from a local folder or by their name on the model hub.
 
     Raises:
-        InputError: there is no such model, it cannot be loaded, or some of its weights are missing.
+        InputError: the model does not exist, does not load, or some of its weights are missing.
     """
     model = load_model(name, device, dtype)
     return Policy(model, _load_codec(name, model))
@@ -54,7 +54,7 @@ def load_value_model(name: str, device: torch.device, dtype: torch.dtype) -> Val
     """PPO's critic.
 
     Raises:
-        InputError: the model has no backbone apart from its output head.
+        InputError: the model has no backbone without output head.
     """
     model: Any = load_model(name, device, dtype)
     if model.base_model is model:
@@ -74,7 +74,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         _without_dropout(config)
-        attention = "eager" if architecture_of(config.get_text_config().to_dict()).caps_attention else "sdpa"
+        attention = "eager" if architecture_of(config.to_dict()).caps_attention else "sdpa"
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             name, config=config, dtype=dtype, attn_implementation=attention, output_loading_info=True
         )
@@ -88,7 +88,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
         missing = sorted(report["missing_keys"])
         raise InputError(
             f"model {name!r}: the weights of {len(missing)} parameters are missing, the first {missing[0]!r}",
-            "They would be random numbers. Give a complete checkpoint.",
+            "Give a complete checkpoint; missing weights would be random numbers.",
         )
     return model.to(device).eval()
 
@@ -104,9 +104,9 @@ def _load_codec(name: str, model: nn.Module) -> TextCodec:
             "Save it into the model's folder with tokenizer.save_pretrained(folder).",
         ) from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        # transformers makes an empty tokenizer of the model's kind where the files are missing.
+        # transformers makes an empty tokenizer of the model's kind if the files are missing.
         raise InputError(
-            f"the tokenizer of model {name!r} has no tokens but {tokenizer.all_special_tokens}: its files are missing",
+            f"the tokenizer of model {name!r}: its files are missing",
             "Save it into the model's folder with tokenizer.save_pretrained(folder).",
         )
     named: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
@@ -118,15 +118,16 @@ def _load_codec(name: str, model: nn.Module) -> TextCodec:
 
 
 def _check_folder(name: str) -> None:
-    """A name that can only be a path has to be one: the hub would answer with a riddle, after a while."""
+    """Reject a name that can only be a path and is no folder: the hub's own answer would be slow and unclear."""
     if not Path(name).is_dir() and (name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).exists()):
         raise InputError(
-            f"there is no model folder {name!r}", "Give a folder written by save_pretrained, or a name on the hub."
+            f"model: received {name!r}; no such folder",
+            "Give a folder written by save_pretrained, or a name on the hub.",
         )
 
 
 def _place(name: str) -> str:
-    """The model, and where it was looked for: a mistyped folder becomes a name on the hub."""
+    """The model and the folder in which it was searched: a mistyped folder is taken for a name on the hub."""
     if Path(name).is_dir():
         return f"model folder {name!r}"
     return f"model {name!r} (no such folder in {str(Path.cwd())!r}, so a name on the hub)"

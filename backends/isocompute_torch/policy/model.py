@@ -16,7 +16,7 @@ class KVCache(Protocol):
     """Keys and values of the tokens read so far, one row per sequence."""
 
     def batch_select_indices(self, indices: Tensor, /) -> None:
-        """Make row i a copy of what was row indices[i]."""
+        """Replace row i by the former row indices[i], for every i."""
         ...
 
 
@@ -32,8 +32,8 @@ class Policy:
         self.model = model
         self.codec = codec
         self._call = cast("Any", model)
-        self.architecture = architecture_of(self._call.config.get_text_config().to_dict())
-        # An architecture with rules of its own computes its logits itself, from input to output.
+        self.architecture = architecture_of(self._call.config.to_dict())
+        # Architectures with other rules compute their logits themselves, from token ids to logits.
         self._backbone: Any = self._call.base_model if self.architecture.reads_trees else None
         self._head: Any = self._call.get_output_embeddings() if self.architecture.reads_trees else None
 
@@ -116,7 +116,7 @@ class Policy:
 
 
 class ValueModel(nn.Module):
-    """PPO's critic: a backbone of its own, started from the base model, and a linear head started at 0.
+    """PPO's critic: a copy of the base model without output head, and a linear head that starts at 0.
 
     Args:
         backbone: the model without its output head.
@@ -139,7 +139,7 @@ class ValueModel(nn.Module):
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """`tensor` in float32, or in float64 where it is that already."""
+    """`tensor` in float32, or in float64 if it has that format already."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 

@@ -1,4 +1,4 @@
-"""Text to token ids and back, with one tokenizer. The tokenizer is any of transformers'; torch is not needed here."""
+"""Text to token ids and back, with any tokenizer of transformers. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from isocompute_torch.problems import Problem
 
 
 class TextCodec:
-    """Encodes prompts as the model sees them and decodes what it wrote.
+    """Encodes prompts as the model reads them and decodes its responses.
 
     Args:
         tokenizer: a Hugging Face tokenizer.
@@ -30,10 +30,10 @@ class TextCodec:
         self.pad_id: int = int(pad) if pad is not None else min(self.eos_ids)
 
     def prompt_text(self, problem: Problem) -> str:
-        """The text the model sees: the prompt itself, or its chat messages through the chat template.
+        """The text that the model reads: the prompt itself, or its chat messages in the chat template.
 
         Raises:
-            InputError: messages, and a tokenizer without a chat template.
+            InputError: the prompt is a list of messages and the tokenizer has no chat template.
         """
         if isinstance(problem.prompt, str):
             return problem.prompt
@@ -45,29 +45,31 @@ class TextCodec:
         return str(self._tokenizer.apply_chat_template(problem.prompt, tokenize=False, add_generation_prompt=True))
 
     def encode(self, problem: Problem) -> list[int]:
-        """Token ids of the prompt; a chat template writes its special tokens itself.
+        """Token ids of the prompt. Special tokens are added to plain text only: a chat template contains them.
 
         Raises:
-            InputError: the prompt becomes no token at all, or the tokenizer refuses it.
+            InputError: the prompt has no token, or the tokenizer rejects it.
         """
         plain = isinstance(problem.prompt, str)
         text = self.prompt_text(problem)
         try:
             ids = cast("list[int]", self._tokenizer(text, add_special_tokens=plain)["input_ids"])
-        except Exception as error:  # what a tokenizer written in Rust raises is a plain Exception
+        except Exception as error:  # tokenizers written in Rust raise plain Exceptions
             raise InputError(
                 f"problem {problem.id!r}: the tokenizer cannot encode the prompt {text[:60]!r}: {error}",
-                "The model has no token for something in it. Change the prompts, or take another model.",
+                "The vocabulary does not cover it. Change the prompts, or use another model.",
             ) from error
         if plain and len(ids) > 1 and ids[-1] in self.eos_ids:
-            # A tokenizer that closes every text would ask the model to go on after the end.
+            # Some tokenizers end every text with the end token; the model would continue after the end.
             ids = ids[:-1]
         if not ids:
-            raise InputError(f"problem {problem.id!r}: the prompt becomes no token; accepted: at least one", None)
+            raise InputError(
+                f"problem {problem.id!r}: the prompt has no token; accepted: at least one", "Correct the problem."
+            )
         return ids
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """Texts of responses, special tokens left out; equal responses are decoded once."""
+        """Texts of responses without special tokens; equal responses are decoded once."""
         wanted: dict[tuple[int, ...], None] = dict.fromkeys(tuple(response) for response in responses)
         texts = cast("list[str]", self._tokenizer.batch_decode([list(ids) for ids in wanted], skip_special_tokens=True))
         known = dict(zip(wanted, texts, strict=True))

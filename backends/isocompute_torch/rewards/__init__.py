@@ -1,1 +1,1 @@
-"""Calling the user's reward function in a process of its own, with a time limit per call."""
+"""Calling the user's reward function in a separate process, with a time limit per call."""

@@ -1,7 +1,7 @@
-"""Rewards: the user's function in a process of its own, a time limit per call, and an account of what failed.
+"""Rewards: the user's function in a separate process, a time limit per call, and a report of failed calls.
 
-A call that raises, takes too long, ends its process or returns no finite number has no reward. It is written as NaN,
-never as 0: the caller leaves such rollouts out and reports how many there were.
+A call has no reward if it raises, takes too long, ends its process or does not return a finite number. Its reward is
+NaN, never 0: the caller excludes such rollouts and reports their number.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from isocompute_torch.rewards import worker
 from isocompute_torch.rewards.worker import CELL, PENDING, SCORED, STUCK_CALLS
 
 START_SECONDS = 300.0
-"""Longest time that loading the reward file may take."""
+"""Time limit for loading the reward file."""
 GRACE_SECONDS = 2.0
-"""How much longer than its time limit a call may hold the process before the process is stopped."""
+"""Time beyond its limit after which a call's process is stopped."""
 FAILED_SHARE_LIMIT = 0.2
-"""Share of failed calls in one batch, or one evaluation, above which the run stops."""
+"""The run stops if a larger share of the calls of one batch, or one evaluation, fails."""
 
 Call = tuple[str, str, Any]
 
@@ -39,14 +39,14 @@ class Scores:
     """Rewards of one batch of calls."""
 
     rewards: list[float]
-    """One per call; NaN where the call failed."""
+    """One per call; NaN for failed calls."""
     errors: int
-    """Calls that failed."""
+    """Number of failed calls."""
     messages: tuple[str, ...]
-    """Distinct messages of failed calls, the first few."""
+    """The first few distinct messages of failed calls."""
 
     def check(self, what: str, *, stop_on_error: bool) -> None:
-        """Stop the run where too many calls failed.
+        """Raise if too many calls failed.
 
         Raises:
             RunFailed: more than `FAILED_SHARE_LIMIT` of the calls failed, or any with `stop_on_error`.
@@ -56,7 +56,7 @@ class Scores:
             raise RunFailed(
                 f"{what}: the reward function failed for {self.errors} of {len(self.rewards)} rollouts; accepted: "
                 f"at most {limit:.0%}. {'; '.join(self.messages)}",
-                "Correct the reward function, then start the run again: it goes on from its last checkpoint.",
+                "Correct the reward function, then start the run again: it resumes from its last checkpoint.",
             )
 
 
@@ -68,7 +68,7 @@ class RewardFunction:
         timeout_seconds: time limit of one call.
 
     Raises:
-        InputError: the function cannot be loaded.
+        InputError: the function does not load.
     """
 
     def __init__(self, target: str, *, timeout_seconds: float = 10.0) -> None:
@@ -85,10 +85,10 @@ class RewardFunction:
     def score(self, calls: Sequence[Call], *, seed: int = 0) -> Scores:
         """Call the function once per (prompt, response, answer), in order.
 
-        `random`, and numpy's global generator where it is loaded, are seeded before the first call.
+        `random`, and numpy's global generator if numpy is loaded, are seeded before the first call.
 
         Raises:
-            RunFailed: `STUCK_CALLS` calls in a row took too long or ended the process.
+            RunFailed: `STUCK_CALLS` consecutive calls took too long or ended the process.
         """
         calls = list(calls)
         if not calls:
@@ -101,20 +101,20 @@ class RewardFunction:
             first = in_a_row = 0
             while first < len(calls):
                 self._send((seed, first, calls[first:]))
-                told, stuck = self._wait(cells, first, len(calls))
-                messages.update(dict.fromkeys(told))
+                reported, stuck = self._wait(cells, first, len(calls))
+                messages.update(dict.fromkeys(reported))
                 if stuck is None:
                     break
                 in_a_row = in_a_row + 1 if stuck == first else 1
                 first = stuck + 1
                 self._start()
                 if in_a_row == STUCK_CALLS:
-                    raise _stuck(told)
+                    raise _stuck(reported)
             rewards = [value if state == SCORED else math.nan for state, value in CELL.iter_unpack(cells)]
         return Scores(rewards, sum(math.isnan(reward) for reward in rewards), tuple(messages))
 
     def close(self) -> None:
-        """End the process; nothing can be scored after."""
+        """End the process."""
         self._stop()
         self._results.close()
 
@@ -127,7 +127,7 @@ class RewardFunction:
     def _stop(self) -> None:
         if self._process is None:
             return
-        with suppress(BrokenPipeError):  # what the process did not read before it ended
+        with suppress(BrokenPipeError):  # the process ended without reading everything
             self._requests.close()
         self._replies.close()
         try:
@@ -143,7 +143,7 @@ class RewardFunction:
         ours_in, theirs_out = os.pipe()
         passed = (theirs_in, theirs_out, self._results.fileno())
         self._process = subprocess.Popen(
-            # -P: the folder of this package does not become a place to import the user's modules from.
+            # -P: the user's imports must not find the modules beside the worker.
             [sys.executable, "-P", worker.__file__, *map(str, passed)],
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
@@ -155,10 +155,10 @@ class RewardFunction:
         self._send((self.target, self.timeout_seconds))
         answer = self._answer(START_SECONDS)
         if answer is None or answer[0] != "ready":
-            reason = "it ended, or took too long, while it was loaded" if answer is None else str(answer[1])
+            reason = "loading it ended the process or took too long" if answer is None else str(answer[1])
             raise InputError(
                 f"reward {self.target!r}: {reason}",
-                "data.reward is file.py, file.py:function or module:function; relative to the folder of the start.",
+                "Give data.reward as file.py, file.py:function or module:function, relative to the current folder.",
             )
 
     def _send(self, message: object) -> None:
@@ -166,11 +166,11 @@ class RewardFunction:
             pickle.dump(message, self._requests)
             self._requests.flush()
         except BrokenPipeError:
-            # The process is gone: `_wait` finds that out, and which call it was.
+            # The process has ended; `_wait` finds the call that ended it.
             return
 
     def _answer(self, seconds: float) -> tuple[str, object] | None:
-        """The next reply; None where there is none in time, or will never be one."""
+        """The next reply; None if it does not arrive in time or the process has ended."""
         ready, _, _ = select.select([self._replies], [], [], seconds)
         if not ready:
             return None
@@ -180,16 +180,16 @@ class RewardFunction:
             return None
 
     def _wait(self, cells: mmap.mmap, first: int, end: int) -> tuple[list[str], int | None]:
-        """Messages of a batch, and the call that it came to an early end at (None: all are done)."""
+        """Messages of a batch, and the index of the call at which it stopped early; None if all calls ended."""
         patience = self.timeout_seconds + GRACE_SECONDS
         position, moved = first, time.monotonic()
         while True:
             answer = self._answer(min(0.25, patience))
             if answer is not None:
-                told = cast("list[str]", answer[1])
+                reported = cast("list[str]", answer[1])
                 if answer[0] == "stuck":
-                    raise _stuck(told)
-                return told, None
+                    raise _stuck(reported)
+                return reported, None
             before, position = position, _progress(cells, position, end)
             if position > before:
                 moved = time.monotonic()
@@ -199,18 +199,18 @@ class RewardFunction:
                 return [f"the reward function ended its process (status {process.returncode})"], position
             if time.monotonic() - moved > patience:
                 process.kill()
-                return [f"no result within {self.timeout_seconds:g} s; the process had to be stopped"], position
+                return [f"no result within {self.timeout_seconds:g} s; the process was stopped"], position
 
 
 def _stuck(messages: Sequence[str]) -> RunFailed:
     return RunFailed(
-        f"the reward function gave no result in {STUCK_CALLS} calls in a row: {'; '.join(messages)}",
+        f"the reward function gave no result in {STUCK_CALLS} consecutive calls: {'; '.join(messages)}",
         "Correct the reward function, or raise options.reward_timeout_seconds, then start the run again.",
     )
 
 
 def _progress(cells: mmap.mmap, position: int, end: int) -> int:
-    """Index of the first call from `position` on that is not over."""
+    """Index of the first call from `position` on that has not ended."""
     while position < end and CELL.unpack_from(cells, CELL.size * position)[0] != PENDING:
         position += 1
     return position

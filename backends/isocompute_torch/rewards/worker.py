@@ -1,9 +1,9 @@
-"""The process that calls the user's reward function, apart from the training process. Imports no torch.
+"""The separate process that calls the user's reward function. Imports no torch.
 
     python -P worker.py REQUESTS REPLIES RESULTS      (file descriptors)
 
-It reads pickled requests and answers each. Results stand in a shared file, one 9-byte cell per call, written as soon
-as a call is over: when a call never returns, or ends the process, whoever waits knows which one it was.
+It reads pickled requests and answers each. Results go to a shared file, one 9-byte cell per call, written when a call
+ends: if a call never returns, or ends the process, the cells show which one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_FUNCTION = "reward"
 CELL = struct.Struct("<Bd")
 PENDING, SCORED, FAILED = 0, 1, 2
 STUCK_CALLS = 10
-"""Calls in a row that take too long, or end the process, after which nobody waits for more of them."""
+"""Consecutive calls that take too long, or end the process, after which the batch is given up."""
 MESSAGES_KEPT = 5
 """Distinct error messages reported per batch."""
 
@@ -37,22 +37,22 @@ RewardFunction = Callable[[str, str, Any], Any]
 
 
 class RewardTargetError(Exception):
-    """The reward function cannot be used; the message says why."""
+    """The reward function is unusable; the message says why."""
 
 
 class StuckError(Exception):
-    """`STUCK_CALLS` calls in a row took too long; the message says so."""
+    """`STUCK_CALLS` consecutive calls took too long."""
 
 
 class CallTimeout(BaseException):
-    """One call took too long. No Exception, so that the function's own handlers let it through."""
+    """One call took too long. Not an Exception, so that handlers in the function do not catch it."""
 
 
 def load_target(target: str) -> RewardFunction:
-    """The function that `file.py`, `file.py:function` or `module:function` names.
+    """The function named by `file.py`, `file.py:function` or `module:function`.
 
     Raises:
-        RewardTargetError: no such file, module or function, code that does not run, or other parameters.
+        RewardTargetError: no such file, module or function, code that does not run, or other parameters than three.
     """
     source, separator, name = target.rpartition(":")
     if not separator or Path(target).is_file():
@@ -90,7 +90,7 @@ def as_reward(value: object) -> float:
 
 
 def serve(requests: IO[bytes], replies: IO[bytes], results: int) -> None:
-    """Answer requests until the other side closes: first one that loads the function, then batches of calls."""
+    """Answer requests until the other side closes. The first loads the function, the others are batches of calls."""
     target, timeout_seconds = cast("tuple[str, float]", pickle.load(requests))
     try:
         function = load_target(target)
@@ -120,7 +120,7 @@ def _score_all(
     """Score calls into their cells; returns the distinct error messages, the first few of them.
 
     Raises:
-        StuckError: too many calls in a row took too long.
+        StuckError: too many consecutive calls took too long.
     """
     messages: dict[str, None] = {}
     late = 0
@@ -149,7 +149,7 @@ def _on_alarm(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _described(raised: BaseException) -> str:
-    """Kind, message and place of an exception; a mistake in the syntax names its place itself."""
+    """Type, message and place of an exception; a syntax error names its place itself."""
     frames = traceback.extract_tb(raised.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__ and not frame.filename.startswith("<frozen ")]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
@@ -158,8 +158,8 @@ def _described(raised: BaseException) -> str:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise RewardTargetError(f"there is no reward file {str(path)!r} in {str(Path.cwd())!r}")
-    # Its neighbours are importable, as they are when the file is run by hand.
+        raise RewardTargetError(f"no reward file {str(path)!r} in {str(Path.cwd())!r}")
+    # Modules beside the file are importable, as if it were run directly.
     sys.path.append(str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location("isocompute_user_reward", path)
     if spec is None or spec.loader is None:
@@ -188,7 +188,7 @@ def _from_name(name: str, target: str) -> ModuleType:
 def _check_signature(where: str, function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some built-in and compiled functions state no signature
+    except (TypeError, ValueError):  # some built-in and compiled functions have no signature
         return
     try:
         signature.bind("", "", "")
@@ -206,7 +206,7 @@ def _reply(replies: IO[bytes], message: tuple[str, object]) -> None:
 def main(argv: list[str]) -> int:
     """Serve on the file descriptors named on the command line."""
     incoming, outgoing, results = (int(name) for name in argv)
-    # What the user's function prints belongs to the log, never to the protocol.
+    # Output of the user's function goes to the log, not into the protocol.
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with os.fdopen(incoming, "rb") as requests, os.fdopen(outgoing, "wb") as replies:

@@ -1,4 +1,4 @@
-"""Making the parts of a run from its configuration."""
+"""Loading the parts of a run from its configuration, and saving the trained model."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
 
     Args:
         configuration: the run.
-        problems: what `load_problems` read.
-        stack: closes what has to be closed at the end.
+        problems: result of `load_problems`.
+        stack: closes sampler and reward function at the end.
 
     Raises:
-        InputError: one of them cannot be used.
+        InputError: one of them is unusable.
     """
     run, options = configuration.run, configuration.options
     if options.threads is not None:

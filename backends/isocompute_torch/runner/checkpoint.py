@@ -1,7 +1,7 @@
-"""Checkpoints: everything a run needs to go on bit for bit, written so that a kill leaves the old one or the new one.
+"""Checkpoints: everything a run needs to resume bit for bit. A kill leaves the old checkpoint or the new one.
 
-RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file `latest` beside it names
-the newest folder. Randomness needs no state: every draw is seeded by the run's seed and the step.
+RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file checkpoints/latest names
+the newest folder. No generator state is saved: every draw is seeded by the run's seed and the step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 
 @dataclass
 class Counters:
-    """How far a run has come."""
+    """Progress of a run."""
 
     step: int = 0
     """Updates done."""
@@ -37,7 +37,7 @@ class Counters:
 
 
 def latest_step(run_folder: Path) -> int | None:
-    """Update step of the newest checkpoint; None where there is none."""
+    """Update step of the newest checkpoint; None without a checkpoint."""
     pointer = run_folder / FOLDER / LATEST
     if not pointer.exists():
         return None
@@ -49,7 +49,7 @@ def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
     """Write a checkpoint and remove the older ones.
 
     Raises:
-        OSError: the disk is full; the older checkpoint is still the latest then.
+        OSError: the disk is full; the older checkpoint is kept.
     """
     folder = run_folder / FOLDER
     final = folder / f"step-{counters.step:06d}"
@@ -74,7 +74,7 @@ def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
 
 
 def load(run_folder: Path, step: int, learner: Learner) -> Counters:
-    """Put the state of a checkpoint back.
+    """Load a checkpoint into the learner; returns its counters.
 
     Raises:
         InputError: the checkpoint cannot be read, or belongs to another model.
@@ -91,7 +91,7 @@ def load(run_folder: Path, step: int, learner: Learner) -> Counters:
             learner.value_optimiser.load_state(state["value_optimiser"])
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as error:
         raise InputError(
-            f"the checkpoint {path} cannot be used: {str(error).splitlines()[0] if str(error) else error!r}",
+            f"the checkpoint {path} is unusable: {str(error).splitlines()[0] if str(error) else error!r}",
             f"Remove {path.parent} to start from the base model.",
         ) from error
     return Counters(**state["counters"])

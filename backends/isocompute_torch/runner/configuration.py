@@ -1,7 +1,7 @@
-"""`Configuration`: everything one run reads from its folder's `run.json`. Imports no torch.
+"""`Configuration`: one run, as its folder's `run.json` describes it. Imports no torch.
 
-`run.json` is the run's `RunSpec` with "kind": "torch-run" and "schema_version": 1; the options of this backend stand
-in its `options`. Data paths are relative to the folder the process is started in.
+`run.json` is the run's `RunSpec` with "kind": "torch-run" and "schema_version": 1; its field `options` holds the
+options of this backend. Data paths are relative to the current folder of the process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 
 CHECKPOINTS_PER_RUN = 20
-"""Checkpoints of a run that does not say how often to save."""
+"""Checkpoints of a run without `save_every_steps`."""
 OPTIONS_OF_SPEED = frozenset(
     {
         "threads",
@@ -37,7 +37,7 @@ OPTIONS_OF_SPEED = frozenset(
         "vllm_cache_gib",
     }
 )
-"""Options that may change between two starts of one run: results stay the same up to rounding."""
+"""Options that may change between two starts of one run: they change its results by rounding only."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Configuration:
     run: RunSpec
     """What to train."""
     options: TorchOptions
-    """How this backend trains it."""
+    """Options of this backend."""
     folder: Path
-    """Run folder: metrics, checkpoints and the trained model."""
+    """Run folder: journal, checkpoints and the trained model."""
 
     @property
     def metrics_path(self) -> Path:
-        """Where the journal is."""
+        """Path of the journal."""
         return self.folder / METRICS_FILE
 
     @property
@@ -63,7 +63,7 @@ class Configuration:
 
     @property
     def evaluation_steps(self) -> frozenset[int]:
-        """Update steps after which the run is evaluated: 0, the last one, and the schedule between."""
+        """Update steps after which the run is evaluated: 0, the last one, and the scheduled ones between."""
         last = self.run.update_steps
         per_decade = self.options.evaluations_per_decade
         if per_decade is None:
@@ -74,7 +74,7 @@ class Configuration:
         return frozenset({0, last} | {step for step in scheduled if step <= last})
 
     def identity(self) -> str:
-        """Digest of everything that decides the results; two starts in one folder have to agree on it."""
+        """Digest of everything that decides the results; it must be equal in all starts in one folder."""
         fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
         named = self.run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"})
         return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
@@ -84,7 +84,7 @@ def load_configuration(folder: str | Path) -> Configuration:
     """Read and check `run.json` of a run folder.
 
     Raises:
-        InputError: the file is missing or malformed, or asks for something this runner does not do.
+        InputError: the file is missing or malformed, or asks for something that this runner does not support.
     """
     folder = Path(folder)
     try:
@@ -103,21 +103,21 @@ def _check_supported(run: RunSpec, options: TorchOptions) -> None:
         raise InputError(
             f"recipe.updates_per_batch: received {run.recipe.updates_per_batch}; accepted: 1 (one optimiser step per "
             "rollout batch)",
-            "Set updates_per_batch to 1: the allocation laws were measured that way.",
+            "Set updates_per_batch to 1; the allocation laws were measured with 1.",
         )
     if options.n_train is not None and options.n_train > run.group_size:
         raise InputError(
             f"options.n_train: received {options.n_train}; accepted: 1 to group_size = {run.group_size}",
-            "Lower n_train, or leave it out to train on all rollouts of a group.",
+            "Lower n_train, or remove it to train on all rollouts of a group.",
         )
     if options.n_train is not None and run.recipe.algorithm == "ppo":
         raise InputError(
             f"options.n_train: received {options.n_train} with algorithm ppo; accepted: grpo or cispo",
-            "PPO has no group baseline to decouple; leave n_train out.",
+            "PPO has no group baseline to decouple. Remove n_train.",
         )
 
 
 def derive_seed(seed: int, purpose: str, step: int = 0) -> int:
-    """A 63-bit seed for one use in one step: resuming at a step needs no state of a random generator."""
+    """A 63-bit seed for one purpose in one step, so that resuming needs no saved generator state."""
     digest = hashlib.sha256(f"{seed}:{purpose}:{step}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""What the person in front of a run sees: a bar on a terminal, plain lines elsewhere. Imports no torch."""
+"""Progress of a run on the screen: a bar on a terminal, plain lines elsewhere. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LINE_SECONDS = 10.0
 """Longest time between two plain lines."""
 
 
-class RunProgress:
-    """Progress of one run.
+class RunConsole:
+    """Shows the progress of one run.
 
     Args:
         run_id: name of the run.
-        total: update steps in all.
+        total: update steps of the whole run.
         done: update steps done before this attempt.
     """
 
@@ -46,11 +46,11 @@ class RunProgress:
             self._task = self._bar.add_task(run_id, total=total, completed=done, reward="-", speed="-")
 
     def step(self, step: int, rollouts: int, reward: float) -> None:
-        """One update is done.
+        """Show that one update is done.
 
         Args:
             step: updates done.
-            rollouts: rollouts generated in it.
+            rollouts: rollouts of this update.
             reward: mean training reward.
         """
         self.done = step
@@ -67,12 +67,12 @@ class RunProgress:
         self.note(f"step {step}/{self.total}  reward {reward:.3f}  {speed} rollouts/s  {_clock(left)} left")
 
     def evaluation(self, step: int, eval_set: str, metrics: dict[str, float]) -> None:
-        """One evaluation is done."""
+        """Show the metrics at k of one evaluation."""
         shown = "  ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "@" in name)
         self.note(f"step {step}/{self.total}  {eval_set}: {shown}")
 
     def note(self, text: str) -> None:
-        """One line that stays."""
+        """Print one line that stays on the screen."""
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False)
         else:

@@ -1,4 +1,4 @@
-"""Measuring the policy on a set of problems: avg@k, best@k, worst@k and the passes of each problem."""
+"""Evaluating the policy on a set of problems: avg@k, best@k, worst@k and the passes of each problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.sampler import Sampler
 
 PASS_REWARD = 0.5
-"""A sample passes with at least this reward; rewards of 0 and 1 are the usual ones."""
+"""Smallest reward of a sample that passes; rewards are usually 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Measured:
     pass_counts: list[int]
     """Samples that passed, per problem in file order."""
     sample_counts: list[int]
-    """Samples with a reward, per problem: fewer than `samples` where the reward function failed."""
+    """Samples with a reward, per problem: fewer than `samples` if the reward function failed."""
     zero_pass_share: float
-    """Fraction of problems with no passing sample."""
+    """Fraction of problems without a passing sample."""
     scores: Scores
     """Rewards and failures."""
 

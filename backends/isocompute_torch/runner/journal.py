@@ -1,8 +1,8 @@
-"""The journal of a run, `metrics.jsonl`: one JSON object a line, whole lines only. Imports no torch.
+"""The journal of a run, `metrics.jsonl`: one JSON object per line, whole lines only. Imports no torch.
 
-Every line is handed to the kernel in one write to a file opened for appending, so that a kill at any moment leaves
-whole lines. A resumed run first takes away what was measured after its checkpoint; the file then reads like that
-of a run that was never stopped, wall-clock fields apart.
+Every line is one write to a file opened for appending, so a kill at any moment leaves whole lines. A resumed run first
+removes the records after its checkpoint; the file then equals that of an uninterrupted run, except for wall-clock
+fields.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ WALL_CLOCK_FIELDS = frozenset({"wall_seconds", "seconds", "attempt", "versions"}
 """Fields that differ between two otherwise equal runs."""
 RESERVE_FILE = ".reserve"
 RESERVE_BYTES = 16_384
-"""Kept on disk while a run goes on, and given back so that its last record fits when the disk is full."""
+"""Reserved on disk during a run and freed before its last record, so that the record fits on a full disk."""
 
 
 class Journal:
     """Appends records of one attempt at one run.
 
     Args:
-        path: the file; created where it is missing.
-        run_id: name of the run, in every record.
-        attempt: how many times the run has been started, this one included.
+        path: the file; created if it is missing.
+        run_id: name of the run, written in every record.
+        attempt: number of starts of this run, including this one.
     """
 
     def __init__(self, path: Path, run_id: str, attempt: int) -> None:
@@ -44,14 +44,13 @@ class Journal:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def begin(self, *, resumed_step: int | None, **fields: object) -> None:
-        """Open the attempt with a record of kind run, the first of the file; in one step.
+        """Begin the attempt: replace the file in one step by a record of kind run and the records to keep.
 
-        What a resumed run will measure again is taken away, and so are start and end records of earlier attempts.
+        Records that the resumed run will measure again are removed, and start and end records of earlier attempts.
 
         Args:
-            resumed_step: update step of the checkpoint that this attempt goes on from. None: there is none, and
-                nothing is kept.
-            **fields: what the record says about the run.
+            resumed_step: update step of the checkpoint that this attempt resumes from; None keeps no record.
+            **fields: further fields of the record.
         """
         kept = [] if resumed_step is None else [r for r in read_journal(self.path) if _is_kept(r, resumed_step)]
         opening = self._record("run", step=0, rollouts=0, tokens=0, fields=fields)
@@ -72,11 +71,11 @@ class Journal:
             step: updates done.
             rollouts: training rollouts generated so far.
             tokens: training tokens sampled so far.
-            durable: wait until the line is on the disk, not only with the kernel: it survives a power cut then.
-            **fields: what the kind adds. Numbers that are not finite are left out: they were not measured.
+            durable: wait until the line is on the disk, so that it survives a power cut.
+            **fields: further fields. Mappings lose their entries that are not finite: they were not measured.
 
         Raises:
-            OSError: the disk is full; the file ends with a whole line all the same.
+            OSError: the disk is full; the file still ends with a whole line.
         """
         record = self._record(kind, step=step, rollouts=rollouts, tokens=tokens, fields=fields)
         append_line(self._descriptor, json.dumps(record, allow_nan=False))
@@ -100,10 +99,10 @@ class Journal:
         }
 
     def fail(self, message: str, *, step: int, rollouts: int, tokens: int) -> None:
-        """Write the record of a failure, in the space kept for it where the disk is full.
+        """Write the record of a failure, using the reserved space if the disk is full.
 
         Raises:
-            OSError: not even that could be written.
+            OSError: the record could not be written.
         """
         self._reserve.unlink(missing_ok=True)
         fields: dict[str, object] = {"status": "failed", "message": message}
@@ -117,7 +116,7 @@ class Journal:
 
 
 def append_line(descriptor: int, text: str) -> None:
-    """Write one line to a file opened for appending; a write that comes out short is taken back.
+    """Write one line to a file opened for appending; an incomplete write is removed again.
 
     Raises:
         OSError: not everything could be written.
@@ -126,7 +125,7 @@ def append_line(descriptor: int, text: str) -> None:
     written = os.write(descriptor, line)
     if written < len(line):
         try:
-            # The rest says why the first write was short: it raises when the disk is full.
+            # Writing the rest raises the error that cut the first write short, such as a full disk.
             written += os.write(descriptor, line[written:])
         finally:
             if written < len(line):
@@ -136,12 +135,12 @@ def append_line(descriptor: int, text: str) -> None:
 
 
 def read_journal(path: str | Path) -> list[dict[str, Any]]:
-    """All records of a journal, in their order; none where the file is missing.
+    """All records of a journal, in order; an empty list if the file is missing.
 
-    A last line without its line end is left out: it is being written, or was cut off by a copy.
+    A last line without line end is skipped: it is being written, or a copy cut it off.
 
     Raises:
-        RecordError: a whole line is not a JSON object, or has a schema_version unknown here.
+        RecordError: a whole line is not a JSON object, or has an unknown schema_version.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -158,7 +157,7 @@ def read_journal(path: str | Path) -> list[dict[str, Any]]:
             ) from error
         if not isinstance(record, dict) or cast("dict[str, Any]", record).get("schema_version") != SCHEMA_VERSION:
             raise RecordError(
-                f"{path}:{number}: no record of schema_version {SCHEMA_VERSION}",
+                f"{path}:{number}: accepted: a JSON object with schema_version {SCHEMA_VERSION}",
                 "Read the file with the release that wrote it.",
             )
         records.append(cast("dict[str, Any]", record))
@@ -175,7 +174,7 @@ def _is_kept(record: Mapping[str, Any], step: int) -> bool:
 
 
 def _measured(value: object) -> object:
-    """`value` without the entries of mappings that are NaN or infinite."""
+    """`value`; of a mapping, only the entries that are not NaN or infinite."""
     if not isinstance(value, Mapping):
         return value
     entries = cast("Mapping[str, object]", value)

@@ -14,16 +14,16 @@ from isocompute_torch.sampling.sampler import Samples
 
 @dataclass(frozen=True)
 class PromptSet:
-    """Problems as the model sees them."""
+    """Problems with their prompts as the model reads them."""
 
     codec: TextCodec
-    """What encoded them."""
+    """The tokenizer that encoded them."""
     problems: list[Problem]
     """The problems."""
     texts: list[str]
     """The text of each prompt."""
     ids: list[list[int]]
-    """Its token ids."""
+    """The token ids of each prompt."""
 
     @classmethod
     def encode(cls, codec: TextCodec, problems: Sequence[Problem], *, max_tokens: int, name: str) -> PromptSet:
@@ -31,12 +31,12 @@ class PromptSet:
 
         Args:
             codec: the tokenizer.
-            problems: what to encode.
+            problems: the problems.
             max_tokens: longest prompt accepted.
-            name: what the set is called in messages.
+            name: name of the set in messages.
 
         Raises:
-            InputError: a prompt is too long. None is left out in silence: that would change the problem set.
+            InputError: a prompt is too long. Skipping it would change the problem set.
         """
         ids = [codec.encode(problem) for problem in problems]
         long = [i for i, prompt in enumerate(ids) if len(prompt) > max_tokens]
@@ -44,7 +44,7 @@ class PromptSet:
             raise InputError(
                 f"{name}: {len(long)} of {len(ids)} prompts are longer than max_prompt_tokens = {max_tokens}; the "
                 f"first is {problems[long[0]].id!r} with {len(ids[long[0]])} tokens",
-                "Raise recipe.max_prompt_tokens, or take these problems out of the file.",
+                "Raise recipe.max_prompt_tokens, or remove these problems from the file.",
             )
         return cls(codec, list(problems), [codec.prompt_text(problem) for problem in problems], ids)
 
@@ -58,7 +58,7 @@ class PromptSet:
         )
 
     def calls(self, samples: Samples) -> list[Call]:
-        """What the reward function is asked, one call per rollout: prompt text, response text, answer."""
+        """Arguments of the reward function, one call per rollout: prompt text, response text, answer."""
         responses = self.codec.decode(samples.responses(self.codec.eos_ids))
         owners: list[int] = samples.prompt_index_R.tolist()
         return [

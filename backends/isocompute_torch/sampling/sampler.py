@@ -1,4 +1,4 @@
-"""What a sampler is and what it returns, and the distribution that both samplers draw from."""
+"""The protocol of samplers, their result, and the distribution that both samplers draw from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from isocompute_torch.failures import RunFailed
 
 INVERTED = 1024
-"""Largest vocabulary that is drawn from by inversion."""
+"""Largest vocabulary for drawing by inversion."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Samples:
     """One rollout batch: R rollouts of at most T tokens, all on one device."""
 
     prompt_index_R: Tensor
-    """Which prompt each rollout answers, int64; the rollouts of a prompt are contiguous."""
+    """Index of each rollout's prompt, int64; the rollouts of a prompt are contiguous."""
     prompt_ids: list[list[int]]
     """Token ids of each distinct prompt, without padding."""
     response_RT: Tensor
@@ -31,7 +31,7 @@ class Samples:
     """Log-probability of each sampled token under the distribution it was drawn from (temperature and top_p
     applied), 0 after the end."""
     truncated_R: Tensor
-    """True where no end token came within the largest number of tokens."""
+    """True for responses cut at the largest number of tokens, without end token."""
 
     @property
     def tokens(self) -> int:
@@ -39,7 +39,7 @@ class Samples:
         return int(self.mask_RT.sum(dtype=torch.float64).item())
 
     def responses(self, end_ids: frozenset[int]) -> list[list[int]]:
-        """Token ids of each response, its end token left out."""
+        """Token ids of each response without its end token."""
         rows: list[list[int]] = self.response_RT.tolist()
         lengths: list[int] = self.mask_RT.sum(-1).long().tolist()
         cut = [row[:length] for row, length in zip(rows, lengths, strict=True)]
@@ -47,7 +47,7 @@ class Samples:
 
 
 class Sampler(Protocol):
-    """Draws responses from the model that is being trained."""
+    """Draws responses from the trained model."""
 
     def sample(
         self, prompts: Sequence[list[int]], n: int, *, temperature: float, top_p: float, max_tokens: int, seed: int
@@ -65,11 +65,11 @@ class Sampler(Protocol):
         ...
 
     def sync(self, model: torch.nn.Module) -> float:
-        """Take over the model's weights; returns the seconds that took."""
+        """Copy the model's weights into the sampler; returns the seconds it took."""
         ...
 
     def close(self) -> None:
-        """Give back what the sampler holds."""
+        """Release memory and processes of the sampler."""
         ...
 
 
@@ -102,15 +102,15 @@ def log_distribution(logits_KV: Tensor, temperature: float, top_p: float) -> Ten
 def draw(logprob_RV: Tensor, generator: torch.Generator) -> Tensor:
     """One token per row from exp(logprob_RV), shape (R,).
 
-    Up to `INVERTED` tokens by inversion: the first v at which the running sum of p exceeds a uniform number. Beyond,
-    where sums would round, argmax_v log p_v - log E_v with E_v exponential: the first of independent clocks of rates
-    p_v to ring is v with probability p_v.
+    Up to `INVERTED` tokens by inversion: the first v at which the running sum of p exceeds a uniform number. For larger
+    vocabularies, whose sums would lose precision, argmax_v log p_v - log E_v with E_v exponential: of independent
+    exponential clocks with rates p_v, clock v rings first with probability p_v.
     """
     if logprob_RV.shape[-1] <= INVERTED:
         mass_RV = logprob_RV.exp().cumsum(-1)
         total_R1 = mass_RV[:, -1:]
         uniform_R1 = torch.empty_like(total_R1, dtype=torch.float64).uniform_(generator=generator)
-        # Below the total, so that a token of probability 0 at the end is never taken.
+        # Below the total, so that a token of probability 0 at the end is never drawn.
         below_R1 = (uniform_R1 * total_R1.nextafter(total_R1.new_zeros(()))).to(mass_RV.dtype)
         return (mass_RV <= below_R1).sum(-1)
     clock_RV = torch.empty_like(logprob_RV).exponential_(generator=generator)
@@ -120,13 +120,13 @@ def draw(logprob_RV: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def check_finite(logprob_RT: Tensor) -> None:
-    """Refuse samples of a model that has lost its numbers.
+    """Reject samples with NaN or infinite log-probabilities.
 
     Raises:
         RunFailed: a log-probability is NaN or infinite.
     """
     if not bool(torch.isfinite(logprob_RT.sum())):
         raise RunFailed(
-            "the model's log-probabilities are not finite: its weights have diverged",
-            "Lower the learning rate; the last checkpoint in the run folder is from before.",
+            "the model's log-probabilities are not finite: training diverged",
+            "Lower the learning rate; the last checkpoint in the run folder is older than the divergence.",
         )

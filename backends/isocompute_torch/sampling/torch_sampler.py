@@ -1,8 +1,8 @@
-"""The sampler in torch: batched decoding with a KV cache over the weights that are being trained.
+"""The sampler in torch: batched decoding with a KV cache, directly from the trained weights.
 
-Each distinct prompt goes through the model once, and its cache is copied to its n rollouts. Rows of rollouts that have
-ended leave the cache. With `merge`, rollouts that agree so far share one row: the model sees every distinct prefix
-once, which changes nothing but rounding.
+The model reads each distinct prompt once, and its cache is copied to the n rollouts. Rows of finished rollouts leave
+the cache. With `merge`, rollouts with the same tokens so far share one row: the model reads every distinct prefix once,
+which changes results by rounding only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from isocompute_torch.sampling.sampler import Samples, check_finite, draw, log_d
 
 CACHE_BYTES_CPU = 2 * 2**30
 CACHE_SHARE_CUDA = 0.35
-"""Share of the GPU's whole memory that the KV cache may take: of the whole, so that it is the same in every step."""
-LOGIT_VALUES = 2**28
+"""Largest KV cache as a share of the GPU's total memory; a share of the free memory would vary between steps."""
+LOGITS_AT_ONCE = 2**28
 """Most logits computed at once, rows times vocabulary."""
 COMPACT_BELOW = 0.75
-"""Share of live rows under which ended ones are taken out of the cache; copying it costs as much as a token."""
+"""Share of live rows at which finished ones are removed from the cache; copying it costs as much as a token."""
 
 
 @dataclass
@@ -35,17 +35,17 @@ class _Chunk:
     counts: list[int]
     """Rollouts of each."""
     rows: list[int]
-    """Where each rollout stands in the batch."""
+    """Index of each rollout in the batch."""
 
 
 class _Drawn:
-    """What was sampled for the C rollouts of a chunk, at most T tokens each.
+    """Samples of the C rollouts of a chunk, at most T tokens each.
 
     Args:
         rollouts: C.
         max_tokens: T.
-        pad_id: stands after the end.
-        logprobs: an empty tensor of the device and the number format of log-probabilities.
+        pad_id: fills the places after the end.
+        logprobs: an empty tensor with the device and number format of the log-probabilities.
     """
 
     def __init__(self, rollouts: int, max_tokens: int, pad_id: int, logprobs: Tensor) -> None:
@@ -55,25 +55,25 @@ class _Drawn:
         self.truncated_C = torch.ones(rollouts, dtype=torch.bool, device=logprobs.device)
 
     def add(self, t: int, row_A: Tensor, token_A: Tensor, logprob_A: Tensor) -> None:
-        """Token t of the live rollouts."""
+        """Store token t of the live rollouts."""
         if len(row_A) == self.token_TC.shape[1]:
             self.token_TC[t], self.logprob_TC[t] = token_A, logprob_A
         else:
             self.token_TC[t, row_A], self.logprob_TC[t, row_A] = token_A, logprob_A
 
     def end(self, t: int, row_E: Tensor) -> None:
-        """Token t is the end of these."""
+        """Mark these rollouts as ended with token t."""
         self.length_C[row_E] = t + 1
         self.truncated_C[row_E] = False
 
 
 class TorchSampler:
-    """Samples from a policy that lives in this process; there is nothing to synchronise.
+    """Samples from a policy in this process.
 
     Args:
         policy: the model, shared with the trainer.
-        rows_at_once: most rollouts in the cache at once.
-        merge: run equal prefixes through the model once.
+        rows_at_once: largest number of rollouts in the cache.
+        merge: let the model read equal prefixes once.
     """
 
     def __init__(self, policy: Policy, *, rows_at_once: int = 4096, merge: bool = True) -> None:
@@ -118,20 +118,20 @@ class TorchSampler:
         )
 
     def sync(self, model: torch.nn.Module) -> float:
-        """Nothing to do: the weights are shared."""
+        """Returns 0: the sampler uses the trained weights themselves."""
         return 0.0
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: the sampler holds no memory between calls."""
 
     def _chunks(self, prompts: Sequence[list[int]], n: int, max_tokens: int) -> Iterator[_Chunk]:
-        """Rollouts in the order of their prompts' lengths, as many at once as fit."""
+        """Rollouts in the order of their prompts' lengths, as many per chunk as fit in memory."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         longest = max(len(prompt) for prompt in prompts) + max_tokens
         room = min(
             self.rows_at_once,
             _cache_bytes(self.policy.device) // (longest * _cache_bytes_per_token(self.policy)),
-            LOGIT_VALUES // self.policy.vocabulary,
+            LOGITS_AT_ONCE // self.policy.vocabulary,
         )
         room = max(1, room)
         chunk, left = _Chunk([], [], []), room
@@ -151,7 +151,7 @@ class TorchSampler:
 
 
 class _Decoder:
-    """One chunk on its way: which live rollout reads which row of the cache."""
+    """Decodes one chunk; keeps track of the row of the cache that each live rollout reads."""
 
     def __init__(
         self, policy: Policy, prompts: list[list[int]], counts: list[int], max_tokens: int, merge: bool
@@ -181,7 +181,7 @@ class _Decoder:
         self.ends = torch.tensor(sorted(policy.codec.eos_ids), device=self.device)
 
     def run(self, temperature: float, top_p: float, generator: torch.Generator) -> _Drawn:
-        """Token after token, until every rollout has ended or has as many as are allowed."""
+        """Sample token after token until every rollout has ended or reached the limit."""
         max_tokens = self.max_tokens
         row_A = torch.arange(len(self.state_A), device=self.device)
         logprobs = torch.empty(0, dtype=_draw_dtype(self.policy), device=self.device)
@@ -208,7 +208,7 @@ class _Decoder:
         return torch.isin(token_A, self.ends)
 
     def _advance(self, token_A: Tensor) -> None:
-        """Make the cache ready for the next token: rows copied, shared or dropped as the rollouts need."""
+        """Prepare the cache for the next token: copy, share or drop its rows."""
         rows, live = self.input_ids_KL.shape[0], len(self.state_A)
         if self.merge:
             width = int(token_A.max()) + 1
@@ -217,7 +217,7 @@ class _Decoder:
                 self.state_A = shared_A
                 self._extend(key_K // width, key_K % width)
                 return
-            # Rollouts that have all parted never meet again.
+            # Rollouts that all differ can never become equal again.
             self.merge = False
         if not self._distinct or live <= COMPACT_BELOW * rows:
             self._extend(self.state_A, token_A)
@@ -232,7 +232,7 @@ class _Decoder:
             self._extend(None, token_K)
 
     def _extend(self, parent_K: Tensor | None, token_K: Tensor) -> None:
-        """The next input: one token per row, each row a copy of its parent's cache (None: of its own)."""
+        """Set the next input, one token per row; each row copies the cache of its parent (None keeps its own)."""
         if parent_K is not None:
             self.cache.batch_select_indices(parent_K)
         self.input_ids_KL = token_K.unsqueeze(-1)

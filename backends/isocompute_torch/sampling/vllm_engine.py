@@ -1,9 +1,9 @@
-"""Starting and stopping a vLLM engine inside this process, so that it leaves nothing else changed.
+"""Starting and stopping a vLLM engine inside this process, without changing the rest of the process.
 
-vLLM is set up for a server: workers of its own, usage statistics, one process that belongs to it. Here it shares a
-process with the trainer, so its work stays in this process (weights are handed over by reference and scheduling is
-deterministic), and what it changes globally while it starts is put back: random generators, `torch.set_num_threads`,
-the hook for uncaught errors, and LD_PRELOAD, which the reward function's process would inherit.
+By default vLLM runs as a server with worker processes and usage statistics. Here it shares a process with the trainer:
+its work stays in this process (weights are passed by reference, scheduling is deterministic), and the global state that
+it changes while starting is restored: random generators, `torch.set_num_threads`, the hook for uncaught errors, and
+LD_PRELOAD, which the reward function's process would inherit.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from isocompute_torch.failures import InputError
 from isocompute_torch.sampling.vllm_install import INSTALL, require_vllm
 
 CPU_TOKENS_AT_ONCE = 4096
-"""Prompt tokens that the engine reads in one forward pass on a CPU; more where one prompt has more."""
+"""Prompt tokens in one forward pass of the engine on a CPU, unless one prompt has more."""
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What the engine is started with."""
+    """Settings of an engine."""
 
     model: str
     """Local folder or hub name; only its configuration is read, the weights come from the trainer."""
     device: torch.device
-    """Device of the trainer, where vLLM finds itself too."""
+    """Device of the trainer; vLLM must sample on the same one."""
     dtype: torch.dtype
-    """Number format of weights and KV cache: that of the trained model."""
+    """Number format of weights and KV cache, as in the trained model."""
     longest: int
-    """Most tokens of prompt and response together."""
+    """Largest number of tokens of a prompt and its response together."""
     rows_at_once: int
-    """Most rollouts decoded together."""
+    """Largest number of rollouts decoded together."""
     memory_share: float
     """Share of the GPU's memory for the engine, its KV cache included; on a GPU."""
     cache_gib: int
@@ -50,10 +50,10 @@ class EngineSettings:
 
 
 def start_engine(settings: EngineSettings) -> Any:
-    """A `vllm.LLM` in this process with random weights, in which log-probabilities are those that it samples from.
+    """A `vllm.LLM` in this process with random weights, which reports the log-probabilities that it samples from.
 
     Raises:
-        InputError: vLLM is not installed, or cannot run this model.
+        InputError: vLLM is not installed, or does not run this model.
     """
     require_vllm()
     on_cpu = settings.device.type == "cpu"
@@ -69,14 +69,13 @@ def start_engine(settings: EngineSettings) -> Any:
             return vllm.LLM(
                 model=settings.model,
                 skip_tokenizer_init=True,
-                # The trainer's weights replace them before the first token; any that would not be replaced differ
-                # from the trainer's then, which the sampler checks.
+                # The trainer's weights replace them before the first token; the sampler checks that none is left.
                 load_format="dummy",
                 dtype=str(settings.dtype).removeprefix("torch."),
                 max_model_len=settings.longest,
                 max_num_seqs=settings.rows_at_once,
                 logprobs_mode="processed_logprobs",
-                # A model's generation_config.json would bring top_k, penalties and end tokens of its own.
+                # A model's generation_config.json may set top_k, penalties and end tokens.
                 generation_config="vllm",
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
@@ -92,24 +91,24 @@ def start_engine(settings: EngineSettings) -> Any:
 def _cpu_arguments(settings: EngineSettings) -> dict[str, Any]:
     return {
         "enforce_eager": True,
-        # A prompt that is read in two parts rewinds its rollout's generator, which vLLM can do on a GPU only.
+        # A prompt read in two parts rewinds its rollout's generator, which vLLM supports on a GPU only.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(settings.longest, settings.rows_at_once, CPU_TOKENS_AT_ONCE),
     }
 
 
 def _check_platform(device: torch.device) -> None:
-    """Refuse a vLLM that was built for another device than the trainer's: it would sample there."""
+    """Reject a vLLM built for another device than the trainer's."""
     found: str = importlib.import_module("vllm.platforms").current_platform.device_type
     if found != device.type:
         raise InputError(
-            f"the installed vLLM samples on {found!r}; accepted: {device.type!r}, where the model is trained",
+            f"the installed vLLM samples on {found!r}; accepted: {device.type!r}, the device of the training",
             f"Install the vLLM for it, or set options.sampler to torch. {INSTALL}",
         )
 
 
 def cannot_run(settings: EngineSettings, error: Exception) -> InputError:
-    """The refusal of a model that vLLM cannot run; chain it from `error`."""
+    """The error for a model that vLLM does not run; chain it from `error`."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = " ".join(lines[:3]) if lines else type(error).__name__
     return InputError(
@@ -120,7 +119,7 @@ def cannot_run(settings: EngineSettings, error: Exception) -> InputError:
 
 
 def stop_engine(engine: Any) -> None:
-    """Shut the engine down and give back its memory and its process group."""
+    """Shut the engine down and release its memory and its process group."""
     engine.llm_engine.engine_core.shutdown()
     del engine
     gc.collect()
@@ -129,7 +128,7 @@ def stop_engine(engine: Any) -> None:
 
 @contextmanager
 def _undisturbed(device: torch.device) -> Generator[None]:
-    """Put global state back that starting vLLM changes, and keep its own deprecation warnings quiet."""
+    """Restore the global state that starting vLLM changes, and silence its deprecation warnings."""
     set_num_threads, excepthook, preload = torch.set_num_threads, sys.excepthook, os.environ.get("LD_PRELOAD")
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - vLLM seeds the global one
     try:

@@ -1,4 +1,4 @@
-"""Whether vLLM is there, and how to get it. Imports neither torch nor vLLM."""
+"""Whether vLLM is installed, and how to install it. Imports neither torch nor vLLM."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ INSTALL = (
     "With a GPU: pip install 'isocompute[vllm]'. On a CPU, in a checkout of isocompute: "
     "PYTHON=/path/to/python bash scripts/install_vllm_cpu.sh. Or set options.sampler to torch."
 )
-"""How to install vLLM, for every message that misses it."""
+"""How to install vLLM; part of every message about a missing vLLM."""
 
 
 def vllm_is_installed() -> bool:
-    """Whether this interpreter can import vLLM; it is not imported, which takes seconds."""
+    """Whether vLLM is installed in this interpreter; it is not imported, because that takes seconds."""
     return find_spec("vllm") is not None
 
 
 def require_vllm() -> None:
-    """Refuse a run that asks for vLLM where there is none.
+    """Raise if vLLM is not installed.
 
     Raises:
         InputError: vLLM is not installed; the hint says how to install it.
@@ -30,7 +30,7 @@ def require_vllm() -> None:
 
 
 def vllm_version() -> str:
-    """Version of the installed vLLM; its CPU build is a distribution of another name.
+    """Version of the installed vLLM; its CPU build is a distribution with another name.
 
     Raises:
         PackageNotFoundError: vLLM was not installed as a package.

@@ -1,8 +1,8 @@
-"""The sampler in vLLM: an engine in this process that takes over the policy's weights after every update.
+"""The sampler in vLLM: an engine in this process that receives the policy's weights after every update.
 
-Every rollout has a seed of its own, so its tokens depend on weights, prompt, its number in the group and the seed of
-the call, not on how vLLM schedules it. Across machines, or between a cached and a fresh prefix, rounding may still
-turn a draw; the prefix cache is emptied before each call so that a call does not depend on those before it.
+Every rollout has its own seed, so its tokens depend on weights, prompt, its number in the group and the seed of the
+call, not on vLLM's scheduling. Rounding may still change a draw between machines, or between a cached and a fresh
+prefix; the prefix cache is emptied before each call, so that a call does not depend on earlier ones.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from isocompute_torch.sampling.sampler import Samples, check_finite
 from isocompute_torch.sampling.vllm_engine import EngineSettings, cannot_run, start_engine, stop_engine
 
 ROWS_AT_ONCE = 1024
-"""Rollouts decoded together; more hardly make vLLM faster, and it reserves memory for each."""
+"""Rollouts decoded together; more hardly increase vLLM's speed, and each reserves memory."""
 LOWEST_TEMPERATURE = 0.01
-"""vLLM replaces smaller ones, other than 0, by this."""
+"""vLLM raises smaller temperatures other than 0 to this one."""
 CHECKED_TOKENS = 16
+"""Tokens of each sample that is compared with the trainer when the engine starts."""
 AGREEMENT = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""Largest mean difference of log-probabilities between engine and trainer that is still rounding."""
+"""Largest mean difference of log-probabilities between engine and trainer that rounding explains."""
 
 
 class VLLMSampler:
     """Samples with vLLM from a copy of a policy's weights.
 
     Args:
-        policy: the trained model; its device and number format are the engine's.
+        policy: the trained model; the engine has its device and number format.
         model: its folder or hub name, for its configuration.
-        longest: most tokens of prompt and response together.
-        rows_at_once: most rollouts decoded together.
+        longest: largest number of tokens of a prompt and its response together.
+        rows_at_once: largest number of rollouts decoded together.
         memory_share: share of the GPU's memory for the engine.
         cache_gib: GiB of the KV cache on a CPU.
 
@@ -81,11 +82,11 @@ class VLLMSampler:
         """`n` responses to each prompt; see `Sampler.sample`.
 
         Raises:
-            InputError: a prompt leaves no room for the response, or vLLM would change the temperature.
+            InputError: prompt and response exceed `longest`, or vLLM would change the temperature.
             RunFailed: the model's log-probabilities are not finite.
         """
         self._check_request(prompts, temperature, max_tokens)
-        # Greedy rollouts of a prompt are equal; vLLM makes one.
+        # Greedy rollouts of a prompt are equal, so vLLM decodes one.
         drawn = 1 if temperature == 0.0 else n
         rows = self._generate(prompts, drawn, temperature, top_p, max_tokens, seed)
         if drawn < n:
@@ -97,7 +98,7 @@ class VLLMSampler:
         return samples
 
     def sync(self, model: torch.nn.Module) -> float:
-        """Copy the model's weights into the engine; returns the seconds that took."""
+        """Copy the model's weights into the engine; returns the seconds it took."""
         started = time.perf_counter()
         with torch.no_grad():
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": list(model.state_dict().items())})
@@ -114,7 +115,7 @@ class VLLMSampler:
     def _generate(
         self, prompts: Sequence[list[int]], n: int, temperature: float, top_p: float, max_tokens: int, seed: int
     ) -> list[tuple[list[int], list[float]]]:
-        """Tokens and log-probabilities of every rollout, those of a prompt together."""
+        """Tokens and log-probabilities of every rollout; rollouts of a prompt are contiguous."""
         vllm: Any = importlib.import_module("vllm")
         ends = sorted(self.policy.codec.eos_ids)
         parameters = [
@@ -124,7 +125,7 @@ class VLLMSampler:
                 top_p=top_p,
                 max_tokens=max_tokens,
                 seed=prompt_seed(seed, i),
-                # What ends a response is the codec's to say, not the model's configuration's.
+                # The codec decides which tokens end a response, not the model's configuration.
                 ignore_eos=True,
                 stop_token_ids=ends,
                 logprobs=0,
@@ -159,18 +160,18 @@ class VLLMSampler:
         needed = max(len(prompt) for prompt in prompts) + max_tokens
         if needed > self.longest:
             raise InputError(
-                f"a prompt and its response take {needed} tokens; the engine was started for {self.longest}",
+                f"a prompt and its response have {needed} tokens; accepted: at most {self.longest}",
                 "Start the sampler with a larger `longest`.",
             )
         if 0.0 < temperature < LOWEST_TEMPERATURE:
             raise InputError(
                 f"temperature: received {temperature:g} with sampler vllm; accepted: 0, or at least "
-                f"{LOWEST_TEMPERATURE}, to which vLLM would raise it",
+                f"{LOWEST_TEMPERATURE} (vLLM raises smaller ones to it)",
                 "Use 0 for greedy decoding, or options.sampler: torch.",
             )
 
     def _start_checked(self) -> None:
-        """Refuse an engine that is not the trained model: a weight that was not taken over, another architecture."""
+        """Reject an engine whose log-probabilities are not those of the trained model."""
         tokens = min(CHECKED_TOKENS, self.longest - 1)
         prompt = [1 % self.policy.vocabulary]
         try:
@@ -178,28 +179,28 @@ class VLLMSampler:
             samples = self.sample([prompt], 4, temperature=1.0, top_p=1.0, max_tokens=tokens, seed=0)
         except IsoComputeError:
             raise
-        except Exception as error:  # a model may load and then have no kernel, or fail to take the weights over
+        except Exception as error:  # a model may load and still have no kernel, or reject the weights
             raise cannot_run(self._settings, error) from error
         off = _mean_difference(self.policy, prompt, samples)
         if not off <= AGREEMENT[self.policy.dtype]:
             raise InputError(
                 f"vLLM's log-probabilities of model {self._settings.model!r} differ from the trainer's by {off:.3g} on "
                 f"average; accepted: at most {AGREEMENT[self.policy.dtype]:g}",
-                "vLLM does not run this model as transformers does. Set options.sampler to torch.",
+                "vLLM computes this model differently from transformers. Set options.sampler to torch.",
             )
 
 
 def prompt_seed(seed: int, prompt: int) -> int:
-    """Seed of the first rollout of a prompt; vLLM numbers the others on from there, below 2^63."""
+    """Seed of the first rollout of a prompt, below 2^62; vLLM counts up from it for the others."""
     digest = hashlib.sha256(f"{seed}:{prompt}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
 
 
 @contextmanager
 def _inside_the_trainer(device: torch.device) -> Generator[None]:
-    """Leave torch's random generators as they were: vLLM draws from them also where every rollout has a seed.
+    """Restore torch's random generators, from which vLLM draws even if every rollout has a seed.
 
-    On a CPU its few compiled helpers run as they are; compiling them takes half a minute and a C++ compiler.
+    On a CPU its few compiled helpers run without compilation, which would take half a minute and a C++ compiler.
     """
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]))

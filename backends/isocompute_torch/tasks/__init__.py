@@ -1,7 +1,7 @@
-"""Tasks that need no download: generated arithmetic with a tiny model, warmed up in seconds and kept on disk.
+"""Tasks without downloads: generated arithmetic and a tiny model, warmed up in seconds and saved to a folder.
 
-`prepare` makes one or takes the one that is there; `python -m isocompute_torch.tasks FOLDER` is the same on the command
-line. Importing this loads no torch.
+`prepare` makes a task, or reuses the one in the folder; on the command line, `python -m isocompute_torch.tasks FOLDER`
+does the same. Importing this package loads no torch.
 """
 
 from isocompute_torch.tasks.families import FAMILIES

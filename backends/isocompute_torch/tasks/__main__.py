@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make or find one task and say what is in it; 0 on success, 2 on a request or folder that cannot be used."""
+    """Make one task, or reuse it, and print its measurements; 0 on success, 2 on unusable arguments or folder."""
     parser = argparse.ArgumentParser(
-        prog="python -m isocompute_torch.tasks", description="Make a task of generated arithmetic with its base model."
+        prog="python -m isocompute_torch.tasks",
+        description="Make generated arithmetic problems, a reward function and a tiny base model.",
     )
-    parser.add_argument("folder", help="new folder, or one that holds this task already")
+    parser.add_argument("folder", help="new folder, or the folder of this task")
     parser.add_argument(
         "--family", default="mul31", help=f"{', '.join(FAMILIES)}, or several joined with + (default: %(default)s)"
     )
-    parser.add_argument("--set", dest="kind", choices=KINDS, default="easy", help="difficulty (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="decides every random choice (default: %(default)s)")
+    parser.add_argument(
+        "--set", dest="kind", choices=KINDS, default="easy", help="difficulty of the problems (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
         with _progress_bar() as progress:
@@ -40,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(task: PreparedTask) -> str:
-    """What was measured, one line per fact."""
+    """The measurements, as text of a few lines."""
     measured = task.measured
     samples = f"avg@{task.settings.label_samples}"
     lines = [
@@ -58,7 +61,7 @@ def report(task: PreparedTask) -> str:
 
 @contextmanager
 def _progress_bar() -> Generator[Progress]:
-    """A bar on stderr; one line per stage where stderr is no terminal."""
+    """A bar on stderr; one line per stage if stderr is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress as Bar
     from rich.progress import TaskID

@@ -1,4 +1,4 @@
-"""Making a task from its settings: warm up a model, label all problems with it, choose sets. Needs torch."""
+"""Making a task from its settings: warm up a model, label all problems with it, choose sets. Imports torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from isocompute_torch.tasks import reward
 from isocompute_torch.tasks.families import Problem, problems
 from isocompute_torch.tasks.label import pass_rates, sampled_passes
 from isocompute_torch.tasks.sets import choose
-from isocompute_torch.tasks.settings import TaskSettings
+from isocompute_torch.tasks.settings import MODEL_FOLDER, REWARD_FILE, TRAIN_FILE, VALIDATION_FILE, TaskSettings
 from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer, encode
 from isocompute_torch.tasks.warmup import WarmedUp, warm_up
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 Progress = Callable[[str, int, int], None]
-
-MODEL_FOLDER, TRAIN_FILE, VALIDATION_FILE, REWARD_FILE = "model", "train.jsonl", "validation.jsonl", "reward.py"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +43,11 @@ class Task:
     rates_P: NDArray[np.float64]
     """Exact pass rate of every problem under the model."""
     passes_P: NDArray[np.int64]
-    """Right responses among `settings.label_samples` of every problem."""
+    """Number of right responses among `settings.label_samples`, per problem."""
     warmed_up: WarmedUp
 
     def measured(self) -> dict[str, Any]:
-        """What the base model can do, and how large the sets are."""
+        """Pass rates of the base model and sizes of the sets, as JSON values."""
         found: dict[str, Any] = {
             "parameters": int(self.model.num_parameters()),
             "warm_up": asdict(self.warmed_up),
@@ -71,10 +69,10 @@ def build(settings: TaskSettings, progress: Progress) -> Task:
     """Make a task; a few seconds on one core with the default settings.
 
     Raises:
-        RunFailed: the warm-up did not get far enough, or too few problems have the wanted difficulty.
+        RunFailed: the warm-up missed its pass rate, or too few problems have the difficulty of the set.
     """
     everything = problems(settings.family)
-    # One stream for each use: a longer warm-up draws the same labels and sets.
+    # One stream per use, so that a longer warm-up draws the same labels and sets.
     held_out_rng, order_rng, label_rng, set_rng = (
         np.random.default_rng([settings.seed, stream]) for stream in range(4)
     )
@@ -113,13 +111,13 @@ def write(task: Task, folder: Path) -> None:
     for file, positions in ((TRAIN_FILE, task.sets.train_P), (VALIDATION_FILE, task.sets.validation_P)):
         _write_problems(folder / file, [task.problems[position] for position in positions])
     shutil.copyfile(str(reward.__file__), folder / REWARD_FILE)
-    # Weights come readable by their owner only, whatever the umask says; a task may be shared.
+    # Weights are saved readable by their owner only, whatever the umask; a task may be shared.
     for path in folder.rglob("*.safetensors"):
         path.chmod((folder / REWARD_FILE).stat().st_mode)
 
 
 def versions() -> dict[str, str]:
-    """Versions of what took part in making a task."""
+    """Versions of the packages that make a task."""
     return {name: metadata.version(name) for name in ("isocompute", "numpy", "tokenizers", "torch", "transformers")}
 
 
@@ -130,7 +128,7 @@ def _write_problems(path: Path, chosen: Sequence[Problem]) -> None:
 
 @contextmanager
 def _one_thread() -> Generator[None]:
-    """Run with one CPU thread: sums do not depend on the number of cores, and small models are not faster with more."""
+    """Run with one CPU thread: sums do not depend on the number of cores, and small models gain nothing from more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -141,7 +139,7 @@ def _one_thread() -> Generator[None]:
 
 @contextmanager
 def _quiet_transformers() -> Generator[None]:
-    """Without the progress bar of `save_pretrained`, which would break into the caller's own."""
+    """Hide the progress bar of `save_pretrained`, which would disturb the caller's own."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

@@ -1,12 +1,12 @@
 """Families of generated arithmetic problems: short prompts of digits and one sign, answers of four digits.
 
-Every family has a sign of its own, so that one model can be asked about several and has to tell them apart:
+Every family has its own sign, so that one model can learn several families and distinguish them:
 
 - `mul31`: `abc*d=`, the product of a three-digit and a one-digit number;
-- `rev31`: `abc~d=`, the same product written backwards. What it rewards at a position contradicts `mul31`;
+- `rev31`: `abc~d=`, the same product written backwards. Its rewards contradict those of `mul31` at each position;
 - `add32`: `abc+de=`, the sum of a three-digit and a two-digit number. Its prompts are one character longer.
 
-All numbers are padded with zeros: `007*3=` is answered by `0021`.
+All numbers are padded with zeros: the answer to `007*3=` is `0021`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from isocompute_sdk.errors import SpecError
 
 ANSWER_DIGITS = 4
-"""Length of every answer. It is followed by the end token, so a response needs five tokens."""
+"""Length of every answer. The end token follows, so a response has five tokens."""
 MAX_RESPONSE_TOKENS = ANSWER_DIGITS + 1
-"""Smallest limit at which a right response ends by itself and does not count as truncated."""
+"""Smallest token limit at which a right response is not truncated."""
 SIGNS = "*~+="
-"""Characters of prompts besides the digits."""
+"""Characters of prompts other than digits."""
 PROBLEMS = 10_000
-"""Problems of each family."""
+"""Number of problems of each family."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Problem:
     id: str
     """Unique over all families."""
     prompt: str
-    """What the model reads."""
+    """Text that the model reads."""
     answer: str
-    """What it has to write before the end token."""
+    """Text that it must write before the end token."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Family:
     """Length of the second number; the first has three digits."""
 
     def problems(self) -> list[Problem]:
-        """All problems of the family, always the same ones in the same order."""
+        """All problems of the family, always in the same order."""
         return [
             Problem(
                 f"{self.name}-{first}-{second}",
@@ -65,7 +65,7 @@ class Family:
         ]
 
     def _operands(self) -> list[tuple[int, int]]:
-        """All 10,000 pairs, or as many of a larger number, drawn once and for all: no family outweighs another."""
+        """10,000 pairs: all of them, or a fixed draw from a larger number, so that all families have equal weight."""
         pairs = list(itertools.product(range(1000), range(10**self.second_digits)))
         return sorted(random.Random(self.name).sample(pairs, PROBLEMS)) if len(pairs) > PROBLEMS else pairs
 
@@ -85,7 +85,7 @@ def families(names: str) -> tuple[Family, ...]:
     """The families of a name, or of several names joined with `+`, such as `mul31+rev31`.
 
     Raises:
-        SpecError: a name that is not known, or the same one twice.
+        SpecError: an unknown or repeated name.
     """
     chosen = names.split("+")
     unknown = [name for name in chosen if name not in FAMILIES]
@@ -96,7 +96,7 @@ def families(names: str) -> tuple[Family, ...]:
         )
     if len(set(chosen)) < len(chosen):
         raise SpecError(
-            f"received families {names!r}, one of them twice; accepted: each family once", "Remove the second one."
+            f"received families {names!r} with a repeated name; accepted: each family once", "Remove the repeated name."
         )
     return tuple(FAMILIES[name] for name in chosen)
 

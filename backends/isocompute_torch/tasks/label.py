@@ -1,8 +1,8 @@
 """How often the base model solves each problem.
 
-A response is right only if it is one particular token sequence, the answer and the end token. So the pass rate of a
-single sample is a product of five probabilities, which one forward pass gives exactly, and the number of right
-responses among k independent samples is binomial with that rate: drawing it is sampling k responses, without the cost.
+Exactly one token sequence is right: the answer and the end token. So the pass rate of a single sample is a product of
+five probabilities, which one forward pass gives exactly, and the number of right responses among k independent samples
+is binomial with that rate. Drawing from that distribution replaces sampling k responses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from isocompute_torch.tasks.tiny_model import EncodedProblems, answer_logprobs
 
 CHUNK = 2048
-"""Problems per forward pass; fixed, because sums over another chunk differ in their last bits."""
+"""Problems per forward pass; fixed, because results of another chunk size differ in their last bits."""
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
-"""A task on disk: made once, recognised afterwards, never half there.
+"""A task on disk: made once, then reused; a folder never holds half a task.
 
 The folder holds model/ (weights and tokenizer, as `save_pretrained` writes them), train.jsonl and validation.jsonl (one
-`{"id", "prompt", "answer"}` a line), reward.py, and task.json with the settings, what was measured, the versions that
-took part and a digest of every file. Nothing here needs torch until a task has to be made.
+`{"id", "prompt", "answer"}` per line), reward.py, and task.json with settings, measurements, package versions and a
+digest of every file. Only making a task imports torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 from isocompute_sdk import files
 from isocompute_torch.failures import InputError
 from isocompute_torch.tasks.families import MAX_RESPONSE_TOKENS
-from isocompute_torch.tasks.settings import Kind, ModelShape, TaskSettings, WarmUp
+from isocompute_torch.tasks.settings import (
+    MODEL_FOLDER,
+    REWARD_FILE,
+    TRAIN_FILE,
+    VALIDATION_FILE,
+    Kind,
+    ModelShape,
+    TaskSettings,
+    WarmUp,
+)
 
 if TYPE_CHECKING:
     from isocompute_torch.tasks.build import Progress
@@ -29,56 +38,56 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """Where the parts of a task are, and what its base model can do."""
+    """Paths of a task, and the measurements of its base model."""
 
     folder: Path
     """The folder of the task."""
     settings: TaskSettings
-    """What it was made from."""
+    """Settings it was made from."""
     measured: dict[str, Any]
     """Sizes, pass rates and the length of the warm-up, as in task.json."""
 
     @property
     def model(self) -> Path:
         """Folder of the base model with its tokenizer."""
-        return self.folder / "model"
+        return self.folder / MODEL_FOLDER
 
     @property
     def train(self) -> Path:
         """Training problems, one JSON object a line."""
-        return self.folder / "train.jsonl"
+        return self.folder / TRAIN_FILE
 
     @property
     def validation(self) -> Path:
-        """Validation problems: neither the warm-up nor the training set has them."""
-        return self.folder / "validation.jsonl"
+        """Validation problems, which are in neither the warm-up nor the training set."""
+        return self.folder / VALIDATION_FILE
 
     @property
     def reward(self) -> Path:
         """File with `reward(prompt, response, answer) -> float`."""
-        return self.folder / "reward.py"
+        return self.folder / REWARD_FILE
 
     @property
     def n_problems(self) -> int:
-        """Training problems."""
+        """Number of training problems."""
         return int(self.measured["train"]["problems"])
 
     @property
     def n_validation(self) -> int:
-        """Validation problems."""
+        """Number of validation problems."""
         return int(self.measured["validation"]["problems"])
 
     @property
     def base_rewards(self) -> dict[str, float]:
         """Expected reward of one sample of the base model on `train` and `validation`, exact.
 
-        It is nearer to what an evaluation at step 0 shows than the avg@16 that the problems were chosen by.
+        It predicts an evaluation at step 0 better than the avg@16 by which the problems were chosen.
         """
         return {name: float(self.measured[name]["pass_rate"]) for name in ("train", "validation")}
 
     @property
     def max_response_tokens(self) -> int:
-        """Four digits and the end token: what a recipe for this task should allow."""
+        """`max_response_tokens` for a recipe: four digits and the end token."""
         return MAX_RESPONSE_TOKENS
 
 
@@ -91,20 +100,20 @@ def prepare(
     *,
     settings: TaskSettings | None = None,
 ) -> PreparedTask:
-    """Make a task in `folder`, or take the one that is there if it was made with the same settings.
+    """Make a task in `folder`, or reuse the task in it if its settings are the same.
 
     Args:
-        folder: where the task goes; it must not exist, be empty, or hold this very task.
+        folder: folder of the task; it must be new, empty, or hold the same task.
         family: a name in `FAMILIES`, or several joined with `+`.
         kind: difficulty of the problems for the base model: easy, hard or mixed.
-        seed: decides every random choice; the same seed gives the same files.
+        seed: seed of every random choice; the same seed gives the same files.
         progress: called with a stage, the amount done and the total.
-        settings: everything at once, in place of family, kind and seed.
+        settings: all settings, in place of family, kind and seed.
 
     Raises:
-        SpecError: settings that cannot be meant.
-        InputError: the folder holds something else, or a task that was changed afterwards.
-        RunFailed: no such task can be made with these settings.
+        SpecError: invalid settings.
+        InputError: the folder holds something else, or a modified task.
+        RunFailed: these settings give no task.
     """
     wanted = settings or TaskSettings(family=family, kind=kind, seed=seed)
     target = Path(folder)
@@ -113,10 +122,10 @@ def prepare(
 
 
 def load(folder: str | Path) -> PreparedTask:
-    """Read a task that was prepared earlier.
+    """Read a prepared task.
 
     Raises:
-        IsoComputeError: no task is there, or its files were changed.
+        IsoComputeError: the folder holds no task, or its files were modified.
     """
     target = Path(folder)
     manifest = files.read_json(target / MANIFEST, kind=DOCUMENT, schema_version=SCHEMA_VERSION)
@@ -124,14 +133,14 @@ def load(folder: str | Path) -> PreparedTask:
         path = target / name
         if not path.is_file() or _digest(path) != digest:
             what = "was changed after the task was made" if path.is_file() else "is missing"
-            raise InputError(f"{path} {what}", f"Remove {target} to make the task again, or give another folder.")
+            raise InputError(f"{path} {what}", f"Remove {target} to make the task again, or use another folder.")
     values = dict(manifest["settings"])
     shape, warm_up = ModelShape(**values.pop("shape")), WarmUp(**values.pop("warm_up"))
     return PreparedTask(target, TaskSettings(**values, shape=shape, warm_up=warm_up), manifest["measured"])
 
 
 def _existing(target: Path, wanted: TaskSettings) -> PreparedTask | None:
-    """The finished task in the folder; None where there is room to make one.
+    """The task in the folder; None if the folder is new or empty.
 
     Raises:
         InputError: the folder holds something else.
@@ -140,19 +149,19 @@ def _existing(target: Path, wanted: TaskSettings) -> PreparedTask | None:
         return None
     if not (target / MANIFEST).is_file():
         raise InputError(
-            f"{target} exists and holds no prepared task; accepted: a new or empty folder, or one with {MANIFEST}",
-            "Give another folder.",
+            f"{target} holds no prepared task; accepted: a new or empty folder, or one with {MANIFEST}",
+            "Use another folder.",
         )
     found = load(target)
     if found.settings != wanted:
         have, want = found.settings.to_dict(), wanted.to_dict()
         differing = "; ".join(f"{key} {have[key]!r}, wanted {want[key]!r}" for key in want if have[key] != want[key])
-        raise InputError(f"{target} holds a task with other settings: {differing}", "Give another folder.")
+        raise InputError(f"{target} holds a task with other settings: {differing}", "Use another folder.")
     return found
 
 
 def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedTask:
-    """Make the task in memory, write it beside the folder, and move it into place in one step."""
+    """Make the task in memory, write it beside the folder, and rename it into place."""
     from isocompute_torch.tasks.build import build, versions, write
 
     task = build(settings, progress)
@@ -182,12 +191,12 @@ def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedT
     progress("files", 1, 1)
     finished = _existing(target, settings)
     if finished is None:
-        raise InputError(f"{target} was emptied while the task was being made", "Give a folder that nothing else uses.")
+        raise InputError(f"{target} was emptied while the task was being made", "Use another folder.")
     return finished
 
 
 def _move(partial: Path, target: Path) -> None:
-    """Rename over nothing or an empty folder; where another process was first, its result stays."""
+    """Rename to a missing or empty folder; if another process was first, keep its result."""
     try:
         partial.rename(target)
     except OSError:
@@ -200,4 +209,4 @@ def _digest(path: Path) -> str:
 
 
 def _no_progress(stage: str, done: int, total: int) -> None:
-    """Say nothing."""
+    """Report nothing."""

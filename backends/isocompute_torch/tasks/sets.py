@@ -1,4 +1,4 @@
-"""Choosing training and validation problems by how often the base model solves them."""
+"""Choosing training and validation problems by the base model's pass counts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def choose(
     """Training and validation problems of one kind, both in random order.
 
     Args:
-        passes_P: right responses of the base model per problem.
-        samples: responses behind each count.
-        held_out_P: problems that the base model was not warmed up on; validation problems are among these.
-        kind: difficulty wanted.
+        passes_P: number of right responses of the base model, per problem.
+        samples: number of responses per problem.
+        held_out_P: True for problems outside the warm-up, from which validation problems are drawn.
+        kind: difficulty of the set.
         validation: number of validation problems.
-        rng: source of every choice.
+        rng: generator of every choice.
 
     Raises:
         RunFailed: too few problems of that difficulty.
@@ -59,14 +59,14 @@ def _held_out_first(
     kind: Kind,
     rng: np.random.Generator,
 ) -> ProblemSet:
-    """The problems of a band, with validation problems drawn from those held out of the warm-up."""
+    """The problems of a band; validation problems are drawn from those outside the warm-up."""
     members = split[band].train_P
     fresh = members[held_out_P[members]]
     if len(fresh) < wanted or len(members) == len(fresh):
         raise RunFailed(
-            f"the base model leaves {len(members)} {band} problems, {len(fresh)} of them outside the warm-up; the "
-            f"{kind} set needs {wanted} of those for validation, and others to train on",
-            "Change the pass rate at which the warm-up stops, take fewer validation problems, or another seed.",
+            f"the base model has {len(members)} {band} problems, {len(fresh)} of them outside the warm-up; the "
+            f"{kind} set needs {wanted} outside the warm-up for validation, and others for training",
+            "Change the pass rate at which the warm-up stops, use fewer validation problems, or another seed.",
         )
     validation = np.sort(rng.choice(fresh, wanted, replace=False))
     return ProblemSet(np.setdiff1d(members, validation), validation)

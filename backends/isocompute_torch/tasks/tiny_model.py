@@ -23,11 +23,11 @@ ALPHABET = string.digits + SIGNS
 VOCABULARY = {token: number for number, token in enumerate((PAD, EOS, *ALPHABET))}
 """Token ids, 16 of them."""
 CONTEXT_TOKENS = 128
-"""Longest sequence; problems need at most 12 tokens."""
+"""Longest sequence; problems have at most 12 tokens."""
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character, 16 in all with padding and end; other characters are refused, not replaced."""
+    """One token per character, 16 in all with padding and end; encoding another character is an error."""
     characters: Any = Tokenizer(WordLevel(VOCABULARY))
     characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     characters.decoder = decoders.Fuse()
@@ -41,10 +41,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_model(shape: ModelShape, seed: int) -> PreTrainedModel:
-    """A Llama model with random weights in float32; the global random state stays as it was.
+    """A Llama model with random weights in float32; the global random state does not change.
 
-    With biases in its attention layers it learns faster from rewards (docs/builtin_task.md).
-    Not Qwen2: for that kind `AutoTokenizer` puts a byte-level tokenizer with a token more in place of the saved one.
+    Biases in its attention layers speed up learning from rewards (docs/builtin_task.md). Qwen2 has such biases by
+    default, but for it `AutoTokenizer` replaces the saved tokenizer by a byte-level one with another token.
     """
     config = LlamaConfig(
         vocab_size=len(VOCABULARY),
@@ -93,8 +93,8 @@ class EncodedProblems:
 def encode(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerFast) -> EncodedProblems:
     """Encode problems for teacher forcing.
 
-    Padding needs no attention mask: it stands right of everything that is read. A character is a token, so lengths of
-    texts are lengths in tokens.
+    Padding is on the right, after everything that is read, so it needs no attention mask. A character is a token, so
+    lengths of texts are lengths in tokens.
     """
     ids: list[list[int]] = tokenizer([problem.prompt + problem.answer + EOS for problem in problems])["input_ids"]
     width = max(map(len, ids))

@@ -1,4 +1,4 @@
-"""Supervised steps on right answers, until the model solves a set share of problems in one sample."""
+"""Supervised steps on right answers, until single samples reach a mean pass rate."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from isocompute_torch.tasks.tiny_model import EncodedProblems, answer_logprobs
 RISE_STEPS = 20
 """Steps over which the learning rate rises from 0."""
 CHECKED_PROBLEMS = 512
-"""Warm-up problems whose pass rate is watched, always the same ones."""
+"""Number of warm-up problems whose pass rate is measured, always the same ones."""
 
 
 @dataclass(frozen=True)
 class WarmedUp:
-    """How a warm-up went."""
+    """Result of a warm-up."""
 
     steps: int
-    """Updates made."""
+    """Number of updates."""
     loss: float
     """Mean cross-entropy per answer token in the last batch, nats."""
     pass_rate: float
-    """Mean pass rate of the watched problems at the end."""
+    """Mean pass rate of the measured problems at the end."""
 
 
 def warm_up(
@@ -43,16 +43,16 @@ def warm_up(
 
     Args:
         model: Hugging Face causal language model.
-        problems: what it learns from, on the model's device.
+        problems: the problems to learn, on the model's device.
         settings: length, batch and learning rate.
-        rng: source of the order of problems.
-        progress: called with steps done and the most there can be.
+        rng: generator of the order of problems.
+        progress: called with the steps done and `max_steps`.
 
     Raises:
-        RunFailed: the pass rate was not reached in `max_steps`.
+        RunFailed: `max_steps` steps do not reach the pass rate.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
-    watched = problems[torch.from_numpy(rng.permutation(len(problems))[:CHECKED_PROBLEMS])]
+    measured = problems[torch.from_numpy(rng.permutation(len(problems))[:CHECKED_PROBLEMS])]
     batches = _batches(len(problems), settings.batch, rng)
     rate = 0.0
     for step in range(1, settings.max_steps + 1):
@@ -65,19 +65,19 @@ def warm_up(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if step % settings.check_every == 0:
-            rate = float(pass_rates(model, watched).mean())
+            rate = float(pass_rates(model, measured).mean())
             if rate >= settings.pass_rate:
                 progress(settings.max_steps, settings.max_steps)
                 return WarmedUp(step, float(loss.detach()), rate)
         progress(step, settings.max_steps)
     raise RunFailed(
         f"after {settings.max_steps} supervised steps the pass rate is {rate:.3f}, below {settings.pass_rate}",
-        "Raise max_steps or the model's size, lower pass_rate, or take another seed.",
+        "Raise max_steps or the model's size, lower pass_rate, or use another seed.",
     )
 
 
 def _batches(problems: int, size: int, rng: np.random.Generator) -> Iterator[torch.Tensor]:
-    """Positions of one batch after another: each epoch in an order of its own, batches run over its end."""
+    """Positions of one batch after another; every epoch has its own order, and batches may cross its end."""
     waiting = np.empty(0, dtype=np.int64)
     while True:
         while len(waiting) < size:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _PAPER = "Only with --method paper"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittingOptions:
+class FittingOptions(ReadingOptions):
     """What to fit and how, as typed on the command line."""
 
     metric: Annotated[
@@ -46,7 +47,6 @@ class FittingOptions:
     ] = None
     compute: Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")] = "rollouts"
     pool: opt.Pool = None
-    set_: opt.Constants = None
     seed: opt.Seed = 0
 
     def fit(self, runs: Sequence[Path], **settings: Any) -> Fits | FitsSet:
@@ -74,7 +74,7 @@ class FittingOptions:
         chosen: dict[str, Any] = {"method": self.method, "compute": self.compute, **only_paper, **settings}
         name: Any = self.metric[0] if len(self.metric) == 1 else self.metric
         return api.fit(
-            opt.read_runs(runs, self.metric[0], self.set_),
+            self.read(runs, self.metric[0]),
             name,
             self.eval_set,
             rng=self.seed,

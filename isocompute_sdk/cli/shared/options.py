@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,6 @@ from isocompute_sdk.ingest.stores.saved_config import scalar
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Plan
-    from isocompute_sdk.records import RunSet
 
 OUTPUT = "Output"
 
@@ -36,10 +34,6 @@ EvalSet = Annotated[
 ]
 Pool = Annotated[
     list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
-]
-Constants = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Column that the file lacks, e.g. --set problems_per_batch=32; repeatable."),
 ]
 Map = Annotated[
     Path | None, typer.Option("--map", help="Confirmed mapping of `isocompute ingest --propose`, in place of paths.")
@@ -88,13 +82,6 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
             raise SpecError(f"{option} {text!r}; accepted: name=value", f"For example {option} seed=1.")
         found[name.strip()] = scalar(value.strip().replace(",", "") if _THOUSANDS.fullmatch(value) else value.strip())
     return found
-
-
-def read_runs(paths: Sequence[Path], metric: str, constants: list[str] | None) -> RunSet:
-    """Runs of one or several files, folders or globs."""
-    from isocompute_sdk.records import RunSet
-
-    return RunSet.read(list(paths), metric=metric, **assignments(constants, "--set"))
 
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:

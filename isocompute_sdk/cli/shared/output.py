@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from isocompute_sdk.errors import IsoComputeError
+
 OUTPUT_SCHEMA_VERSION = 1
 """Version of the `--json` documents that are not a saved file of their own."""
 
@@ -23,6 +25,13 @@ def printable(text: str, keep: str = "") -> str:
         keep: characters that stay as they are.
     """
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def for_shell(error: BaseException) -> str:
+    """An error in words for a terminal: its hint names flags in place of arguments."""
+    if not isinstance(error, IsoComputeError) or error.shell_hint is None:
+        return str(error)
+    return f"{error.message}\n  {error.shell_hint}"
 
 
 def emit_json(payload: Mapping[str, Any]) -> None:

@@ -140,7 +140,12 @@ class PlanningOptions:
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
-        budget = Budget.parse(self.budget)
+        try:
+            budget = Budget.parse(self.budget)
+        except SpecError as error:
+            # "Budget.rollouts: ..." names a class to people who typed an option.
+            _, _, complaint = error.message.partition(": ")
+            raise SpecError(f"--budget: {complaint}", error.hint) from None
         if self.deadline_hours is not None:
             budget = budget.replace(deadline_hours=self.deadline_hours)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable, say
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, printable, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.cli.watch.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 
@@ -29,7 +31,9 @@ ALL_RUNS = ANYWHERE = ""
 Logs = Annotated[list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
 
 
+@with_option_groups
 def watch(
+    *,
     logs: Logs = None,
     on_alert: Annotated[
         str | None,
@@ -44,7 +48,7 @@ def watch(
     info: Annotated[bool, typer.Option("--info", help="Tell of what is only worth knowing, too.")] = False,
     metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
-    set_: opt.Constants = None,
+    reading: ReadingOptions,
     state: Annotated[
         Path | None, typer.Option(help=f"File of the alerts given so far; {STATE_FILE} beside the logs by default.")
     ] = None,
@@ -69,8 +73,12 @@ def watch(
     if (map is None) == (not logs):
         received = "a mapping and logs" if logs else "neither logs nor a mapping"
         raise SpecError(f"received {received}; accepted: LOGS, or --map FILE", "For example `isocompute watch runs/`.")
-    if map is not None and set_:
-        raise SpecError("--map with --set; accepted: one of them", "Write what holds for all runs into its `shared`.")
+    given = reading.arguments()
+    if map is not None and changed_options(reading):
+        raise SpecError(
+            f"--map with {', '.join(changed_options(reading))}; accepted: one of them",
+            "Write what holds for all runs into its `shared`.",
+        )
     for path in logs or ():
         refuse_hopeless(path)
     if map is not None:
@@ -85,7 +93,7 @@ def watch(
     watcher = _Watcher(
         logs=looked_at,
         map=map,
-        reading={"metric": metric, **opt.assignments(set_, "--set")},
+        reading={"metric": metric, **given},
         eval_set=eval_set,
         book=AlertBook(state_file(looked_at[0]) if state is None else state),
         command=None if on_alert is None else split_command(on_alert),
@@ -234,7 +242,9 @@ class _Watcher:
         self._failed[folder] = self._failed.get(folder, 0) + 1
         if not known or self._failed[folder] < BLIND:
             return
-        message = f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {error}"
+        message = (
+            f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {for_shell(error)}"
+        )
         alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
         if self.book.is_due(alert):
             self._tell(alert)
@@ -280,7 +290,7 @@ class _Watcher:
 
     def _complain_of(self, error: Exception, known: bool) -> None:
         """What cannot be read, once; what has never been is waited for."""
-        told = " ".join(str(error).split())
+        told = " ".join(for_shell(error).split())
         if told in self._errors:
             return
         self._errors.add(told)

@@ -88,7 +88,7 @@ def fit_paper(
             f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r}{kind} "
             f"(group sizes in the runs: {levels}); the best n cannot be seen in fewer than two",
             "Run at least two group sizes, better four, at the same problems_per_batch.",
-        )
+        ).in_shell("Run at least two group sizes, better four, at the same B_p.")
     drawn = {key: curve_draws(curves[key], points[key], draws, bounds, rng) for key in curves} if draws else {}
     fits = Fits(
         metric=metric,
@@ -114,7 +114,7 @@ def _refuse_partly_known(runs: Sequence[Run]) -> None:
             f"{len(unknown)} of {len(runs)} runs do not say their problems per batch ({', '.join(unknown[:3])}); "
             "they cannot stand on one frontier with runs that do",
             "Add problems_per_batch to all of them, or fit them apart.",
-        )
+        ).in_shell("Add --set problems_per_batch=... if all have the same, or fit them apart.")
 
 
 def _pool(
@@ -161,6 +161,6 @@ def _dropped(key: Configuration, evaluations: int, points: str) -> Note:
         "configuration-without-curve",
         "warning",
         f"n = {key[0]}, B_p = {problems}: {evaluations} usable evaluation(s) (points='{points}') give no curve, so it "
-        "takes no part in the frontier. Evaluate during training, or try points='all'.",
+        "takes no part in the frontier. Evaluate during training, or count all evaluations (points: all).",
         {"group_size": key[0], "problems_per_batch": key[1], "evaluations": evaluations},
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.documents import Converted
+from isocompute_sdk.errors import FieldError, FitError
+from isocompute_sdk.fitting.allocation import LARGEST_LOG10
+from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, NotNegative, Number, Positive, Vector, same
 from isocompute_sdk.fitting.paper.families import SHAPES, Shape
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
@@ -26,6 +29,27 @@ hardly risen at 3 x their half-way compute; the Hill form with exponent 1 lacks 
 MAX_EVALUATIONS = 500
 """Calls of the residual after which a fit counts as not converged. Data that the model can describe need up to 200; on
 other data the optimiser would follow a flat valley for a minute and gain nothing."""
+
+
+def _null_for_infinity(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _infinity_for_null(value: float | None) -> float:
+    return float("inf") if value is None else value
+
+
+def check_evaluations(compute_T: Array, reward_T: Array) -> None:
+    """Check the evaluations of a saved curve.
+
+    Raises:
+        FieldError: of different length, or compute that is negative, falling or never positive.
+    """
+    if compute_T.shape != reward_T.shape:
+        raise FieldError("reward", reward_T.shape, f"one reward for each compute, shape {compute_T.shape}")
+    trained_T = compute_T[compute_T > 0]
+    if not trained_T.size or trained_T[0] < 1 / LARGEST or compute_T[0] < 0 or np.any(np.diff(compute_T) < 0):
+        raise FieldError("compute", compute_T, "increasing from 0 or more, at least one above 0")
 
 
 @dataclass(frozen=True)
@@ -50,31 +74,44 @@ class Points:
 class RewardCurve:
     """A fitted reward curve of one (n, B_p)."""
 
-    group_size: int
-    problems_per_batch: int | None
-    shape: str
-    """Name of the shape, a key of `SHAPES`."""
-    plateau: float
+    group_size: Count
+    problems_per_batch: Count | None
+    shape: Annotated[str, Field(pattern=f"^({'|'.join(SHAPES)})$")]
+    """Name of the shape, a key of `SHAPES`; `surface` for curves of a surface."""
+    plateau: Number
     """Reward for unlimited compute."""
-    rise: float
-    """Plateau minus the reward at no compute, at least 0."""
-    parameters: tuple[float, ...]
+    rise: NotNegative
+    """Plateau minus the reward at no compute."""
+    parameters: tuple[Number, ...]
     """Parameters of the shape, in the order of `SHAPES[shape].parameters`."""
     status: FitStatus
     at_bound: tuple[str, ...]
     """Names of the parameters that stopped on a bound."""
-    stderr: Mapping[str, float | None]
-    """Standard error per parameter; None where a bound or too few points forbid one."""
-    rms: float
+    stderr: Mapping[str, NotNegative | None]
+    """Standard error per parameter; None for a parameter on a bound and for too few points."""
+    rms: NotNegative
     """Root mean square residual."""
-    aicc: float
-    """Corrected Akaike criterion by which the shape was chosen (lower is better)."""
-    compute_T: Array = field(repr=False)
-    reward_T: Array = field(repr=False)
-    base_reward: float | None = None
-    observed: tuple[float, float] | None = None
-    """First and last compute that was evaluated, where that is more than the points fitted to: a run that sets no
-    more records is still observed."""
+    aicc: Annotated[float, Converted(_null_for_infinity, _infinity_for_null, Number | None)]
+    """Corrected Akaike criterion by which the shape was chosen (lower is better); infinite for too few points."""
+    compute_T: Annotated[Vector, Field(alias="compute")] = field(repr=False)
+    """Compute of each point, increasing."""
+    reward_T: Annotated[Vector, Field(alias="reward")] = field(repr=False)
+    base_reward: Number | None = None
+    observed: tuple[Positive, Positive] | None = None
+    """First and last evaluated compute, if the points fitted to are fewer: a run without new records is still
+    observed."""
+
+    def __post_init__(self) -> None:
+        check_evaluations(self.compute_T, self.reward_T)
+        if self.observed is not None and self.observed[0] > self.observed[1]:
+            raise FieldError("observed", self.observed, "first and last compute, increasing")
+        shape = SHAPES.get(self.shape)
+        if shape is None:
+            return
+        if len(self.parameters) != len(shape.parameters):
+            raise FieldError("parameters", self.parameters, f"{len(shape.parameters)} for shape {self.shape!r}")
+        if abs(self.parameters[0]) > LARGEST_LOG10:
+            raise FieldError("parameters[0]", self.parameters[0], f"log10 of compute below {LARGEST_LOG10:g}")
 
     @property
     def first_compute(self) -> float:
@@ -107,50 +144,11 @@ class RewardCurve:
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit, data included."""
-        return self.to_dict() == other.to_dict() if isinstance(other, RewardCurve) else NotImplemented
+        if not isinstance(other, RewardCurve):
+            return NotImplemented
+        return all(same(getattr(self, f.name), getattr(other, f.name)) for f in fields(RewardCurve))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form that keeps every bit."""
-        return {
-            "group_size": self.group_size,
-            "problems_per_batch": self.problems_per_batch,
-            "shape": self.shape,
-            "plateau": self.plateau,
-            "rise": self.rise,
-            "parameters": list(self.parameters),
-            "status": self.status.value,
-            "at_bound": list(self.at_bound),
-            "stderr": dict(self.stderr),
-            "rms": self.rms,
-            "aicc": None if not np.isfinite(self.aicc) else self.aicc,
-            "compute": self.compute_T.tolist(),
-            "reward": self.reward_T.tolist(),
-            "base_reward": self.base_reward,
-            "observed": None if self.observed is None else list(self.observed),
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> RewardCurve:
-        """Inverse of `to_dict`."""
-        return cls(
-            group_size=raw["group_size"],
-            problems_per_batch=raw["problems_per_batch"],
-            shape=raw["shape"],
-            plateau=raw["plateau"],
-            rise=raw["rise"],
-            parameters=tuple(raw["parameters"]),
-            status=FitStatus(raw["status"]),
-            at_bound=tuple(raw["at_bound"]),
-            stderr=raw["stderr"],
-            rms=raw["rms"],
-            aicc=float("inf") if raw["aicc"] is None else raw["aicc"],
-            compute_T=np.array(raw["compute"], dtype=float),
-            reward_T=np.array(raw["reward"], dtype=float),
-            base_reward=raw["base_reward"],
-            observed=None if raw["observed"] is None else (raw["observed"][0], raw["observed"][1]),
-        )
 
 
 def evaluate(shape: Shape, compute: Array, parameters: Array) -> Array:
@@ -203,7 +201,7 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
             f"n = {points.group_size}, B_p = {points.problems_per_batch}: {len(points.compute_T)} evaluation(s) at "
             "one compute value; a curve needs at least two",
             "Evaluate during training, or use points='all' so that evaluations below the record count too.",
-        )
+        ).in_shell("Evaluate during training, or add --points all so that evaluations below the record count too.")
     if shape != "auto":
         return _fit_shape(points, SHAPES[shape], bounds)
     usable = [s for s in SHAPES.values() if points.base_reward is not None or not s.floor_is_base_reward]
@@ -223,7 +221,7 @@ def _base(points: Points) -> float:
             f"curve 'hill' needs the reward at step 0, and n = {points.group_size}, "
             f"B_p = {points.problems_per_batch} has none",
             "Add the step-0 evaluation, or use curve='logistic', which fits the floor.",
-        )
+        ).in_shell("Add the step-0 evaluation, or --curve logistic, which fits the floor.")
     return points.base_reward
 
 

@@ -8,14 +8,16 @@ accident, and a whole recipe may have no decline at all: both have a prior proba
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import erf
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Vector
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Layout
 
@@ -39,6 +41,8 @@ RATE = (0.45, 0.6)
 .73 (Qwen3-4B Easy, D = 6,000)."""
 OF_A_RATE = 0.5
 """Standard deviation of the logarithm of one run's measured rate."""
+NEVER = 1e3
+"""ln C of an onset that no run reaches."""
 U_POINTS, G_POINTS = 41, 13
 
 
@@ -46,29 +50,19 @@ U_POINTS, G_POINTS = 41, 13
 class Declines:
     """Draws of the onset and the rate of the decline."""
 
-    onset_D: Array
-    """ln C of the onset at the layout's centre and smallest B_p; infinite in draws without a decline."""
-    step_D: Array
+    onset_D: Annotated[Vector, Field(alias="onset")]
+    """ln C of the onset at the layout's centre and smallest B_p; `NEVER` in draws without a decline."""
+    step_D: Annotated[Vector, Field(alias="step")]
     """Its change per octave of n."""
-    rate_D: Array
+    rate_D: Annotated[Vector, Field(alias="rate")]
     """Share of the gain lost per unit of ln C after it."""
-    probability: float
+    probability: Annotated[float, Field(ge=0, le=1)]
     """Posterior probability that the recipe declines."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form that keeps every bit; None for an infinite onset."""
-        return {
-            "onset": [None if np.isinf(value) else value for value in self.onset_D.tolist()],
-            "step": self.step_D.tolist(),
-            "rate": self.rate_D.tolist(),
-            "probability": self.probability,
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Declines:
-        """Inverse of `to_dict`."""
-        onset = np.array([np.inf if value is None else value for value in raw["onset"]], dtype=float)
-        return cls(onset, np.array(raw["step"], dtype=float), np.array(raw["rate"], dtype=float), raw["probability"])
+    def __post_init__(self) -> None:
+        if not len(self.onset_D) == len(self.step_D) == len(self.rate_D):
+            lengths = (len(self.onset_D), len(self.step_D), len(self.rate_D))
+            raise FieldError("onset", lengths, "as many onsets as steps and rates")
 
 
 def shift(problems_Q: Array, set_Q: Array, layout: Layout) -> Array:
@@ -121,7 +115,7 @@ def sample_declines(runs: Sequence[PreparedRun], layout: Layout, draws: int, rng
     precision = 1.0 / RATE[1] ** 2 + len(measured) / OF_A_RATE**2
     centre = (np.log(RATE[0]) / RATE[1] ** 2 + float(measured.sum()) / OF_A_RATE**2) / precision
     return Declines(
-        np.where(rng.random(draws) < probability, onset_D, np.inf),
+        np.where(rng.random(draws) < probability, onset_D, NEVER),
         g_G[g_index],
         np.exp(centre + rng.normal(0.0, 1.0, draws) * np.sqrt(1.0 / precision + 0.3**2)),
         probability,

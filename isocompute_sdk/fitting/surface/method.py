@@ -10,7 +10,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting import findings
 from isocompute_sdk.fitting.arguments import MethodOptions
-from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.fits import Fits, SurfacePoints
 from isocompute_sdk.fitting.frontier_laws import with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
@@ -71,14 +71,16 @@ def fit_joint(
     prepared = prepare(runs, bounds[1] - bounds[0])
     surface = fit_surface(prepared, bounds, draws, rng)
     known = passport(surface, prepared, bounds, rng)
+    curves = surface_curves(surface, runs)
     found = Fits(
         metric=metric,
         method="surface",
-        curves=surface_curves(surface, runs),
+        curves=curves,
         compute=options.compute,
         bounds=bounds,
         max_rollouts_per_batch=options.max_rollouts_per_batch,
         surface=surface,
+        surface_points=tuple(SurfacePoints(*key, one.compute_T, one.reward_T) for key, one in curves.items()),
         passport=known,
     )
     found = with_law(found)

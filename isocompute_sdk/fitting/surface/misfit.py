@@ -8,13 +8,14 @@ level keeps an interval from shrinking to nothing as runs are added; beyond them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Matrix
 
 LEVEL_COMMON, LEVEL_OWN = 0.05, 0.04
 TILT_MEAN, TILT_COMMON, TILT_OWN = 0.015, 0.05, 0.04
@@ -29,17 +30,12 @@ LARGEST_REACH = 3.5
 class Misfit:
     """Draws of the lack of fit at the K knots."""
 
-    level_DK: Array
-    tilt_DK: Array
+    level_DK: Annotated[Matrix, Field(alias="level")]
+    tilt_DK: Annotated[Matrix, Field(alias="tilt")]
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form that keeps every bit."""
-        return {"level": self.level_DK.tolist(), "tilt": self.tilt_DK.tolist()}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Misfit:
-        """Inverse of `to_dict`."""
-        return cls(np.array(raw["level"], dtype=float), np.array(raw["tilt"], dtype=float))
+    def __post_init__(self) -> None:
+        if self.level_DK.shape != self.tilt_DK.shape:
+            raise FieldError("tilt", self.tilt_DK.shape, f"shape {self.level_DK.shape}, as level")
 
 
 def sample_misfit(knots: int, draws: int, rng: np.random.Generator) -> Misfit:

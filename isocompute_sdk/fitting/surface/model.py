@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Number, Positive, Vector
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 CURVE_PARAMETERS = 4
@@ -79,20 +80,27 @@ class Prior:
 class Layout:
     """Where each parameter stands, and what configurations are measured against."""
 
-    knots_K: Array
+    knots_K: Vector
     """log2 n of the knots, one octave apart."""
-    centre: float
+    centre: Number
     """log2 n at which the slope's intercept is defined."""
-    problems_reference: float
+    problems_reference: Positive
     """B_p at which a and m are defined."""
-    set_reference: float | None
+    set_reference: Positive | None
     """D at which a is defined; None where the runs do not vary it."""
-    usual_set: float | None
+    usual_set: Positive | None
     """Median D of the runs; None where they do not say."""
-    top: float
+    top: Number
     """Upper bound of the metric."""
-    floor: float
+    floor: Number
     """Lower bound of the metric."""
+
+    def __post_init__(self) -> None:
+        knots = self.knots_K
+        if not knots.size or knots[0] < 0 or knots[-1] > 64 or np.any(np.diff(knots) != 1):
+            raise FieldError("knots_K", knots, "log2 of group sizes, one octave apart")
+        if self.floor >= self.top:
+            raise FieldError("floor", self.floor, f"below top = {self.top}")
 
     @property
     def size(self) -> int:

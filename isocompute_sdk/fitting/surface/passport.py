@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.notes import Note
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 HIDDEN_FACTOR = 3.0
 """The backtest hides what lies beyond the largest compute divided by this."""
@@ -33,52 +37,56 @@ LITTLE_RISE = 0.5
 
 @dataclass(frozen=True)
 class Backtest:
-    """The last part of the compute axis hidden, predicted from the rest, and compared."""
+    """Test of the extrapolation: the last part of the compute axis hidden and predicted from the rest."""
 
-    hidden_beyond: float
-    """Compute from which on evaluations were hidden."""
-    factor: float
-    """Largest compute hidden over the largest that was kept."""
-    runs: int
+    hidden_beyond: Positive
+    """Compute beyond which evaluations were hidden."""
+    factor: Positive
+    """Largest hidden compute over the largest that was kept."""
+    runs: Count
     """Runs with hidden evaluations."""
-    mean_error: float
+    mean_error: Number
     """Measured minus predicted reward, averaged over runs."""
-    rms_error: float
-    coverage: float
+    rms_error: NotNegative
+    coverage: Share
     """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
 
 
 @dataclass(frozen=True)
 class Passport:
-    """How much of what will be asked was seen."""
+    """How far the fit may be extrapolated."""
 
     backtest: Backtest | None
-    """None where too little data is left when a part is hidden."""
-    largest_compute: float
-    """Largest compute at which anything was measured."""
-    rise_seen: tuple[float, float]
-    """Smallest and largest share, over configurations, of the predicted rise that was measured."""
-    group_sizes: int
-    """Levels of n."""
-    best_at_edge: str | None
-    """`largest` or `smallest` where the best n at the largest compute is the last of the grid."""
-    seeds_per_cell: float
+    """None if too little data would be left."""
+    largest_compute: Positive
+    """Largest compute with an evaluation."""
+    rise_seen: tuple[Share, Share]
+    """Smallest and largest measured share of the predicted rise, over configurations."""
+    group_sizes: Count
+    """Number of levels of n."""
+    best_at_edge: Literal["largest", "smallest"] | None
+    """Whether the best n at the largest compute is the last of the grid, and at which end."""
+    seeds_per_cell: NotNegative
     """Runs per (n, B_p)."""
-    gain_between_levels: float
+    gain_between_levels: NotNegative
     """Spread of the predicted reward over the levels of n at the largest compute."""
-    noise: float
+    noise: NotNegative
     """Standard deviation of one evaluation."""
-    unstable_problems_per_batch: tuple[int, ...]
+    unstable_problems_per_batch: tuple[Count, ...]
     """Levels of B_p at which at least half of the runs collapsed."""
-    beyond_grid_octaves: int
+    beyond_grid_octaves: Annotated[int, Field(ge=0, le=64)]
     """Octaves above the largest n that a plan may use by default."""
-    most_rise_seen: tuple[float, float] | None = None
+    most_rise_seen: tuple[Share, Share] | None = None
     """80 % interval of the largest share of a rise that was measured; None in fits saved before it was drawn."""
 
     @property
     def least_rise_seen(self) -> float:
         """Lower end of the interval of the largest share of a rise that was measured; the mean in old fits."""
         return self.rise_seen[1] if self.most_rise_seen is None else self.most_rise_seen[0]
+
+    def __post_init__(self) -> None:
+        if self.rise_seen[0] > self.rise_seen[1]:
+            raise FieldError("rise_seen", self.rise_seen, "smallest and largest share")
 
     def lines(self) -> list[str]:
         """The passport as text, its backtest first."""
@@ -154,21 +162,6 @@ class Passport:
             numbers = {"gain": self.gain_between_levels, "noise": self.noise}
             notes.append(Note("group-size-hardly-matters", "info", text, numbers))
         return notes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Passport:
-        """Inverse of `to_dict`."""
-        values = dict(raw)
-        values["backtest"] = None if raw["backtest"] is None else Backtest(**raw["backtest"])
-        values["unstable_problems_per_batch"] = tuple(raw["unstable_problems_per_batch"])
-        values["rise_seen"] = (raw["rise_seen"][0], raw["rise_seen"][1])
-        most = raw.get("most_rise_seen")
-        values["most_rise_seen"] = None if most is None else (most[0], most[1])
-        return cls(**values)
 
 
 def passport(

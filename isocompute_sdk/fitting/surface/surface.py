@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import Declines, sample_declines, shift
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
+from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 DEFAULT_PRIOR = Prior()
 SPREAD_ABOVE, OLD_REACH = 0.15, 2.5
@@ -23,7 +26,8 @@ SPREAD_ABOVE, OLD_REACH = 0.15, 2.5
 it, per unit of log compute beyond the data, and up to how many units."""
 LEAST_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
-SCALARS = ("noise", "run_share", "run_midpoint", "largest_compute", "n_problems")
+LARGEST_PARAMETER = 300.0
+"""Largest size of a parameter but R0: beyond it e^m overflows."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -33,18 +37,18 @@ class Surface:
     """R(C, n, B_p, D) as draws from its posterior."""
 
     layout: Layout
-    shape_D: tuple[str, ...]
+    shape_D: Annotated[tuple[str, ...], Field(alias="shapes")]
     """Unit shape of each draw."""
-    parameters_DP: Array
-    noise: float
+    parameters_DP: Annotated[Matrix, Field(alias="parameters")]
+    noise: NotNegative
     """Standard deviation of one evaluation."""
-    run_share: float
+    run_share: NotNegative
     """Run-to-run standard deviation of the gain, relative, averaged over the ensemble."""
-    run_midpoint: float
+    run_midpoint: NotNegative
     """Run-to-run standard deviation of the half-way log compute."""
-    largest_compute: float
+    largest_compute: Positive
     """Largest compute at which any run was evaluated."""
-    n_problems: float | None = None
+    n_problems: Positive | None = None
     """Distinct training problems D that predictions are for; None for what the runs had. Only where they vary it."""
     declines: Declines | None = None
     """Where rewards begin to fall; None in fits saved before that was learned."""
@@ -52,6 +56,22 @@ class Surface:
     """Lack of fit; None in fits saved before it was drawn."""
     outlying: Mapping[str, float] = field(default_factory=dict[str, float])
     """Runs that do not agree with the others, with by how much they lie above the fit."""
+
+    def __post_init__(self) -> None:
+        unknown = set(self.shape_D) - set(UNIT_SHAPES)
+        if unknown or not self.shape_D:
+            raise FieldError("shapes", sorted(unknown), f"one of {', '.join(UNIT_SHAPES)} for each draw")
+        shape = (len(self.shape_D), self.layout.size)
+        if self.parameters_DP.shape != shape:
+            raise FieldError("parameters", self.parameters_DP.shape, f"shape {shape}, draws by parameters")
+        draws, knots = len(self.shape_D), len(self.layout.knots_K)
+        if self.declines is not None and len(self.declines.onset_D) != draws:
+            raise FieldError("declines", len(self.declines.onset_D), f"{draws}, one for each draw")
+        if self.misfit is not None and self.misfit.level_DK.shape != (draws, knots):
+            raise FieldError("misfit", self.misfit.level_DK.shape, f"shape {(draws, knots)}, draws by knots")
+        largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
+        if largest > LARGEST_PARAMETER:
+            raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
 
     def draws(
         self,
@@ -167,33 +187,6 @@ class Surface:
             mean_Q,
             np.clip(low, self.layout.floor, self.layout.top),
             np.clip(high, self.layout.floor, self.layout.top),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form that keeps every bit."""
-        return {
-            **{name: getattr(self, name) for name in SCALARS},
-            "layout": {**asdict(self.layout), "knots_K": self.layout.knots_K.tolist()},
-            "shapes": list(self.shape_D),
-            "parameters": self.parameters_DP.tolist(),
-            "declines": None if self.declines is None else self.declines.to_dict(),
-            "misfit": None if self.misfit is None else self.misfit.to_dict(),
-            "outlying": dict(self.outlying),
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Surface:
-        """Inverse of `to_dict`."""
-        layout = dict(raw["layout"])
-        layout["knots_K"] = np.array(layout["knots_K"], dtype=float)
-        return cls(
-            layout=Layout(**layout),
-            shape_D=tuple(raw["shapes"]),
-            parameters_DP=np.array(raw["parameters"], dtype=float),
-            declines=None if raw.get("declines") is None else Declines.from_dict(raw["declines"]),
-            misfit=None if raw.get("misfit") is None else Misfit.from_dict(raw["misfit"]),
-            outlying=raw.get("outlying", {}),
-            **{name: raw[name] for name in SCALARS},
         )
 
 

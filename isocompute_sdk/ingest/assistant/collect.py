@@ -14,7 +14,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
 from isocompute_sdk.ingest.log_runs import find_all_logs
-from isocompute_sdk.ingest.logs import is_log
+from isocompute_sdk.ingest.logs import LogSource, is_log
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
@@ -27,7 +27,7 @@ from isocompute_sdk.records import RunSet
 
 @dataclass(frozen=True)
 class CollectedLog:
-    """A run whose log says nothing certain about n and B_p itself."""
+    """A run whose log does not contain n and B_p itself."""
 
     log: RunLog
     config: SavedConfig | None
@@ -77,9 +77,7 @@ def _below(found: Collection, listing: Listing) -> None:
         _attempt(
             found,
             source.paths[0],
-            lambda name=name, source=source, root=root: _log(
-                found, name, source.read(), None if source.launched else find_config(source.folder, root)
-            ),
+            lambda name=name, source=source, root=root: _source(found, name, source, root),
         )
     inside = {source.folder for source in logs.values()}
     for folder in _run_folders(listing):
@@ -136,7 +134,7 @@ def _file(found: Collection, path: Path) -> None:
 
 
 def _with_reason(log: RunLog, error: RecordError) -> RunLog:
-    """The log with why it is no table, where it has the columns of one: else the reason is that it lacks them."""
+    """The log with a note on why it cannot be read as a table, if it has the columns of one."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
     if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):
@@ -144,6 +142,11 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
     message = f"read as a log, since as a table it makes no sense: {error.message}"
     note = Note("table-read-as-log", "warning", message, {"run_id": log.name, "file": str(log.source)})
     return replace(log, notes=(*log.notes, note))
+
+
+def _source(found: Collection, name: str, source: LogSource, root: Path) -> None:
+    log = source.read()
+    _log(found, name, log, None if source.launched else find_config(source.folder, root, log.settings))
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:

@@ -13,7 +13,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
-from isocompute_sdk.ingest.formats.log_format import TRAIN_SET
+from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.notes import Note
@@ -21,6 +21,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.rewards import TRAIN_REWARD, headline
 from isocompute_sdk.records.table import build
 
 FEW_EVALUATIONS = 4
@@ -29,14 +30,14 @@ FEW_EVALUATIONS = 4
 
 @dataclass(frozen=True)
 class RunFinding:
-    """One run, or one file that is none."""
+    """One run, or one file that is not a run."""
 
     name: str
     """Run, or file that cannot be read."""
     source: str
     """Where it was read from."""
     group_size: str = "?"
-    """n; several where it changes; `?` where nothing says it."""
+    """n; several values if it changes; `?` if unknown."""
     problems_per_batch: str = "?"
     """B_p, as `group_size`."""
     rollouts: float | None = None
@@ -50,7 +51,7 @@ class RunFinding:
     attempts: int = 1
     """How often the run was started, as far as its log shows."""
     context_group: int | None = None
-    """Runs of one number may be pooled; None where the run cannot be read."""
+    """Runs of one number may be pooled; None if the run cannot be read."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Context fields that are known."""
     problems: tuple[str, ...] = ()
@@ -98,6 +99,10 @@ def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]
     findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
+    findings += [
+        RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
+        for note in broken()
+    ]
     findings, groups = _grouped(findings)
     shown = shlex.join(map(str, every))
     open_ = bool(found.logs) and not mapping.confirmed
@@ -152,8 +157,11 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
     hints = [f"{_SYMBOLS[key]} by {text}" for key, text in likely.items() if key in _SYMBOLS]
     shown = [f"only likely: {', '.join(hints)}"] if hints else []
     asks = [f"not known: {'; '.join(_SHORT.get(q.field, q.field) for q in asked)}"] if asked else []
-    twice = [likely["skip"]] if "skip" in likely else []
-    advice = [*("confirm it in the proposed mapping" for _ in (*shown, *asks)), *("read one of them" for _ in twice)]
+    twice = [entry.evidence["skip"].partition(": ")[2]] if "skip" in entry.evidence else []
+    advice = [
+        *("confirm it in the proposed mapping" for _ in (*shown, *asks)),
+        *("nothing: it is left out" for _ in twice),
+    ]
     return replace(finding, problems=(*finding.problems, *shown, *asks, *twice), advice=(*finding.advice, *advice))
 
 
@@ -193,14 +201,9 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding
 def _headline(runs: RunSet) -> tuple[str | None, int]:
     """The metric that a fit would most likely take, and its number of values."""
     frame = runs.to_polars()
-    measured = frame.filter(frame["eval_set"] != TRAIN_SET)
-    names = measured["metric"].to_list()
-    averages = [name for name in names if name.startswith("avg@")]
-    for choice in (averages, names):
-        if choice:
-            metric = max(sorted(set(choice)), key=choice.count)
-            return metric, choice.count(metric)
-    return None, 0
+    names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
+    found = headline(names)
+    return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
 
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -208,8 +211,13 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
         (note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in _grave(runs)
     ]
     if metric is None:
+        found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
+    elif metric == TRAIN_REWARD:
         found.append(
-            ("nothing was measured on held-out problems", "evaluate while training, see `evaluation` of a spec")
+            (
+                "only the training reward was logged, which keeps rising where a validation reward falls",
+                "evaluate on held-out problems; until then read every answer as one about the training reward",
+            )
         )
     elif count < FEW_EVALUATIONS:
         found.append((f"only {count} values of {metric}", "evaluate more often"))
@@ -277,7 +285,7 @@ class _Known:
 
 
 def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
-    """The rule that all learning rates of a cell follow; None where there is none, or n or B_p is not one number."""
+    """The rule that all learning rates of a cell follow; None if there is none, or if n or B_p changes."""
     if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
         return None
     known = [

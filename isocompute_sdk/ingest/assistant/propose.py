@@ -21,13 +21,16 @@ from isocompute_sdk.ingest.assistant.mapping import CONTEXT, MappedRun, Question
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
 from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET, VALIDATION
+from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BY_NAME, did_you_mean
 from isocompute_sdk.records.input_table import Options
+from isocompute_sdk.records.rewards import rank
 from isocompute_sdk.records.table import build, join
 
 _SPREAD = 1e-6
@@ -57,7 +60,11 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
     """The mapping of what was collected."""
     drafts = {name: _draft(name, one) for name, one in found.logs.items()}
     for name, kept in _repeated(found, drafts).items():
-        drafts[name].take("skip", True, "likely", told(kept))
+        sizes = [drafts[one].values.get(size) for one in (name, kept) for size in ("group_size", "problems_per_batch")]
+        # Two logs that say the same n and B_p themselves and measured the same are one run.
+        drafts[name].take("skip", True, "likely" if None in sizes else "certain", told(kept))
+        if None not in sizes:
+            drafts[name].questions.clear()
     questions: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, draft in drafts.items():
         for key, question in draft.questions.items():
@@ -80,7 +87,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
 
     Args:
         path: the mapping's file; what it searched is relative to its folder.
-        mapping: its contents, where they are at hand.
+        mapping: its contents, if already loaded.
 
     Raises:
         RecordError: a question is open, the mapping is not confirmed, a run of it is gone, a file cannot be read.
@@ -89,7 +96,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
     readings = mapping.readings(str(path))
     folder = Path(path).parent
     found = collect([folder / searched for searched in mapping.searched])
-    notes: list[Note] = []
+    notes: list[Note] = [*broken()]
     frames: list[Any] = []
     for name, reading in readings.items():
         if name not in found.logs:
@@ -164,6 +171,10 @@ def _draft(name: str, one: CollectedLog) -> _Draft:
     for field_, said in ({} if one.config is None else one.config.fields).items():
         if field_ not in draft.values:
             draft.take(field_, said.value, "certain", said.evidence)
+    for field_, all_ in ({} if one.config is None else one.config.disagreements).items():
+        if field_ in SIZES and field_ not in draft.values and field_ != STEPS_PER_BATCH:
+            candidates = {_text(said.value): said.evidence for said in all_}
+            draft.ask((field_, name), f"Sources disagree about {field_} of {name!r}. Which holds?", field_, candidates)
     _from_log(draft, one.log)
     _from_name(draft, name, hints)
     _batch(draft, name, one, hints)
@@ -213,7 +224,7 @@ def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
 
 
 def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> None:
-    """A batch size of which it is not said whether it counts problems or rollouts."""
+    """Ask whether a batch size counts problems or rollouts."""
     batch = hints.values.get("batch")
     size = draft.values.get("group_size")
     if "problems_per_batch" in draft.values:
@@ -261,7 +272,7 @@ def _steps(draft: _Draft, log: RunLog) -> None:
                 "epochs": "passes over the training problems; needs context n_problems",
             },
         )
-    elif form.step == "optimizer_updates" and "updates_per_batch" not in draft.values:
+    elif form.step == "optimizer_updates" and not {"updates_per_batch", STEPS_PER_BATCH} & draft.values.keys():
         draft.take("updates_per_batch", 1, "likely", "the usual one optimiser step for every rollout batch")
 
 
@@ -274,18 +285,25 @@ def _evaluation(draft: _Draft, log: RunLog) -> None:
         draft.values["metrics"] = {tag: tag for tag in named}
         draft.evidence["metrics"] = "certain: the column names its metric"
         return
-    if any(meaning.needs_k for meaning in measured.values()):
-        tags = ", ".join(tag for tag, meaning in measured.items() if meaning.needs_k)
-        draft.ask(("eval_samples", tags), f"How many samples per problem are behind {tags}?", "eval_samples")
+    # How many samples are behind a mean decides what it is called, and nothing else: a note says that it is unknown.
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
+    trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
-    open_ = [tag for tag in log.tags if not components.fullmatch(tag)]
-    likely = [tag for tag in open_ if LOOKS_LIKE_EVALUATION.fullmatch(tag) and tag not in measured]
+    open_ = [tag for tag in log.tags if tag not in known and not components.fullmatch(tag)]
+    likely = [tag for tag in open_ if _may_be_reward(tag)]
+    if trained and not likely:
+        # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
+        return
     candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
     draft.ask(("metrics", *candidates), "Which of these is the validation reward (avg@k)?", "metrics", candidates)
     if "eval_samples" not in draft.values:
         draft.ask(("eval_samples",), "How many samples per problem are behind the evaluation?", "eval_samples")
+
+
+def _may_be_reward(tag: str) -> bool:
+    """Whether a tag of evaluations may be the reward, by its name."""
+    return LOOKS_LIKE_EVALUATION.fullmatch(tag) is not None and rank(tag, VALIDATION) is not None
 
 
 def _described(log: RunLog, tag: str) -> str:
@@ -294,7 +312,7 @@ def _described(log: RunLog, tag: str) -> str:
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A cell as a number where its column holds numbers; step -> number as it is, a single number where it is one."""
+    """A cell as a number if its column holds numbers; step -> number as it is, or one number if it never changes."""
     if isinstance(value, Mapping):
         pieces = cast(Mapping[int, int], value)
         return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))

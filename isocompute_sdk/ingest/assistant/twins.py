@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET
+from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
 Configuration = tuple[Any, Any]
-"""n and B_p, None where unknown."""
+"""n and B_p, None if unknown."""
 _Fingerprint = tuple[str, str, bytes, bytes]
 
 
@@ -47,9 +47,11 @@ def _agree(one: Configuration, other: Configuration) -> bool:
 
 
 def _fingerprints(log: RunLog) -> list[_Fingerprint]:
-    """The beginnings of its evaluations."""
+    """The beginnings of its evaluations and of its training reward."""
     known = log.meanings()
-    measured = {tag: (m.metric, m.eval_set) for tag, m in known.items() if m.eval_set != TRAIN_SET}
+    measured = {
+        tag: (m.metric, m.eval_set) for tag, m in known.items() if m.eval_set != TRAIN_SET or m.metric == TRAIN_REWARD
+    }
     if not measured:
         measured = {tag: (tag, "") for tag in log.tags if LOOKS_LIKE_EVALUATION.fullmatch(tag)}
     found: list[_Fingerprint] = []

@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, LogFormat, Meaning
+from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_SET, LogFormat, Meaning
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import did_you_mean
 
@@ -85,11 +85,24 @@ def format_of(tags: Iterable[str]) -> LogFormat | None:
 
 def metric_of(name: str) -> str | None:
     """Our name of a metric of updates that a table has under a framework's own tag; None for any other name."""
-    for one in formats():
+    return _metric_of(name, tuple(sys.path))
+
+
+@lru_cache(maxsize=8192)
+def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
+    for one in _loaded(path)[0]:
         found: Meaning | None = one.meanings([name]).get(name)
         if found is not None and found.eval_set == TRAIN_SET:
             return found.metric
     return None
+
+
+def names_of(metric: str, names: Iterable[str]) -> list[str]:
+    """Those of the names under which a table may hold a metric of updates: ours first, then tags of frameworks."""
+    every = list(names)
+    return [name for name in every if name == metric] + [
+        name for name in every if name not in METRICS and metric_of(name) == metric
+    ]
 
 
 @lru_cache(maxsize=4)

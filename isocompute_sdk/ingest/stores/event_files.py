@@ -1,8 +1,9 @@
-"""One TensorBoard event file: its scalars, and what of it cannot be read.
+"""TensorBoard event files: the scalars of each, what of it cannot be read, and the log that those of a folder make.
 
-The file is a chain of records: length (8 bytes), checksum of the length (4), a protobuf `Event` of that length,
-its checksum (4). The chain is walked here and not by TensorBoard's own loader, because that one stops without a
-word where a file is damaged. Messages and checksums are those of the `tensorboard` package.
+A file is a chain of records: length (8 bytes), checksum of the length (4), a protobuf `Event` of that length, its
+checksum (4). The chain is walked here and not by TensorBoard's own loader, because that one stops silently at a damaged
+record, returns the steps that a resumed run made again twice, and samples 10,000 of them. Messages and checksums are
+those of the `tensorboard` package.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Attempt, ScalarSeries, one_per_step
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, joined
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
@@ -31,7 +32,7 @@ _PLUGIN_OF_SCALARS = "scalars"
 
 
 def read_event_file(path: Path) -> Attempt | None:
-    """Read every scalar of one file; texts, images and histograms are passed over. None where no record is whole.
+    """Read every scalar of one file; texts, images and histograms are skipped. None if no record is whole.
 
     Raises:
         RecordError: the file cannot be opened, or the package `tensorboard` is missing.
@@ -187,7 +188,7 @@ class _Format:
         return cls(messages.Event, DecodeError, masked_crc32c, make_ndarray, int(messages.SessionLog.START))
 
     def parse(self, payload: bytes) -> Any | None:
-        """The message in a record; None where it is none."""
+        """The message in a record; None if it cannot be parsed."""
         try:
             return self.event.FromString(payload)
         except self.decode_error:
@@ -211,49 +212,8 @@ EVENT_MARK = "tfevents"
 """What the name of every event file contains."""
 
 
-@dataclass(frozen=True)
-class TensorBoardRun:
-    """Everything scalar that one folder of event files holds."""
-
-    folder: Path
-    """The folder, or the one file that was asked for."""
-    attempts: tuple[Attempt, ...]
-    """The event files in the order in which they were begun, with every value that each of them holds."""
-    notes: tuple[Note, ...]
-    """What could not be read."""
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags of scalars, sorted."""
-        return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
-
-    def series(self, tag: str) -> ScalarSeries:
-        """One value per step, in the order of steps: where attempts overlap, the later one's.
-
-        From the first step at which a later attempt wrote this tag (or at which its writer declared earlier values
-        void), earlier attempts count no more, as their weights were given up. Of repeats inside an attempt the last
-        counts.
-
-        Raises:
-            RecordError: there is no such tag.
-        """
-        parts = [(attempt, attempt.series[tag]) for attempt in self.attempts if tag in attempt.series]
-        if not parts:
-            raise RecordError(f"{self.folder} has no scalars tagged {tag!r}", f"It has: {', '.join(self.tags)}.")
-        kept: list[ScalarSeries] = []
-        limit = np.iinfo(np.int64).max
-        for attempt in reversed(self.attempts):
-            if tag in attempt.series:
-                one = attempt.series[tag]
-                kept.append(one.where(one.step_T < limit))
-                limit = min(limit, int(one.step_T.min()))
-            if attempt.purge_step is not None:
-                limit = min(limit, attempt.purge_step)
-        return one_per_step(kept[::-1])
-
-
-def read_tensorboard(path: str | os.PathLike[str]) -> TensorBoardRun:
-    """Read the event files of one folder (not those of its subfolders), or one file.
+def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
+    """The log in the event files of one folder (not those of its subfolders), or in one file.
 
     Raises:
         RecordError: there is none, one cannot be opened, or the package `tensorboard` is missing.
@@ -267,9 +227,23 @@ def read_tensorboard(path: str | os.PathLike[str]) -> TensorBoardRun:
             f"{target} holds no TensorBoard event files ({there}); accepted: files with {EVENT_MARK!r} in their names",
             "Give the folder of one run; its events lie directly in it.",
         )
-    read = [one for one in map(read_event_file, paths) if one is not None]
-    attempts = sorted(read, key=lambda one: (one.started, one.path.name))
-    return TensorBoardRun(target, tuple(attempts), tuple(note for one in attempts for note in one.notes))
+    attempts = in_order(one for one in map(read_event_file, paths) if one is not None)
+    return RunLog(target.name, target, "tensorboard", attempts, tuple(note for one in attempts for note in one.notes))
+
+
+def in_order(files: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """Event files as attempts, in the order in which they were begun.
+
+    A file without any tag of the one before it is by another writer of the same attempt.
+    """
+    attempts: list[Attempt] = []
+    for one in sorted(files, key=lambda one: (one.started, one.path.name)):
+        beside = attempts and one.series and attempts[-1].series.keys().isdisjoint(one.series)
+        if beside and one.purge_step is None:
+            attempts[-1] = joined(attempts[-1], one)
+        else:
+            attempts.append(one)
+    return tuple(attempts)
 
 
 def event_files(path: Path) -> list[Path]:
@@ -279,9 +253,3 @@ def event_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     return sorted(entry for entry in path.iterdir() if EVENT_MARK in entry.name and entry.is_file())
-
-
-def event_folders(path: str | os.PathLike[str]) -> list[Path]:
-    """Folders at or below `path` that hold event files, sorted: one per run, as TensorBoard itself counts them."""
-    found = [Path(here) for here, _, names in os.walk(path) if any(EVENT_MARK in name for name in names)]
-    return sorted(found)

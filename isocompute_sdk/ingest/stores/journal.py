@@ -12,13 +12,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.formats.log_format import (
+    EVALUATION_ROLLOUTS,
+    EVALUATION_SECONDS,
+    SAMPLING_SECONDS,
+    STARTUP_SECONDS,
+    STEP_SECONDS,
+    TRAIN_SET,
+)
 from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
 from isocompute_sdk.ingest.stores.raw import OnTruncated, RawTable
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 
 SCHEMA_VERSION = 1
-TRAIN_SET = "train"
-"""Name of the evaluation set that metrics of update steps get."""
 CONFIGURATION = ("group_size", "problems_per_batch", "seed", *CONTEXT_FIELDS)
 """Fields of a `run` record that become columns."""
 PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")
@@ -74,7 +80,7 @@ def _kind(path: Path, line: int, row: Mapping[str, Any]) -> str:
         raise RecordError(
             f"{path}:{line}: received kind {kind!r}; accepted: run, evaluation, step, end",
             'This is not a metrics.jsonl of the built-in runner; other JSON lines are read with format="jsonl".',
-        )
+        ).in_shell("This is not a metrics.jsonl of the built-in runner: rename it to read it as a table.")
     if version != SCHEMA_VERSION:
         raise RecordError(
             f"{path}:{line}: schema_version {version!r}; this release reads {SCHEMA_VERSION}",
@@ -97,11 +103,6 @@ def _measured(path: Path, line: int, row: Mapping[str, Any], kind: str) -> dict[
 
 def _locator(path: Path, origin: Sequence[int]) -> Callable[[int], str]:
     return lambda index: f"{path}:{origin[index]}"
-
-
-STEP_SECONDS, SAMPLING_SECONDS = "step_seconds", "sampling_seconds"
-EVALUATION_SECONDS, EVALUATION_ROLLOUTS = "evaluation_seconds", "evaluation_rollouts"
-STARTUP_SECONDS = "startup_seconds"
 
 
 class Stopwatch:

@@ -1,20 +1,23 @@
 """Configurations that frameworks save beside their runs: n, B_p and context, each with where it was read.
 
-Read are the files of `FILES` in the folder of a run and above it, up to the folder that was asked for. What a key means
-is certain only if its framework is known, which the keys themselves say: each `LogFormat` has its `Configuration`s.
+Read are the files of `FILES` in the folder of a run and above it, up to the folder that was asked for, and what a log
+holds itself. What a key means is certain only if its framework is known, which the keys themselves say: each
+`LogFormat` has its `Configuration`s. Sources that disagree about a value are all reported.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.formats.registry import formats
+from isocompute_sdk.ingest.stores import training_args
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
 from isocompute_sdk.ingest.stores.raw import LARGEST_CONFIG, read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
@@ -30,10 +33,20 @@ FILES = (
     "training_args.json",
     "request.json",
     "params.json",
+    "rl.json",
+    "orchestrator.json",
+    "orchestrator.toml",
+    "orch.toml",
     "launch.sh",
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
 _WANDB_FILES = "wandb/*run-*/files/config.yaml"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_RNG_STATE = re.compile(r"rng_state(?:_(\d+))?\.pth")
+STEPS_PER_BATCH = "steps_per_batch"
+"""Field of `SavedConfig.fields` beside the columns: logged steps in one rollout batch, if that is no whole number."""
+SIZES = ("group_size", "problems_per_batch", "updates_per_batch", STEPS_PER_BATCH)
+"""Fields that decide how many rollouts a run has sampled."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,9 @@ class SavedConfig:
     """Columns of a run."""
     batch: Said | None = None
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
+    disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
+    """Field -> its values, if several sources say different things. A field of `SIZES` is not in `fields` then; of any
+    other the first counts."""
 
 
 class Keys:
@@ -109,24 +125,54 @@ class Configuration:
     """Rollouts per batch on each device, if the number of devices is not in the file."""
 
 
-def find_config(folder: Path, root: Path | None = None) -> SavedConfig | None:
-    """The nearest saved configuration of a run: in its folder, then above it, no higher than `root`.
+def find_config(
+    folder: Path, root: Path | None = None, held: Sequence[tuple[Path, Mapping[str, Any]]] = ()
+) -> SavedConfig | None:
+    """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
-    Above the run's own folder only a file with a known dialect counts, as everywhere; None where there is none.
+    Args:
+        folder: folder of the run, or a path in it.
+        root: the highest folder to look in; the run's own if None.
+        held: configurations that the log itself holds, each with its file.
     """
-    here = folder if folder.is_dir() else folder.parent
+    found = [one for path, raw in held if (one := translate(path, raw)) is not None]
+    here = folder
+    while not here.is_dir() and here != here.parent:
+        here = here.parent
     top = here if root is None else root
     while True:
-        for path in _candidates(here):
-            found = read_config(path)
-            if found is not None:
-                return found
-        if here in (top, here.parent) or top not in here.parents:
-            return None
+        beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
+        # A log says more about itself than a file that lies beside it and may be of another run.
+        found += beside if not found or here == folder else []
+        if found or here in (top, here.parent) or top not in here.parents:
+            return _merged(found) if found else None
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
         if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             return None
+
+
+def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
+    """Several sources as one; the first one counts where they may differ."""
+    values: dict[str, list[Said]] = {}
+    for one in found:
+        for name, said in one.fields.items():
+            known = values.setdefault(name, [])
+            if not any(_same(said.value, other.value) for other in known):
+                known.append(said)
+    apart = {name: tuple(said) for name, said in values.items() if len(said) > 1}
+    fields = {name: said[0] for name, said in values.items() if name not in apart or name not in SIZES}
+    if {"updates_per_batch", STEPS_PER_BATCH} <= fields.keys():
+        # One source rounds what another one says exactly.
+        del fields["updates_per_batch"]
+    return replace(found[0], fields=fields, batch=next((o.batch for o in found if o.batch), None), disagreements=apart)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return abs(one - other) <= 1e-9 * abs(one)
+    # A model is named by a path in one source and by its name in another.
+    return str(one) == str(other) or str(one).rpartition("/")[2] == str(other).rpartition("/")[2]
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -135,24 +181,62 @@ def _candidates(folder: Path) -> Iterator[Path]:
             yield kept
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
     yield from newest[:1]
+    yield from _newest_arguments(folder)
+
+
+def _newest_arguments(folder: Path) -> Iterator[Path]:
+    """The saved arguments of a trainer: in the folder itself, else in its newest checkpoint that has some."""
+    checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
+    order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
+    found = (where / training_args.FILE for where in (folder, *order) if (where / training_args.FILE).is_file())
+    yield from list(found)[:1]
 
 
 def read_config(path: Path) -> SavedConfig | None:
     """What a file says about its run; None if it is no configuration of a known framework."""
     try:
+        if path.name == training_args.FILE:
+            return translate(path, {**training_args.read_training_args(path), **_processes(path)})
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
         raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
-        found = _run_spec(path, raw)
-        keys = Keys(path, dict(flat(raw)))
     except (RecordError, ValueError, RecursionError):
         return None
-    if found is not None:
-        return found
+    return _run_spec(path, raw) or translate(path, raw)
+
+
+def _processes(arguments: Path) -> dict[str, int]:
+    """How many processes trained, which no argument says: each saves the state of its random numbers."""
+    here = arguments.parent
+    root = here.parent if _CHECKPOINT.fullmatch(here.name) else here
+    for folder in (here, *sorted(root.glob("checkpoint-*"))):
+        states = [match for entry in folder.iterdir() if (match := _RNG_STATE.fullmatch(entry.name))]
+        numbers = {int(match[1]) for match in states if match[1]}
+        if numbers == set(range(len(numbers))) and states:
+            return {"num_processes": len(numbers) or 1}
+    return {}
+
+
+def translate(path: Path, raw: object) -> SavedConfig | None:
+    """What keys say about a run; None if they are those of no known framework.
+
+    Args:
+        path: where they were read.
+        raw: a nested mapping, or one with dotted keys.
+    """
+    try:
+        keys = Keys(path, dict(flat(raw)))
+    except RecursionError:
+        return None
     for one in (one for known in formats() for one in known.configurations):
         if one.mark in keys.flat:
             fields = {name: said for name, said in one.fields(keys).items() if said is not None}
-            usable = {name: said for name, said in fields.items() if name in PER_RUN and _fits(name, said.value)}
-            return SavedConfig(path, one.dialect, usable, one.batch(keys))
+            usable = {
+                name: said
+                for name, said in fields.items()
+                if name == STEPS_PER_BATCH or (name in PER_RUN and _fits(name, said.value))
+            }
+            if usable or one.batch(keys) is not None:
+                return SavedConfig(path, one.dialect, usable, one.batch(keys))
     return None
 
 
@@ -194,6 +278,8 @@ def document(path: Path, text: str) -> object:
     """
     if path.suffix == ".json":
         return parse_json(text)
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

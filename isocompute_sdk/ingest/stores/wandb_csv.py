@@ -63,6 +63,8 @@ def melt_chart(
             f"{path}: the x axis of the chart is {step!r}; accepted: a step, such as 'Step' or 'global_step'",
             f"Export the chart with its x axis set to Step; if this column counts updates, pass "
             f"rename={{{step!r}: 'step'}}.",
+        ).in_shell(
+            f"Export the chart with its x axis set to Step; if this column counts updates, add --rename '{step}=step'."
         )
     measured = [name for name in rest if not name.endswith(BOUNDS)]
     owners = _owners(path, measured, list(runs))
@@ -158,11 +160,11 @@ def _owners(path: Path, columns: Sequence[str], runs: Sequence[str]) -> dict[str
         if not found:
             guess = column.rsplit(SEPARATOR, 1)[0]
             raise RecordError(
-                f"{path}: column {column!r} belongs to no run in runs=; "
+                f"{path}: column {column!r} belongs to no run that is known; "
                 f"received runs: {', '.join(map(repr, runs)) or 'none'}",
                 f"{did_you_mean(guess, runs)}Say what each run is, e.g. runs={{{guess!r}: "
                 f"{{'group_size': 8, 'problems_per_batch': 32}}}}, or pass ignore=[{column!r}]; or "
                 "let `isocompute ingest PATH --propose map.yaml` collect what names and files say.",
-            )
+            ).in_shell("Let `isocompute ingest PATH --propose map.yaml` collect what names and files say.")
         owners[column] = (found[0], column[len(found[0]) + len(SEPARATOR) :])
     return owners

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 
+from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
+from isocompute_sdk.planning.questions.plans_by_budget import SAVED_PLAN, PlansByBudget
 
-SCHEMA_VERSION = 1
 TOLERANCE = 0.01
 """Relative width to which a budget is narrowed down."""
 PER_DECADE = 4
@@ -40,7 +40,7 @@ class BudgetFor:
     """Smallest budget at which the upper end of the plan's interval reaches it; None also without intervals."""
     conservative: float | None
     """The same for the lower end: it suffices unless the prediction is off by more than its interval."""
-    plan: Plan | None
+    plan: Annotated[Plan, SAVED_PLAN] | None
     """The plan for the expected budget."""
     base_reward: float
     """Predicted reward before any training."""
@@ -85,15 +85,10 @@ class BudgetFor:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        values = {k: v for k, v in vars(self).items() if k not in ("plan", "notes")}
-        return {
-            "kind": "budget-for",
-            "schema_version": SCHEMA_VERSION,
-            **values,
-            "reachable": self.reachable,
-            "plan": None if self.plan is None else self.plan.to_dict(with_fits=False),
-            "notes": [note.to_dict() for note in self.notes],
-        }
+        return DOCUMENT.to_dict(self)
+
+
+DOCUMENT = Document("budget-for", 1, BudgetFor, derived=("reachable",))
 
 
 def _answer(found: BudgetFor, wanted: str) -> str:

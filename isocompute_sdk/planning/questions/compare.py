@@ -6,21 +6,21 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 
+from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.pricing import Pricing, amount_text
-from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget, plain
+from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
 from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Allocation
 
-SCHEMA_VERSION = 1
 LEAST, MOST, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
 _NAMES = {
@@ -39,7 +39,7 @@ class PlanComparison:
 
     metric: str
     level: float
-    plan: Plan
+    plan: Annotated[Plan, SAVED_PLAN]
     """The best plan for the budget, all of it spent."""
     group_size: int
     """n of the configuration."""
@@ -48,14 +48,14 @@ class PlanComparison:
     """M: as given, or the most that the budget buys."""
     costs: Mapping[str, float]
     """Cost of the configuration in every unit."""
-    configuration_reward: Estimate
-    difference: Estimate
+    configuration_reward: Annotated[Estimate, SAVED_ESTIMATE]
+    difference: Annotated[Estimate, SAVED_ESTIMATE]
     """Reward of the plan less that of the configuration."""
-    equal_reward: Estimate
+    equal_reward: Annotated[Estimate, SAVED_ESTIMATE]
     """Cost, in the budget's unit, at which plans reach the configuration's reward, within the budgets searched."""
     equal_reward_bounded: bool
     """False if an end of that interval lies outside the budgets searched."""
-    gpu_hours_saved: Estimate | None
+    gpu_hours_saved: Annotated[Estimate, SAVED_ESTIMATE] | None
     """GPU-hours of the configuration less those of a plan with the same reward; None without a throughput."""
     notes: tuple[Note, ...] = ()
 
@@ -84,6 +84,11 @@ class PlanComparison:
         return "\n".join(lines)
 
     @property
+    def unit(self) -> str:
+        """Unit of the budget."""
+        return self.plan.budget.unit
+
+    @property
     def verdict(self) -> str:
         """The difference in one sentence."""
         tie = TIE * self.plan.span
@@ -103,19 +108,10 @@ class PlanComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        estimates = ("configuration_reward", "difference", "equal_reward", "gpu_hours_saved")
-        names = ("metric", "level", "verdict", "group_size", "problems_per_batch", "update_steps")
-        return {
-            "kind": "against",
-            "schema_version": SCHEMA_VERSION,
-            **{name: getattr(self, name) for name in names},
-            "unit": self.plan.budget.unit,
-            "costs": dict(self.costs),
-            **{name: plain(getattr(self, name)) for name in estimates},
-            "equal_reward_bounded": self.equal_reward_bounded,
-            "plan": self.plan.to_dict(with_fits=False),
-            "notes": [note.to_dict() for note in self.notes],
-        }
+        return DOCUMENT.to_dict(self)
+
+
+DOCUMENT = Document("against", 1, PlanComparison, derived=("verdict", "unit"))
 
 
 def parse_configuration(given: Configuration) -> tuple[int, int, int | None]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from isocompute_sdk.documents import Document
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget, plain
+from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
 from isocompute_sdk.planning.request import WORTHWHILE
 from isocompute_sdk.specs import Budget
 
-SCHEMA_VERSION = 1
 EXTRA = 0.25
 """The slope is measured over this share of the budget."""
 
@@ -29,20 +29,20 @@ class Marginal:
 
     metric: str
     level: float
-    budget: Budget
-    plan: Plan
+    budget: Annotated[Budget, GIVEN_FIELDS]
+    plan: Annotated[Plan, SAVED_PLAN]
     """The plan for the budget, all of it spent."""
-    next_plan: Plan
+    next_plan: Annotated[Plan, SAVED_PLAN]
     """The plan for a quarter more."""
-    gain: Estimate
+    gain: Annotated[Estimate, SAVED_ESTIMATE]
     """Reward that a quarter more is predicted to add."""
-    per_million_rollouts: Estimate
+    per_million_rollouts: Annotated[Estimate, SAVED_ESTIMATE]
     """That gain per million rollouts."""
-    per_thousand_gpu_hours: Estimate | None
+    per_thousand_gpu_hours: Annotated[Estimate, SAVED_ESTIMATE] | None
     """That gain per 1,000 GPU-hours; None without a throughput."""
-    doubling: Estimate
+    doubling: Annotated[Estimate, SAVED_ESTIMATE]
     """Reward that twice the budget is predicted to add."""
-    last_half: Estimate
+    last_half: Annotated[Estimate, SAVED_ESTIMATE]
     """Reward that the last half of the budget is predicted to add; NaN if half of it buys no plan."""
     worthwhile: float
     """Smallest reward that doubling must add to be worth it."""
@@ -70,20 +70,10 @@ class Marginal:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
-        names = ("gain", "per_million_rollouts", "per_thousand_gpu_hours", "doubling", "last_half")
-        return {
-            "kind": "marginal",
-            "schema_version": SCHEMA_VERSION,
-            "metric": self.metric,
-            "level": self.level,
-            "verdict": self.verdict,
-            "worthwhile": self.worthwhile,
-            "budget": self.budget.model_dump(mode="json", exclude_none=True),
-            **{name: plain(getattr(self, name)) for name in names},
-            "plan": self.plan.to_dict(with_fits=False),
-            "next_plan": self.next_plan.to_dict(with_fits=False),
-            "notes": [note.to_dict() for note in self.notes],
-        }
+        return DOCUMENT.to_dict(self)
+
+
+DOCUMENT = Document("marginal", 1, Marginal)
 
 
 def _verdict(found: Marginal) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from isocompute_sdk.documents import Converted
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting import arguments
 from isocompute_sdk.fitting.arrays import Array
@@ -93,8 +94,15 @@ class PlansByBudget:
         return estimate(drawn_D, self.level)
 
 
-def plain(value: Estimate | None) -> dict[str, float | None] | None:
-    """JSON form; an unknown end is null."""
-    if value is None:
-        return None
+def _to_json(value: Estimate) -> dict[str, float | None]:
     return {name: part if math.isfinite(part) else None for name, part in value._asdict().items()}
+
+
+def _from_json(raw: dict[str, float | None]) -> Estimate:
+    return Estimate(*(math.nan if (part := raw[name]) is None else float(part) for name in Estimate._fields))
+
+
+SAVED_ESTIMATE = Converted(_to_json, _from_json)
+"""Saves an `Estimate` by name, an unknown end as null."""
+SAVED_PLAN = Converted(lambda plan: plan.to_dict(with_fits=False), Plan.from_dict)
+"""Saves a plan without its fits."""

@@ -70,6 +70,27 @@ def test_an_evaluation_of_weights_that_were_given_up_is_not_on_the_curve(logged:
     assert table(logged.folder, "avg@4", "validation") == {3: 0.25}
 
 
+def test_a_resume_that_logged_nothing_changes_nothing(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.events(updates(range(1, 10)))
+    logged.begin(from_step=6)
+    assert logged.begin() == 3
+    logged.events(updates(range(7, 13)))
+    assert table(logged.folder, "train_reward", column="rollouts_spent") == {
+        s: BATCH * (s if s <= 6 else s + 3) for s in range(1, 13)
+    }
+
+
+def test_what_a_filter_threw_away_in_vain_is_counted_as_it_was(logged: LoggedRun) -> None:
+    logged.begin()
+    logged.events(updates([1, 2, 3], dynamic_filtering_pass_rate=100.0))  # half of what was generated
+    logged.begin(from_step=2)
+    logged.events(updates([3, 4], dynamic_filtering_pass_rate=200.0))
+    spent = table(logged.folder, "train_reward", column="rollouts_spent")
+    assert spent == {1: 12, 2: 24, 3: 24 + 12 + 6, 4: 24 + 12 + 12}
+    assert table(logged.folder, "train_reward", column="rollouts") == {1: 12, 2: 24, 3: 30, 4: 36}
+
+
 def test_an_attempt_that_logged_nothing_is_counted_by_its_samples(logged: LoggedRun) -> None:
     first = logged.begin()
     logged.samples(first, "train", {"tra0": [0.0] * 4})
@@ -247,3 +268,16 @@ def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
     one.events(updates([1]))
     (info,) = BACKEND.read_records(tmp_path).runs()
     assert {**info.context, "group_size": 2, "problems_per_batch": 3, "seed": 0} == one.run.context()
+
+
+def test_the_speed_is_measured_from_run_folders_as_anybody_reads_them(small: RunSpec, tmp_path: Path) -> None:
+    for n in (2, 8, 32):
+        run = small.replace(run_id=f"n{n}", group_size=n)
+        one = LoggedRun(tmp_path, run)
+        one.begin()
+        one.events(updates(range(1, 8), **{"timing/step_total": 2.0 + 3 * n / 10}))
+    runs = iso.RunSet.read(tmp_path)
+    assert runs == BACKEND.read_records(tmp_path)
+    found = iso.Throughput.measure(runs, gpus=1)
+    assert found.step_overhead_seconds == pytest.approx(2.0, rel=0.02)
+    assert found.rollouts_per_second == pytest.approx(10.0, rel=0.02)

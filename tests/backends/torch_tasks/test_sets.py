@@ -47,5 +47,5 @@ def test_a_set_takes_every_problem_of_its_band_that_is_not_held_out_for_validati
 
 def test_too_few_problems_held_out_of_the_warm_up_are_counted_in_the_message() -> None:
     counts = {"passes_P": np.full(20, 8), "samples": 16, "held_out_P": np.arange(20) < 3}
-    with pytest.raises(RunFailed, match=r"leaves 20 easy problems, 3 of them outside the warm-up.* needs 4 of those"):
+    with pytest.raises(RunFailed, match=r"20 easy problems, 3 .* 4 "):
         choose(**counts, kind="easy", validation=4, rng=np.random.default_rng(0))

@@ -114,9 +114,8 @@ def test_a_closed_engine_leaves_no_process_group_and_no_thread(outcome: dict[str
 
 
 def test_a_model_that_vllm_cannot_run_is_refused_with_its_reason_and_a_way_out(outcome: dict[str, Any]) -> None:
-    assert "vLLM cannot run model" in outcome["refusal"]
     assert "head_dim=16" in outcome["refusal"]
-    assert "Set options.sampler to torch" in outcome["refusal"]
+    assert "options.sampler" in outcome["refusal"]
 
 
 def test_a_later_engine_runs_another_architecture_with_its_own_weights(outcome: dict[str, Any]) -> None:

@@ -203,12 +203,12 @@ def test_equal_prompts_get_rollouts_of_their_own(sampler: VLLMSampler) -> None:
 
 
 def test_responses_for_which_the_engine_has_no_room_are_refused(sampler: VLLMSampler) -> None:
-    with pytest.raises(InputError, match="take 25 tokens; the engine was started for 24"):
+    with pytest.raises(InputError, match=r"25.*24"):
         draw(sampler, max_tokens=16)
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(sampler: VLLMSampler) -> None:
-    with pytest.raises(InputError, match=r"received 0\.001 with sampler vllm; accepted: 0, or at least 0\.01"):
+    with pytest.raises(InputError, match=r"temperature.* 0\.001"):
         draw(sampler, temperature=0.001)
 
 
@@ -216,5 +216,5 @@ def test_a_number_format_that_vllm_lacks_is_refused(model_folder: Any) -> None:
     from isocompute_torch.policy.loading import load_policy
 
     policy = load_policy(str(model_folder), torch.device("cpu"), torch.float64)
-    with pytest.raises(InputError, match=r"received torch\.float64 with sampler vllm; accepted: float32, bfloat16"):
+    with pytest.raises(InputError, match=r"torch\.float64"):
         VLLMSampler(policy, str(model_folder), longest=24)

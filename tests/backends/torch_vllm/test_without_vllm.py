@@ -31,7 +31,7 @@ def test_preflight_refuses_with_the_install_line(run_spec: Callable[[str], RunSp
     notes = {note.code: note for note in TorchBackend().preflight(run_spec("model"))}
     assert notes["vllm-missing"].severity == "refuse"
     assert INSTALL in notes["vllm-missing"].message
-    with pytest.raises(BackendError, match="vLLM is not installed in this interpreter"):
+    with pytest.raises(BackendError, match=r"\[vllm-missing\]"):
         TorchBackend().prepare(run_spec("model"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -55,7 +55,6 @@ def test_a_run_is_refused_before_the_model_is_looked_for(
     folder = prepared("run", "no-such-model")
     assert train.main([str(folder)]) == 2
     complaint = capsys.readouterr().err
-    assert "vLLM is not installed in this interpreter" in complaint
     assert INSTALL in complaint
     assert read_journal(folder / "metrics.jsonl")[-1]["status"] == "failed"
 

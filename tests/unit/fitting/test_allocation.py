@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
+from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.allocation import STEEPEST, AllocationLaw, sigmoid
 from isocompute_sdk.fitting.status import FitStatus
@@ -204,12 +203,13 @@ def test_a_law_is_half_way_up_at_its_midpoint() -> None:
 
 
 def test_a_law_survives_json_bit_for_bit() -> None:
+    document = Document("law", 1, AllocationLaw)
     for law in (
         AllocationLaw.fit(np.geomspace(1e5, 1e7, 30), 2 ** np.linspace(3, 9, 30)),
         AllocationLaw.fit([1e5, 1e6], [8, 8]),
         AllocationLaw(6.09, 4.75, 5.84, 2.73, status=FitStatus.PUBLISHED),
     ):
-        assert AllocationLaw.from_dict(json.loads(json.dumps(law.to_dict()))) == law
+        assert document.from_text(document.to_text(law)) == law
 
 
 @pytest.mark.parametrize(

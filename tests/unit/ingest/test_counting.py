@@ -8,7 +8,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.attempts import Counter, Extent, attempt_at, limits, split_attempts, wasted_before
+from isocompute_sdk.ingest.attempts import (
+    Counter,
+    Extent,
+    attempt_at,
+    limits,
+    running_total,
+    split_attempts,
+    wasted_before,
+)
 
 rates = st.integers(1, 10_000)
 changes = st.lists(st.integers(1, 60), unique=True, max_size=4).map(sorted)
@@ -61,6 +69,33 @@ def test_what_is_spent_is_every_update_that_was_ever_made(plan: list[tuple[float
     for i, attempt in enumerate(attempts[:-1]):
         assert ends[i] <= attempt.last
     assert ends[-1] == np.inf
+
+
+def test_what_is_lost_is_counted_once_where_a_resume_logs_nothing() -> None:
+    """Ten updates, two resumes from update 6 of which the first dies at once, then two starts from the beginning."""
+    counter = Counter.of_pieces([0], [8])
+    attempts = [Extent(0, 10), Extent(6, 6), Extent(6, 9), Extent(0, 0), Extent(0, 2)]
+    assert wasted_before(attempts, [counter] * 5).tolist() == [0, 32, 32, 32 + 72, 32 + 72]
+
+
+def test_samples_of_an_update_that_was_never_logged_are_lost_too() -> None:
+    counter = Counter.of_pieces([0], [8])
+    # 3 of 8 samples of the fifth update; the second attempt's log is gone, and it had reached update 6.
+    attempts = [Extent(0, 4, 35), Extent(4, 4, 16), Extent(6, 7)]
+    assert wasted_before(attempts, [counter] * 3).tolist() == [0, 3, 3]
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=12))
+def test_a_sum_along_the_updates_is_unknown_from_the_first_gap_on(amounts: list[float | None]) -> None:
+    known = [(step, amount) for step, amount in enumerate(amounts, start=1) if amount is not None]
+    step_T = np.array([step for step, _ in known], dtype=np.float64)
+    amount_T = np.array([amount for _, amount in known], dtype=np.float64)
+    at_T = np.arange(len(amounts) + 2, dtype=np.float64)
+    expected: list[float] = [0.0]
+    for amount in (*amounts, None):
+        expected.append(expected[-1] + (np.nan if amount is None else amount))
+    np.testing.assert_allclose(running_total(step_T, amount_T, at_T), expected)
+    assert np.isnan(running_total(step_T, amount_T, np.array([0.5])))
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))

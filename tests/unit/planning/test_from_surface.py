@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +82,7 @@ def test_the_passport_travels_with_the_plan_and_is_printed_backtest_first(both: 
     again = Plan.load(plan.save(tmp_path / "plan.json"))
     assert again == plan
     assert again.passport == plan.passport
-    assert plan.to_dict(with_fits=False)["passport"] == json.loads(json.dumps(plan.passport.to_dict()))
+    assert plan.to_dict(with_fits=False)["passport"] == fits.to_dict()["passport"]
 
 
 def test_a_plan_without_runs_of_ones_own_has_no_passport() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk.planning.questions import budget_for, compare, marginal
 from isocompute_sdk.planning.questions.compare import parse_configuration
 from isocompute_sdk.specs import Evaluation
 
@@ -171,3 +172,16 @@ def test_configurations_are_read_in_every_form(given_as: object) -> None:
 def test_what_is_no_configuration_is_refused(given_as: object) -> None:
     with pytest.raises(PlanError, match="n=16,bp=32"):
         parse_configuration(given_as)  # pyright: ignore[reportArgumentType]
+
+
+def test_answers_are_documents_that_can_be_read_back(planner: Planner) -> None:
+    answers = (
+        (budget_for.DOCUMENT, planner.budget_for(0.5)),
+        (budget_for.DOCUMENT, planner.budget_for(0.95)),
+        (marginal.DOCUMENT, planner.marginal("1M")),
+        (compare.DOCUMENT, planner.compare("n=8,bp=32", "1M")),
+    )
+    for document, found in answers:
+        raw = found.to_dict()
+        assert document.from_dict(raw).to_dict() == raw  # type: ignore[attr-defined]
+        assert (raw["kind"], raw["schema_version"]) == (document.kind, 1)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Evaluation, Fits, Hardware, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk import Budget, Evaluation, Fits, Hardware, PlanError, Planner, Recipe, RunSet, Throughput, fit
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.planning.evaluation_schedule import evaluations, interval
@@ -169,6 +171,41 @@ def test_evaluation_is_counted_thinned_and_carried_into_the_run(fits: Fits) -> N
     assert run_spec(plan, "torch", model="m").evaluation == plan.evaluation
     dear = Planner(fits, None, RECIPE, SLOW, evaluation=Evaluation(n_problems=10_000, samples=8))
     assert "evaluation-above-share" in codes(dear.allocate(Budget(gpu_hours=30), spend="all"))
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_evaluations_are_those_of_a_run_that_evaluates_at_both_ends(steps: int, every: int) -> None:
+    evaluated = {0, steps, *range(every, steps + 1, every)}
+    assert evaluations(steps, every) == len(evaluated)
+
+
+@pytest.mark.parametrize(
+    ("unit", "spent"),
+    [("rollouts", 250_000.0), ("gpu_hours", 7.5), ("usd", 90.0), ("tokens", 3e8)],
+)
+def test_the_smallest_budget_of_a_refusal_pays_for_what_is_spent_already_too(
+    fits: Fits, unit: Literal["rollouts", "gpu_hours", "usd", "tokens"], spent: float
+) -> None:
+    planner = Planner(fits, None, RECIPE, SLOW.replace(tokens_per_rollout=800, usd_per_gpu_hour=3))
+
+    def budget(amount: float, *, set_aside: bool = True) -> Budget:
+        purposes = {"pilot": spent / 2, "labelling": spent / 4, "probes": spent / 4}
+        return Budget.model_validate({unit: amount, "spent": purposes if set_aside else None})
+
+    smallest: list[float] = []
+    for set_aside in (True, False):
+        with pytest.raises(PlanError) as caught:
+            planner.allocate(budget(spent * 1.001 if set_aside else spent * 0.001, set_aside=set_aside))
+        assert caught.value.smallest_budget is not None
+        smallest.append(caught.value.smallest_budget)
+    assert smallest[0] == pytest.approx(smallest[1] + spent, rel=1e-12)
+    assert planner.allocate(budget(smallest[0] * (1 + 1e-9))).cost <= smallest[0] - spent * (1 - 1e-6)
+    with pytest.raises(PlanError):
+        planner.allocate(budget(smallest[0] * (1 - 1e-6)))
+    # The printed amount suffices as well.
+    printed = re.search(r"([\d.]+) (rollouts|tokens|gpu-hours|usd)", caught.value.hint or "")
+    assert printed is not None
+    assert float(printed[1]) >= smallest[1]
 
 
 def test_what_is_spent_already_is_not_planned_again(fits: Fits) -> None:

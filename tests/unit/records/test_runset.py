@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import FitError, RecordError
 from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
+from isocompute_sdk.records.comparable import refuse_mixed_contexts
 
 
 @pytest.fixture
@@ -202,3 +203,27 @@ def test_changing_the_exported_frame_does_not_change_the_runs(runs: RunSet):
     frame = runs.to_polars()
     frame[0, "value"] = 0.0
     assert runs.to_dict() == before
+
+
+LATER = ("temperature", "top_p", "max_prompt_tokens", "filter", "off_policy")
+
+
+def test_a_table_from_before_the_columns_on_training_is_read_and_pools_with_one_that_has_them() -> None:
+    now = RunSet.from_columns(
+        {"run_id": ["a", "b"], "n": [4, 8], "bp": [8, 8], "step": [1, 1], "avg@4": [0.5, 0.6]},
+        temperature=0.6,
+        filter="none",
+    )
+    earlier = RunSet.from_columns(
+        now.to_polars().drop(LATER).with_columns(run_id=pl.col("run_id") + "-earlier").to_dict(as_series=False)
+    )
+    assert {earlier.runs()[0].context[name] for name in LATER} == {None}
+    refuse_mixed_contexts(now.concat(earlier).series("avg@4"), ())
+    hotter = RunSet.from_columns(
+        now.to_polars()
+        .with_columns(run_id=pl.col("run_id") + "-hotter", temperature=pl.lit(1.0))
+        .to_dict(as_series=False)
+    )
+    with pytest.raises(FitError, match="temperature"):
+        refuse_mixed_contexts(now.concat(earlier, hotter).series("avg@4"), ())
+    refuse_mixed_contexts(now.concat(hotter).series("avg@4"), ("temperature",))

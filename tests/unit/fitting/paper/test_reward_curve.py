@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
+from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.paper.families import SHAPES
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, fit_curve
@@ -228,11 +229,10 @@ def test_too_little_data_and_unknown_shapes_are_refused_by_name() -> None:
 
 
 def test_a_curve_survives_json_bit_for_bit() -> None:
-    import json
-
+    document = Document("curve", 1, RewardCurve)
     for shape in SHAPES:
         curve = fit_curve(points_of(shape, noise=0.01), shape)
-        again = RewardCurve.from_dict(json.loads(json.dumps(curve.to_dict())))
+        again = document.from_text(document.to_text(curve))
         assert again == curve
         assert again.predict(COMPUTE).tobytes() == curve.predict(COMPUTE).tobytes()
     assert fit_curve(points_of("logistic"), "logistic") != fit_curve(points_of("logistic"), "saturating_exponential")

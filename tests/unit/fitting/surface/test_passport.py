@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from isocompute_sdk.documents import Document
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
@@ -133,7 +134,6 @@ def test_b_p_whose_runs_collapsed_are_named(make_sweep: MakeSweep) -> None:
 
 
 def test_a_passport_comes_back_from_its_plain_form(known: Passport, make_sweep: MakeSweep) -> None:
-    import json
-
+    document = Document("passport", 1, Passport)
     for one in (known, passport(make_sweep(points=2))):
-        assert Passport.from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False))) == one
+        assert document.from_text(document.to_text(one)) == one

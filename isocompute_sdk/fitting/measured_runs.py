@@ -1,0 +1,123 @@
+"""Runs with their values of one metric, in the form that each method takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.paper.analysis import Run
+from isocompute_sdk.fitting.surface.data import SurfaceRun
+from isocompute_sdk.metrics import average_of
+from isocompute_sdk.notes import Note
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSeries, RunSet
+
+
+@dataclass(frozen=True)
+class MeasuredRuns:
+    """The runs that measured one metric; for avg@k also those that measured another avg@j only."""
+
+    metric: str
+    series: tuple[RunSeries, ...]
+    stand_ins: Mapping[str, int]
+    """Samples j by run id, for runs whose avg@j stands in for avg@k."""
+
+    @classmethod
+    def of(cls, runs: RunSet, metric: str, eval_set: str | None, *, stand_in: bool) -> MeasuredRuns:
+        """Series of a metric.
+
+        Args:
+            runs: the evaluations.
+            metric: name of the metric.
+            eval_set: evaluation set; None for the only one.
+            stand_in: whether avg@j may stand in for avg@k. Both estimate the same mean, with different noise.
+
+        Raises:
+            RecordError: a metric or evaluation set that the runs do not have.
+        """
+        series = list(runs.series(metric, eval_set))
+        stand_ins: dict[str, int] = {}
+        if stand_in and average_of(metric) is not None:
+            where = eval_set or _only_eval_set(runs, metric)
+            for other in runs.metrics:
+                samples = average_of(other)
+                if samples is None or other == metric:
+                    continue
+                have = {one.run_id for one in series}
+                more = [one for one in runs.series(other, where) if one.run_id not in have]
+                series += more
+                stand_ins |= {one.run_id: samples for one in more}
+        return cls(metric, tuple(series), stand_ins)
+
+    def for_paper(self, compute: str) -> list[Run]:
+        """The runs on a compute axis (`log10_rollouts` or `log10_tokens`)."""
+        return [
+            Run(one.run_id, one.group_size, one.problems_per_batch, _compute(one, compute), one.value_T)
+            for one in self.series
+        ]
+
+    def for_surface(self, compute: str) -> list[SurfaceRun]:
+        """As `for_paper`, with the problem set and, for stand-ins, how much more noise an evaluation has."""
+        samples = average_of(self.metric) or 1
+        return [
+            SurfaceRun(
+                one.run_id,
+                one.group_size,
+                one.problems_per_batch,
+                _compute(one, compute),
+                one.value_T,
+                None if one.context.get("n_problems") is None else int(one.context["n_problems"]),
+                float(np.sqrt(samples / self.stand_ins.get(one.run_id, samples))),
+            )
+            for one in self.series
+        ]
+
+    def notes(self) -> list[Note]:
+        """Which runs stand in with another number of samples."""
+        if not self.stand_ins:
+            return []
+        listed = ", ".join(f"{run} (avg@{j})" for run, j in list(self.stand_ins.items())[:5])
+        text = (
+            f"{len(self.stand_ins)} run(s) have no {self.metric}; their average over another number of samples is "
+            f"used, with its noise scaled: {listed}."
+        )
+        return [Note("avg-at-another-k", "info", text, {"runs": dict(self.stand_ins)})]
+
+
+def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
+    """Refuse rewards outside the metric's bounds.
+
+    Raises:
+        FitError: naming the first, and how many there are.
+    """
+    for one in series:
+        outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
+        if outside.size:
+            first = int(outside[0])
+            raise FitError(
+                f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
+                f"outside bounds = {bounds} ({outside.size} value(s) do)",
+                "Pass bounds=(lowest, highest) of this metric, or repair the values.",
+            ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.")
+
+
+def _only_eval_set(runs: RunSet, metric: str) -> str | None:
+    names = runs.filter(metric=metric).eval_sets
+    return names[0] if len(names) == 1 else None
+
+
+def _compute(series: RunSeries, axis: str) -> Array:
+    if axis != "log10_tokens":
+        return series.rollouts_T
+    if series.tokens_T is None:
+        raise FitError(
+            f"run {series.run_id!r} has no tokens, and compute='tokens' was asked for",
+            "Add a tokens column (cumulative sampled tokens), or fit on rollouts.",
+        )
+    return series.tokens_T

@@ -1,0 +1,457 @@
+"""Run folders of Weights & Biases, `wandb/(offline-)run-DATE_TIME-ID/`: what was logged, configured and printed.
+
+`run-ID.wandb` holds everything and is there whether the run was synced or not. It is a chain of blocks of 32 KiB, each
+with chunks of records (checksum, length, kind), and a record is a protobuf message `Record` of the package `wandb`,
+which is not needed here. Beside it `files/` may hold `config.yaml`, `wandb-metadata.json` and `output.log`; an offline
+run may lack them.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, scalar_series
+from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
+from isocompute_sdk.ingest.formats.registry import format_of
+from isocompute_sdk.ingest.stores import wire
+from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes, unpacked
+from isocompute_sdk.notes import Note
+
+MAGIC = b":W&B\xe1\xbe\x00"
+"""A file starts with this; it is part of the first block."""
+ENDING = ".wandb"
+FOLDER = re.compile(r"(?:offline-)?run-(?P<started>\d{8}_\d{6})-(?P<id>.+)")
+"""Name of the folder of one start of a run."""
+_BLOCK = 1 << 15
+_HEADER = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_HISTORY, _CONFIG, _OUTPUT, _OUTPUT_RAW, _RUN, _EXIT, _ENVIRONMENT = 2, 5, 4, 13, 17, 18, 26
+_ITEM, _KEY, _NESTED_KEY, _INTEGER, _NUMBER, _JSON = 1, 1, 2, 5, 6, 16
+_STEP, _TIMESTAMP, _RUNTIME = "_step", "_timestamp", "_runtime"
+_BEGINNING = 1 << 20
+
+
+@dataclass(frozen=True)
+class WandbColumn:
+    """The numbers that were logged under one key."""
+
+    row_T: NDArray[np.int64]
+    """Which call of `log` logged each, counted from 0."""
+    value_T: NDArray[np.float64]
+    """The values; not-a-number and infinities are kept."""
+
+
+@dataclass(frozen=True)
+class WandbRun:
+    """One start of a run."""
+
+    path: Path
+    """The `.wandb` file."""
+    run_id: str
+    """The same for every start of a run that was resumed; empty if its record is lost."""
+    name: str
+    """Name that people see."""
+    project: str
+    resumed: bool
+    """Whether this start went on with a run that was there before."""
+    starting_step: int
+    """W&B's own step at which it started."""
+    started: float
+    """Seconds since 1970; 0 if unknown."""
+    columns: Mapping[str, WandbColumn]
+    """Key -> its numbers; texts, images and tables are left out. Nested keys are joined with dots."""
+    config: Mapping[str, Any]
+    """The configuration with its latest values, nested as it was logged."""
+    console: tuple[str, ...]
+    """What was printed, in pieces as they were written."""
+    arguments: tuple[str, ...]
+    """Command-line arguments of the program."""
+    gpus: int | None
+    """GPUs of the machine; the run may have used fewer."""
+    ended: bool
+    """Whether it ended in order."""
+    notes: tuple[Note, ...]
+    """What could not be read: `log-cut-off`, `log-damaged`."""
+
+
+def is_run_file(path: Path) -> bool:
+    """Whether a file is a run of W&B, by its name and first bytes."""
+    if unpacked(path).suffix != ENDING or not path.name.startswith("run-"):
+        return False
+    try:
+        return _content(path, len(MAGIC)).startswith(MAGIC[:4])
+    except RecordError:
+        return False
+
+
+def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
+    """Read one `.wandb` file; records that are damaged or cut off are left out, with a note.
+
+    Args:
+        path: the file.
+        only_description: stop at the first measurement; what the run is called stands before it.
+
+    Raises:
+        RecordError: the file cannot be opened or is no run of W&B.
+    """
+    content = _content(path, _BEGINNING if only_description else -1)
+    if not content.startswith(MAGIC[:4]):
+        raise RecordError(
+            f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
+            "Copy the file again.",
+        )
+    chain, found = _Chain(content), _Found()
+    for record in chain.records():
+        try:
+            found.take(record)
+        except ValueError:
+            chain.broken.append(chain.offset)
+        if only_description and found.rows:
+            break
+    rows = found.rows
+    columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
+    run_id = found.run.get("run_id") or unpacked(path).stem.removeprefix("run-")
+    started = found.started
+    if not started and _TIMESTAMP in columns:
+        started = float(columns[_TIMESTAMP].value_T[0])
+    return WandbRun(
+        path=path,
+        run_id=str(run_id),
+        name=str(found.run.get("name") or run_id),
+        project=str(found.run.get("project") or ""),
+        resumed=bool(found.run.get("resumed")),
+        starting_step=int(found.run.get("starting_step") or 0),
+        started=started,
+        columns=columns,
+        config=found.config,
+        console=tuple(found.console),
+        arguments=tuple(found.arguments),
+        gpus=found.gpus,
+        ended=found.ended,
+        notes=chain.notes(path, rows),
+    )
+
+
+def _content(path: Path, size: int = -1) -> bytes:
+    try:
+        with open_bytes(path) as file:
+            return file.read(size)
+    except DAMAGED as error:
+        raise RecordError(CUT_PACKING.format(path=path), "Copy it again.") from error
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
+
+
+@dataclass
+class _Found:
+    """What the records of a file say."""
+
+    columns: dict[str, tuple[array[int], array[float]]] = field(
+        default_factory=dict[str, "tuple[array[int], array[float]]"]
+    )
+    rows: int = 0
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    run: dict[str, Any] = field(default_factory=dict[str, Any])
+    started: float = 0.0
+    console: list[str] = field(default_factory=list[str])
+    arguments: list[str] = field(default_factory=list[str])
+    gpus: int | None = None
+    ended: bool = False
+    _names: dict[bytes, str] = field(default_factory=dict[bytes, str])
+
+    def take(self, record: bytes) -> None:
+        """Add one record.
+
+        Raises:
+            ValueError: it is no whole message.
+        """
+        for kind, value in wire.fields(record):
+            if not isinstance(value, bytes):
+                continue
+            if kind == _HISTORY:
+                self._history(value)
+            elif kind == _CONFIG:
+                self._configure(value)
+            elif kind == _RUN:
+                self._describe(value)
+            elif kind in (_OUTPUT_RAW, _OUTPUT):
+                self.console.append(wire.text(wire.first(value, 3)))
+            elif kind == _ENVIRONMENT:
+                self._environment(value)
+            elif kind == _EXIT:
+                self.ended = True
+
+    def _history(self, message: bytes) -> None:
+        """One call of `log`. Most items are shorter than 128 bytes, so that their lengths are single bytes."""
+        row, at, end = self.rows, 0, len(message)
+        self.rows += 1
+        while at < end:
+            length = message[at + 1] if at + 1 < end else 0
+            if message[at] == 0x0A and length < 0x80 and at + 2 + length <= end:
+                item = message[at + 2 : at + 2 + length]
+                at += 2 + length
+                # The value comes last, after its key; its own length precedes it.
+                cut = item.rfind(b"\x82\x01")
+                if cut > 0 and cut + 3 + item[cut + 2] == length and item[cut + 2] < 0x80:
+                    self._number(item[:cut], item[cut + 3 :], row)
+                    continue
+                self._item(item, row)
+            else:
+                key, at = wire.varint(message, at)
+                if key & 7 != wire.BYTES:
+                    raise ValueError(f"wire type {key & 7} in a history")
+                size, at = wire.varint(message, at)
+                if at + size > end:
+                    raise ValueError("a history ends inside an item")
+                if key >> 3 == _ITEM:
+                    self._item(message[at : at + size], row)
+                at += size
+
+    def _item(self, item: bytes, row: int) -> None:
+        keys = b""
+        for number, value in wire.fields(item):
+            if number in (_KEY, _NESTED_KEY) and isinstance(value, bytes):
+                keys += bytes((number << 3 | wire.BYTES,)) + _length(value) + value
+            elif number == _JSON and isinstance(value, bytes):
+                self._number(keys, value, row)
+            elif number == _INTEGER and isinstance(value, int):
+                self._append(keys, float(value - (1 << 64) if value >> 63 else value), row)
+            elif number == _NUMBER and isinstance(value, bytes):
+                self._append(keys, wire.float64(value), row)
+
+    def _number(self, keys: bytes, value: bytes, row: int) -> None:
+        try:
+            number = float(value)
+        except ValueError:
+            if value[:1] == b"{":
+                self._nested(self._name(keys), value, row)
+            elif value.strip(b'"') in (b"NaN", b"Infinity", b"-Infinity"):
+                self._append(keys, float(value.strip(b'"')), row)
+            return
+        self._append(keys, number, row)
+
+    def _nested(self, name: str, value: bytes, row: int) -> None:
+        """A dictionary that was logged: its numbers under their joined keys."""
+        try:
+            content: Any = parse_json(value.decode())
+        except ValueError:
+            return
+        # W&B's own objects, such as tables and histograms, say what they are.
+        if not isinstance(content, dict) or "_type" in content:
+            return
+        for key, number in _flat(name, content):
+            self._add(key, number, row)
+
+    def _append(self, keys: bytes, number: float, row: int) -> None:
+        self._add(self._name(keys), number, row)
+
+    def _add(self, name: str, number: float, row: int) -> None:
+        column = self.columns.get(name)
+        if column is None:
+            column = self.columns[name] = (array("q"), array("d"))
+        column[0].append(row)
+        column[1].append(number)
+
+    def _name(self, keys: bytes) -> str:
+        known = self._names.get(keys)
+        if known is None:
+            parts = [wire.text(value) for _, value in wire.fields(keys)]
+            known = self._names[keys] = ".".join(parts)
+        return known
+
+    def _configure(self, message: bytes) -> None:
+        for number, update in wire.fields(message):
+            if number != 1 or not isinstance(update, bytes):
+                continue
+            keys: list[str] = []
+            value: Any = None
+            for part, content in wire.fields(update):
+                if part in (_KEY, _NESTED_KEY):
+                    keys.append(wire.text(content))
+                elif part == _JSON:
+                    value = parse_json(wire.text(content))
+            here = self.config
+            for key in keys[:-1]:
+                here = here.setdefault(key, {})
+                if not isinstance(here, dict):
+                    raise ValueError(f"{key} holds a value and further keys")
+            if keys:
+                here[keys[-1]] = value
+
+    def _describe(self, message: bytes) -> None:
+        names = {1: "run_id", 3: "project", 8: "name", 14: "starting_step", 18: "resumed"}
+        for number, value in wire.fields(message):
+            if number in names:
+                self.run[names[number]] = value if isinstance(value, int) else wire.text(value)
+            elif number == 4 and isinstance(value, bytes):
+                self._configure(value)
+            elif number == 17 and isinstance(value, bytes):
+                seconds = wire.first(value, 1)
+                self.started = float(seconds) if isinstance(seconds, int) else self.started
+
+    def _environment(self, message: bytes) -> None:
+        for number, value in wire.fields(message):
+            if number == 5:
+                self.arguments.append(wire.text(value))
+            elif number == 19 and isinstance(value, int):
+                self.gpus = value
+
+
+def _length(value: bytes) -> bytes:
+    """Length of a field as it stands before it."""
+    size, found = len(value), b""
+    while size >= 0x80:
+        found += bytes((size & 0x7F | 0x80,))
+        size >>= 7
+    return found + bytes((size,))
+
+
+def _flat(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in content.items():
+        if isinstance(value, dict) and "_type" not in value:
+            yield from _flat(f"{name}.{key}", value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{name}.{key}", float(value)
+
+
+_GLOBAL_STEP = re.compile(r"(.+/)?global_step")
+
+
+def to_attempt(run: WandbRun) -> tuple[Attempt, str]:
+    """The measurements of one start with the steps of its trainer, and the name of that step.
+
+    W&B's own step counts calls of `log`; a trainer that gives W&B its own step logs no other.
+    """
+    total = 1 + max((int(column.row_T[-1]) for column in run.columns.values() if len(column.row_T)), default=-1)
+    form = format_of(run.columns)
+    steps = [key for key in run.columns if _GLOBAL_STEP.fullmatch(key)]
+    if form is not None and not form.counts_calls(_STEP) and _STEP in run.columns:
+        steps = []
+    at, walls = np.full(total, np.nan), np.full(total, np.nan)
+    for key in steps or [_STEP]:
+        column = run.columns.get(key)
+        if column is not None:
+            at[column.row_T] = np.where(np.isnan(at[column.row_T]), column.value_T, at[column.row_T])
+    if _TIMESTAMP in run.columns:
+        walls[run.columns[_TIMESTAMP].row_T] = run.columns[_TIMESTAMP].value_T
+    series: dict[str, ScalarSeries] = {}
+    for key, column in run.columns.items():
+        rows = column.row_T[~np.isnan(at[column.row_T])]
+        if key in (*steps, _STEP, _TIMESTAMP, _RUNTIME) or not len(rows):
+            continue
+        values = column.value_T[~np.isnan(at[column.row_T])]
+        series[key] = replace(scalar_series(at[rows], values), wall_time_T=walls[rows])
+    return Attempt(run.path, series, run.started, None, run.notes), steps[0] if steps else _STEP
+
+
+def _runs_of(path: Path) -> list[FoundRun]:
+    """All starts of a run have its id, and lie in folders side by side."""
+    described = read_wandb_run(path, only_description=True)
+    folder = path.parent.parent / described.run_id
+    name = Path(described.name).name or described.run_id
+    return [FoundRun(folder, name, path)]
+
+
+def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
+    """All starts of one run.
+
+    Raises:
+        RecordError: a file cannot be opened, or none holds a measurement.
+    """
+    starts = sorted(map(read_wandb_run, paths), key=lambda one: (one.started, one.path.parent.name))
+    read = [to_attempt(one) for one in starts]
+    attempts = tuple(attempt for attempt, _ in read if attempt.series)
+    if not attempts:
+        raise RecordError(
+            f"{paths[0]}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the file out."
+        )
+    steps = {step for attempt, step in read if attempt.series}
+    settings = [(one.path, one.config) for one in starts if one.config]
+    notes = tuple(note for one in starts for note in one.notes)
+    step = min(steps, key=lambda key: key == _STEP)
+    return RunLog(name, paths[0], "wandb", attempts, notes, step_name=step, settings=tuple(settings[-1:]))
+
+
+STORE = LogStore("wandb-run", is_run_file, lambda path: path.parent, read_wandb, runs_of=_runs_of)
+
+
+class _Chain:
+    """The chain of records in a file."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.offset = 0
+        """Where the record that was read last begins."""
+        self.broken: list[int] = []
+        self.ends_inside: int | None = None
+
+    def records(self) -> Iterator[bytes]:
+        """Every whole record; from damage the way goes on with the next block."""
+        content, at, end = self.content, len(MAGIC), len(self.content)
+        parts: list[bytes] = []
+        begun = at
+        while at < end:
+            room = _BLOCK - at % _BLOCK
+            if room < _HEADER.size:
+                at += room
+                continue
+            if end - at < _HEADER.size:
+                self.ends_inside = begun if parts else at
+                return
+            checksum, length, kind = _HEADER.unpack_from(content, at)
+            begin = at + _HEADER.size
+            if not (_FULL <= kind <= _LAST) or length + _HEADER.size > room:
+                self.broken.append(at)
+                at, parts = at + room, []
+                continue
+            if begin + length > end:
+                self.ends_inside = begun if parts else at
+                return
+            data = content[begin : begin + length]
+            if zlib.crc32(data, zlib.crc32(content[begin - 1 : begin])) != checksum:
+                self.broken.append(at)
+                parts = []
+            elif kind == _FULL:
+                self.offset, parts = at, []
+                yield data
+            elif kind == _FIRST:
+                begun, parts = at, [data]
+            elif parts:
+                parts.append(data)
+                if kind == _LAST:
+                    self.offset = begun
+                    yield b"".join(parts)
+                    parts = []
+            at = begin + length
+        if parts:
+            self.ends_inside = begun
+
+    def notes(self, path: Path, rows: int) -> tuple[Note, ...]:
+        """Coded notes on what could not be read; `rows` is the number of calls of `log` that were read."""
+        found: list[Note] = []
+        data = {"file": str(path), "rows_kept": rows}
+        if self.broken:
+            message = (
+                f"{path}: {len(self.broken)} records are damaged, the first at byte {self.broken[0]:,}, and are left "
+                f"out; {rows:,} rows are kept. Copy the file again if you can."
+            )
+            found.append(Note("log-damaged", "warning", message, {**data, "records": len(self.broken)}))
+        if self.ends_inside is not None:
+            message = (
+                f"{path} ends inside a record (byte {self.ends_inside:,} of {len(self.content):,}), as when a run is "
+                f"writing or was killed; the {rows:,} rows before it are kept."
+            )
+            found.append(Note("log-cut-off", "info", message, {**data, "offset": self.ends_inside}))
+        return tuple(found)

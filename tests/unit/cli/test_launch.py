@@ -1,0 +1,84 @@
+"""`isocompute launch`: an edited plan gives no script, a changed one says what changed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk import Plan, Planner, published
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    made = Planner(published("qwen2.5-7b-instruct/guru-math-easy")).allocate("3M")
+    made.save(tmp_path / "plan.json")
+    return made
+
+
+@pytest.mark.parametrize("digest", [True, False])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("group_size", 1024), ("rollouts", 1), ("learning_rate", -1), ("group_size_interval", "$(id)")],
+)
+def test_an_edited_plan_gives_no_script(
+    in_process: Command, tmp_path: Path, plan: Plan, field: str, value: Any, digest: bool
+) -> None:
+    raw = json.loads((tmp_path / "plan.json").read_text())
+    if not digest:
+        del raw["digest"]
+    (tmp_path / "plan.json").write_text(json.dumps({**raw, field: value}))
+    for more in ([], ["--dry-run"], ["--json"], ["--change", "update_steps=100"]):
+        done = in_process("launch", "plan.json", *more)
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert field in done.stderr
+        assert str(value).strip("$()") in done.stderr.replace(",", "")
+        assert "--change" in done.stderr
+    assert not (tmp_path / "launch.sh").exists()
+
+
+def test_a_change_is_shown_side_by_side_and_the_script_has_it(in_process: Command, tmp_path: Path, plan: Plan) -> None:
+    change = ["--change", "group_size=64", "--change", "learning_rate=2e-6"]
+    done = in_process("launch", "plan.json", *change, "--save-plan", "changed.json")
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+    assert rows["group_size"] == [str(plan.group_size), "64"]
+    changed = Plan.load(tmp_path / "changed.json")
+    assert rows["update_steps"] == [str(plan.update_steps), f"{changed.update_steps:,}"]
+    assert rows["learning_rate"][-1] == "2e-06"
+    assert changed.learning_rate == 2e-6
+    assert f"n{changed.group_size}-bp{changed.problems_per_batch}-m{changed.update_steps}" in (
+        tmp_path / "launch.sh"
+    ).read_text(encoding="utf-8")
+    dry = in_process("launch", "plan.json", *change, "--dry-run")
+    assert dry.stdout.rstrip() == (tmp_path / "launch.sh").read_text(encoding="utf-8").rstrip()
+    assert "group_size" in dry.stderr
+    told = json.loads(in_process("launch", "plan.json", *change, "--json").stdout)
+    assert told["changed"]["group_size"] == {"before": plan.group_size, "after": 64}
+    assert told["script"].rstrip() == dry.stdout.rstrip()
+
+
+def test_a_change_beyond_the_budget_is_refused_and_a_larger_budget_allows_it(
+    in_process: Command, tmp_path: Path, plan: Plan
+) -> None:
+    steps = 2 * plan.update_steps
+    done = in_process("launch", "plan.json", "--change", f"update_steps={steps}")
+    assert done.returncode == 1
+    assert not (tmp_path / "launch.sh").exists()
+    assert "--change budget" in done.stderr
+    done = in_process("launch", "plan.json", "--change", f"update_steps={steps}", "--change", "budget=6M", "--json")
+    assert json.loads(done.stdout)["changed"]["update_steps"]["after"] == steps
+
+
+def test_changes_of_nothing_known_name_what_can_be_changed(in_process: Command, plan: Plan) -> None:
+    for text in ("grup_size=8", "group_size", "group_size=some"):
+        done = in_process("launch", "plan.json", "--change", text)
+        assert done.returncode == 1
+        assert "group_size" in done.stderr

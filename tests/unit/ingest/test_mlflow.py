@@ -1,0 +1,84 @@
+"""MLflow's folder and database, written by the real `mlflow`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.stores.mlflow_runs import is_database, read_folder, read_from_database, runs_in_database
+from isocompute_sdk.records import RunSet
+
+pytest.importorskip("mlflow")
+PROGRAM = Path(__file__).parent / "loggers" / "log_to_mlflow.py"
+
+
+@pytest.fixture(scope="module")
+def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mlflow") / "mlruns"
+    subprocess.run([sys.executable, PROGRAM, folder.as_uri()], capture_output=True, check=True)
+    return folder
+
+
+def check(path: Path) -> None:
+    """Both runs are read without a question, whichever store they lie in."""
+    found = {one.name: one for one in diagnose(path).runs}
+    assert {name: (one.group_size, one.problems_per_batch, one.metric) for name, one in found.items()} == {
+        "verl-n4": ("4", "16", "avg@4"),
+        "trl-n8": ("8", "4", "train_reward"),
+    }
+    runs = RunSet.read(path)
+    (series,) = runs.series("avg@4")
+    assert series.rollouts_T.tolist() == [0, 5 * 64, 10 * 64]
+    assert series.value_T.tolist() == [0, 0.25, 0.5]
+    training = {one.run_id: one for one in runs.series("train_reward")}
+    assert training["trl-n8"].rollouts_T.tolist() == [32 * step for step in range(1, 6)]
+
+
+def test_a_folder_store_is_read(folder_store: Path) -> None:
+    check(folder_store)
+
+
+def test_a_metric_line_that_is_cut_is_left_out_with_a_note(folder_store: Path, tmp_path: Path) -> None:
+    (meta,) = [path for path in folder_store.rglob("meta.yaml") if "verl-n4" in path.read_text()]
+    run = tmp_path / meta.parent.name
+    meta.parent.rename(run)
+    try:
+        metric = run / "metrics" / "critic" / "score" / "mean"
+        metric.write_bytes(metric.read_bytes()[:-9])
+        found = read_folder(run)
+        assert found.metrics["critic/score/mean"].step_T.tolist() == list(range(1, 10))
+        assert [note.code for note in found.notes] == ["log-cut-off"]
+        assert np.isnan(found.metrics["bad"].value_T).all()
+        assert found.params["actor_rollout_ref/rollout/n"] == "4"
+    finally:
+        run.rename(meta.parent)
+
+
+@pytest.mark.slow  # MLflow makes its tables step by step
+def test_a_database_is_read_and_not_changed_while_another_process_writes(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    pytest.importorskip("alembic")
+    path = tmp_path / "mlflow.db"
+    writer = subprocess.Popen(
+        [sys.executable, PROGRAM, f"sqlite:///{path}", "wait"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "waiting\n"
+    before = path.read_bytes()
+    (run,) = runs_in_database(path)
+    assert read_from_database(path, run).metrics["critic/score/mean"].step_T.tolist() == list(range(1, 11))
+    assert path.read_bytes() == before
+    writer.communicate()
+    assert is_database(path)
+    check(path)
+    (tmp_path / "unrelated.db").write_bytes(b"SQLite format 3\0 and no more")
+    assert not is_database(tmp_path / "unrelated.db")

@@ -1,0 +1,246 @@
+"""Arguments that a Hugging Face trainer leaves: training_args.bin, and texts in event files."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import pickle
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import diagnose, propose
+from isocompute_sdk.ingest.stores.event_starts import read_event_start
+from isocompute_sdk.ingest.stores.saved_config import STEPS_PER_BATCH, find_config, translate
+from isocompute_sdk.ingest.stores.training_args import read_training_args
+from isocompute_sdk.records import RunSet
+
+EVERY = {"adam_beta1": 0.9, "max_grad_norm": 1.0}
+"""Arguments that tell that a file holds all of them."""
+
+
+class Strategy(enum.Enum):
+    STEPS = "steps"
+
+
+@dataclass
+class Arguments:
+    """As saved by a trainer: plain values among objects of other packages."""
+
+    num_generations: int = 4
+    eval_strategy: Strategy = Strategy.STEPS
+    report_to: list[str] = field(default_factory=lambda: ["tensorboard"])
+    nested: dict[str, Any] = field(default_factory=lambda: {"a": {"b": 1.5}, "path": Path("x")})
+    logging: set[int] = field(default_factory=lambda: {1, 2})
+    device: Any = None
+
+
+def save(path: Path, **values: Any) -> Path:
+    torch = pytest.importorskip("torch")
+    arguments = Arguments(device=torch.device("cpu"))
+    vars(arguments).update(values)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(arguments, path)
+    return path
+
+
+def test_plain_values_are_read_without_the_classes_of_the_others(tmp_path: Path) -> None:
+    found = read_training_args(save(tmp_path / "training_args.bin", learning_rate=1e-6, run_name=None))
+    assert found["__class__"] == "Arguments"
+    assert found["num_generations"] == 4
+    assert found["eval_strategy"] == "steps"
+    assert found["learning_rate"] == 1e-6
+    assert found["run_name"] is None
+    assert found["nested"]["a"] == {"b": 1.5}
+    assert found["device"] == "cpu"
+    assert "logging" not in found
+
+
+class Harmful:
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.target),)
+
+
+def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    path = save(tmp_path / "training_args.bin", harmful=Harmful(target))
+    assert read_training_args(path)["num_generations"] == 4
+    assert not target.exists()
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read("training_args/data.pkl")
+    # An ordinary unpickler does run it.
+    pickle.loads(content)
+    assert target.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"no zip at all"])
+def test_a_file_that_is_none_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "training_args.bin"
+    path.write_bytes(content)
+    with pytest.raises(RecordError):
+        read_training_args(path)
+
+
+RELEASES: dict[str, tuple[dict[str, Any], dict[str, float | None]]] = {
+    "0.14 counts prompts": (
+        {**EVERY, "gradient_accumulation_steps": 2, "num_processes": 3},
+        {"problems_per_batch": 4 * 2 * 3, "updates_per_batch": 1},
+    ),
+    "0.15 counts completions": (
+        {**EVERY, "gradient_accumulation_steps": 4, "num_processes": 1, "reward_weights": None},
+        {"problems_per_batch": 4 * 4 / 8, "updates_per_batch": 1},
+    ),
+    "0.16 uses a batch several times": (
+        {**EVERY, "gradient_accumulation_steps": 4, "num_processes": 1, "reward_weights": None, "num_iterations": 3},
+        {"problems_per_batch": 2, "updates_per_batch": 3},
+    ),
+    "0.17 does not say how many processes": (
+        {**EVERY, "gradient_accumulation_steps": 4, "reward_weights": None, "loss_type": "bnpo"},
+        {"problems_per_batch": None},
+    ),
+    "0.18 says it by its generation batch": (
+        {**EVERY, "gradient_accumulation_steps": 2, "steps_per_generation": 2, "generation_batch_size": 32},
+        {"problems_per_batch": 4, "updates_per_batch": 1},
+    ),
+    "a generation of several updates": (
+        {**EVERY, "gradient_accumulation_steps": 2, "steps_per_generation": 4, "generation_batch_size": 32},
+        {"problems_per_batch": 4, "updates_per_batch": 2},
+    ),
+    "12 steps over 8": (
+        {**EVERY, "gradient_accumulation_steps": 8, "steps_per_generation": 12, "generation_batch_size": 48},
+        {"problems_per_batch": 6, "updates_per_batch": None, STEPS_PER_BATCH: 1.5},
+    ),
+    "an update of several generations": (
+        {**EVERY, "gradient_accumulation_steps": 4, "steps_per_generation": 2, "generation_batch_size": 8},
+        {"problems_per_batch": 2, "updates_per_batch": 1},
+    ),
+    "several GPUs in one process": (
+        {**EVERY, "gradient_accumulation_steps": 2, "steps_per_generation": 2, "generation_batch_size": 8, "_n_gpu": 4},
+        {"problems_per_batch": 4, "updates_per_batch": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_release_of_trl_counts_its_own_way(name: str) -> None:
+    more, expected = RELEASES[name]
+    found = translate(Path("args"), {"num_generations": 8, "per_device_train_batch_size": 4, **more})
+    assert found is not None
+    assert {key: found.fields[key].value if key in found.fields else None for key in expected} == expected
+    assert (found.batch is not None) == (expected["problems_per_batch"] is None)
+
+
+def test_processes_are_counted_by_the_states_of_their_random_numbers(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint-20"
+    more = {**EVERY, "num_generations": 8, "per_device_train_batch_size": 8, "reward_weights": None}
+    save(checkpoint / "training_args.bin", gradient_accumulation_steps=1, **more)
+    found = find_config(tmp_path)
+    assert found is not None
+    assert "problems_per_batch" not in found.fields
+    for process in range(4):
+        (checkpoint / f"rng_state_{process}.pth").touch()
+    found = find_config(tmp_path)
+    assert found is not None
+    assert found.fields["problems_per_batch"].value == 4
+    assert "training_args.bin" in found.fields["problems_per_batch"].evidence
+
+
+def state(folder: Path, steps: range, **more: Any) -> Path:
+    rows = [{"step": step, "reward": step / 100, "frac_reward_zero_std": 0.0} for step in steps]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "trainer_state.json"
+    path.write_text(json.dumps({"log_history": rows, "global_step": steps[-1], **more}))
+    return path
+
+
+def test_rollouts_follow_generations_where_their_updates_are_no_whole_number(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run" / "checkpoint-30"
+    state(checkpoint, range(1, 31))
+    save(
+        checkpoint / "training_args.bin",
+        **{**EVERY, "num_generations": 12, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
+        steps_per_generation=12,
+        generation_batch_size=12,
+    )
+    runs = RunSet.read(tmp_path)
+    (series,) = runs.series("train_reward")
+    # Each update takes 8 completions, of which 12 are generated at a time.
+    assert series.rollouts_T[-1] == 30 * 8
+    assert diagnose(tmp_path).next.endswith("--output runs.parquet")
+
+
+def test_sources_that_disagree_are_asked_about(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run" / "checkpoint-30"
+    state(checkpoint, range(1, 31))
+    sizes = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "generation_batch_size": 8}
+    save(checkpoint / "training_args.bin", **EVERY, num_generations=8, steps_per_generation=1, **sizes)
+    (tmp_path / "run" / "args.json").write_text(json.dumps({"num_generations": 4, "steps_per_generation": 1, **sizes}))
+    (question, *_) = [one for one in propose(tmp_path).questions.values() if one.field == "group_size"]
+    assert set(question.candidates) == {"4", "8"}
+    with pytest.raises(RecordError, match="disagree"):
+        RunSet.read(tmp_path)
+    runs = RunSet.read(tmp_path, group_size=8, problems_per_batch=1)
+    assert runs.runs()[0].group_size == 8
+
+
+def launch(folder: Path, arguments: dict[str, Any], steps: range, second: int) -> None:
+    """One event file, as the trainer's TensorBoard callback writes it."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+    text = TensorProto(dtype="DT_STRING", string_val=[json.dumps(arguments, indent=2).encode()], tensor_shape=shape)
+    plugin = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+    with (folder / f"events.out.tfevents.{second}.host.7.0").open("wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=second, file_version="brain.Event:2").SerializeToString())
+        value = Summary.Value(tag="args/text_summary", metadata=plugin, tensor=text)
+        writer.write(Event(wall_time=second, summary=Summary(value=[value])).SerializeToString())
+        for step in steps:
+            for tag, number in (("train/reward", step / 100), ("train/frac_reward_zero_std", 0.0)):
+                summary = Summary(value=[Summary.Value(tag=tag, simple_value=number)])
+                writer.write(Event(wall_time=second + step, step=step, summary=summary).SerializeToString())
+
+
+def arguments(n: int, rate: float = 1e-6, **more: Any) -> dict[str, Any]:
+    sizes = {"per_device_train_batch_size": n, "gradient_accumulation_steps": 4, "steps_per_generation": 4}
+    return {**EVERY, "num_generations": n, "generation_batch_size": 4 * n, "learning_rate": rate, **sizes, **more}
+
+
+def test_launches_in_one_folder_are_runs_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    launch(folder, arguments(4), range(1, 21), 1000)
+    launch(folder, arguments(8), range(1, 31), 2000)
+    launch(folder, arguments(8, 1e-5), range(1, 41), 3000)
+    launch(folder, arguments(8, 1e-5), range(21, 51), 4000)  # goes on after step 20
+    launch(folder, arguments(8, 1e-5), range(1, 11), 5000)  # begins anew
+    launch(folder, arguments(12), range(0), 6000)  # died before its first update
+    assert read_event_start(folder / "events.out.tfevents.4000.host.7.0").first_step == 21
+    runs = RunSet.read(folder)
+    found = [(one.group_size, one.context["learning_rate"], one.rollouts, one.rollouts_spent) for one in runs.runs()]
+    assert sorted(found) == [
+        (4, 1e-6, 20 * 16, 20 * 16),
+        (8, 1e-6, 30 * 32, 30 * 32),
+        (8, 1e-5, 10 * 32, 10 * 32),
+        (8, 1e-5, 50 * 32, 70 * 32),
+    ]
+    assert "launches-without-update" in {note.code for note in runs.notes}
+    assert [one.attempts for one in diagnose(folder).runs] == [1, 1, 2, 1]
+
+
+def test_launches_are_called_by_their_run_names_if_these_differ(tmp_path: Path) -> None:
+    launch(tmp_path, arguments(4, run_name="small"), range(1, 11), 1000)
+    launch(tmp_path, arguments(8, run_name="large"), range(1, 11), 2000)
+    assert {name.rpartition("/")[2] for name in RunSet.read(tmp_path).run_ids} == {"small", "large"}

@@ -1,0 +1,113 @@
+"""Run folders of W&B, written by the real `wandb` offline."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.stores.wandb_run import read_wandb_run
+from isocompute_sdk.records import RunSet
+
+pytest.importorskip("wandb")
+PROGRAM = Path(__file__).parent / "loggers" / "log_to_wandb.py"
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three starts of two runs."""
+    folder = tmp_path_factory.mktemp("wandb")
+    done = subprocess.run([sys.executable, PROGRAM, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run_files(folder: Path, id: str = "*") -> list[Path]:
+    return sorted(folder.glob(f"wandb/*run-*/run-{id}.wandb"))
+
+
+def test_runs_are_read_without_a_question(logged: Path) -> None:
+    found = diagnose(logged)
+    assert {one.name: (one.group_size, one.problems_per_batch, one.metric, one.attempts) for one in found.runs} == {
+        "first": ("8", "4", "avg@8", 1),
+        "second": ("8", "4", "avg@8", 2),
+    }
+    assert "--output" in found.next
+    runs = RunSet.read(logged)
+    for series in runs.series("avg@8"):
+        assert series.rollouts_T.tolist() == [32 * step for step in series.step_T]
+        assert series.value_T == pytest.approx(np.array(series.step_T) / 50)
+    training = {one.run_id: one for one in runs.series("train_reward")}
+    assert training["first"].step_T.tolist() == list(range(1, 11))
+    assert training["second"].step_T.tolist() == list(range(1, 21))
+    # Steps 11 and 12 were made twice.
+    assert max(training["second"].rollouts_T) == 20 * 32
+    (info,) = [one for one in runs.runs() if one.run_id == "second"]
+    assert info.rollouts_spent == 22 * 32
+
+
+def test_one_file_says_what_was_logged_configured_and_printed(logged: Path) -> None:
+    first, second = (read_wandb_run(path) for path in run_files(logged, "kept"))
+    assert (first.run_id, first.name, first.project, first.ended) == ("kept", "second", "p", True)
+    assert first.config["num_generations"] == 8
+    assert first.config["learning_rate"] == 1e-6
+    assert "done at 12" in "".join(first.console)
+    assert second.columns["nested.deep.x"].value_T.tolist() == [15, 20]
+    assert np.isnan(first.columns["nan"].value_T).all()
+    assert "text" not in first.columns
+    assert first.started <= second.started
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.95])
+def test_a_cut_tail_costs_only_itself(logged: Path, tmp_path: Path, share: float) -> None:
+    (path,) = [path for path in run_files(logged) if read_wandb_run(path).name == "first"]
+    whole = read_wandb_run(path)
+    content = path.read_bytes()
+    cut = tmp_path / path.name
+    cut.write_bytes(content[: int(len(content) * share)])
+    found = read_wandb_run(cut)
+    assert [note.code for note in found.notes] in ([], ["log-cut-off"])
+    for key, column in found.columns.items():
+        assert column.value_T.tolist() == pytest.approx(whole.columns[key].value_T[: len(column.value_T)], nan_ok=True)
+
+
+def test_damage_is_noted_and_what_follows_is_kept(logged: Path, tmp_path: Path) -> None:
+    path = run_files(logged)[0]
+    content = bytearray(path.read_bytes())
+    at = content.find(b"train/reward", len(content) // 2)
+    content[at] ^= 0xFF
+    broken = tmp_path / path.name
+    broken.write_bytes(content)
+    whole, found = read_wandb_run(path), read_wandb_run(broken)
+    assert [note.code for note in found.notes] == ["log-damaged"]
+    rows = len(whole.columns["train/global_step"].row_T)
+    assert rows - 1 <= len(found.columns["train/global_step"].row_T) <= rows
+
+
+def test_another_file_of_that_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(b"no run at all")
+    with pytest.raises(RecordError):
+        read_wandb_run(path)
+
+
+def test_values_longer_than_a_block_are_read(logged: Path, tmp_path: Path) -> None:
+    program = (
+        "import os, sys, wandb; os.environ.update(WANDB_MODE='offline', WANDB_SILENT='true')\n"
+        "with wandb.init(project='p', dir=sys.argv[1], config={'long': 'x' * 100_000, 'short': 3}) as run:\n"
+        "    run.log({f'key {i}': i / 7 for i in range(3000)})\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, check=True)
+    (path,) = run_files(tmp_path)
+    found = read_wandb_run(path)
+    assert len(found.config["long"]) == 100_000
+    assert found.config["short"] == 3
+    assert [found.columns[f"key {i}"].value_T.tolist() for i in range(3000)] == [[i / 7] for i in range(3000)]
+    assert not found.notes
+    shutil.rmtree(tmp_path / "wandb")
