@@ -84,7 +84,7 @@ def test_wild_evaluations_are_moved_to_their_neighbours_and_counted(make_run: Ma
     assert run.outliers == 3
     assert plain.outliers == 0
     assert run.noise == pytest.approx(plain.noise, rel=0.55)
-    np.testing.assert_allclose(run.reward_J, plain.reward_J, atol=0.03)
+    np.testing.assert_allclose(run.reward_J, plain.reward_J, atol=0.04)
 
 
 @pytest.mark.parametrize("seed", range(20))
