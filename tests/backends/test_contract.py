@@ -34,7 +34,7 @@ HOSTILE = [
     "#hash",
     "${HOME}",
     "!history",
-    "END_OF_REQUEST",
+    "END_OF_DOCUMENT",
 ]
 
 

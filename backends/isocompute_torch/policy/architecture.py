@@ -24,8 +24,9 @@ KNOWN = frozenset(
 """Model types that the tests compare with the plain forward pass, gradients included."""
 LONGEST_TREE = 256
 """Most tokens of a sequence that holds trees. A sliding window of at least this size hides nothing in it."""
-CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
-"""Configuration keys of soft caps: x becomes cap * tanh(x / cap)."""
+RULES = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
+"""Configuration keys of rules that neither a causal mask nor the output head expresses: soft caps, and attention to
+later tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def architecture_in(folder: str | Path) -> Architecture | None:
 
 
 def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:
-    for key in CAPS:
+    for key in RULES:
         if config.get(key):
             return f"model type {model_type} has {key} = {config[key]}"
     if model_type not in KNOWN:

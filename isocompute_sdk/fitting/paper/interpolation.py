@@ -1,4 +1,4 @@
-"""Predicted rewards between the levels of n that were run, from a curve for each."""
+"""Predicted rewards between the levels of n that were run, interpolated between their curves."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ def between_levels(
 
     Args:
         curves: by increasing n.
-        draws: replicates of each curve's parameters; None where there are none, which leaves out the interval.
+        draws: replicates of each curve's parameters; a None gives NaN intervals.
         compute: C, any shape.
         group_size: n, in the same shape.
         level: coverage of the interval.
         kind: `mean` or `at`, which are the same on curves that only rise; `run` adds the noise of one measurement.
         bounds: range of the metric.
+
+    Returns:
+        Mean, low and high, in the shape of `compute`.
 
     Raises:
         FitError: an n outside the levels that were run.

@@ -1,4 +1,4 @@
-"""`method="surface"`: runs in, `Fits` with a joint surface, its curves, law, passport and notes out."""
+"""`method="surface"`: one joint surface fitted to all runs, with its curves, law, passport and notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 
 FEWEST_EVALUATIONS = 4
-"""Evaluations after step 0, over all runs, below which nothing can be said."""
+"""Fewest evaluations after step 0, over all runs, for a fit."""
 DEFAULT_DRAWS = 200
 CHECKING_DRAWS = 50
 """Draws of a fit without the outlying runs."""
@@ -45,8 +45,8 @@ def fit_joint(
 
     Args:
         runs: all runs of a sweep.
-        metric: its name, for messages.
-        bounds: range of the metric; no prediction leaves it.
+        metric: name of the metric.
+        bounds: range of the metric; predictions stay inside.
         options: details of the method.
         draws: draws from the posterior, at least 1.
         rng: their randomness.
@@ -56,7 +56,7 @@ def fit_joint(
     """
     if draws < 1:
         raise FitError(
-            f"draws = {draws}; accepted by method='surface': 1 or more, since its predictions are means over them",
+            f"draws = {draws}; accepted by method='surface': 1 or more",
             f"Leave draws at {DEFAULT_DRAWS}.",
         )
     after = sum(int(np.sum(run.compute_T > 0)) for run in runs)
@@ -66,7 +66,7 @@ def fit_joint(
             f"{FEWEST_EVALUATIONS}",
             "Evaluate during training, at log-spaced steps.",
         )
-    # The order in which runs were read must not matter, to the last bit.
+    # The order of the runs must not change any bit.
     runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     prepared = prepare(runs, bounds[1] - bounds[0])
     surface = fit_surface(prepared, bounds, draws, rng)

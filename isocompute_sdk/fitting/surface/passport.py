@@ -1,4 +1,4 @@
-"""The extrapolation passport: what the runs say about how far their fit may be trusted, the backtest first."""
+"""The extrapolation passport: how far a fit can be trusted beyond its data."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from isocompute_sdk.notes import Note
 Share = Annotated[float, Field(ge=0, le=1)]
 
 HIDDEN_FACTOR = 3.0
-"""The backtest hides what lies beyond the largest compute divided by this."""
+"""The backtest hides evaluations beyond the largest compute divided by this."""
 BACKTEST_DRAWS = 50
 BACKTEST_LEVEL = 0.8
 LAST_BINS = 3
-"""Bins of each run that are compared."""
+"""Last bins of each run that are compared."""
 FEWEST_BINS = 6
-"""Bins that must be left, and be hidden, for a backtest."""
+"""Fewest bins that must remain for a backtest."""
 FEWEST_LEVELS = 3
 """Levels of n below which the prior decides between and beyond them."""
 RISEN = 1e3
@@ -57,7 +57,7 @@ class Passport:
     """How far the fit may be extrapolated."""
 
     backtest: Backtest | None
-    """None if too little data would be left."""
+    """None with too little data for one."""
     largest_compute: Positive
     """Largest compute with an evaluation."""
     rise_seen: tuple[Share, Share]
@@ -89,10 +89,10 @@ class Passport:
             raise FieldError("rise_seen", self.rise_seen, "smallest and largest share")
 
     def lines(self) -> list[str]:
-        """The passport as text, its backtest first."""
+        """The passport as text; the first line is the backtest."""
         test = self.backtest
         first = (
-            "backtest: not possible, too few evaluations would be left"
+            "backtest: not possible, too few evaluations would remain"
             if test is None
             else f"backtest: everything beyond C = {test.hidden_beyond:,.3g} hidden and predicted "
             f"({test.factor:.1f}x): rms error {test.rms_error:.3f}, mean {test.mean_error:+.3f}, "
@@ -167,7 +167,7 @@ class Passport:
 def passport(
     surface: Surface, prepared: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
 ) -> Passport:
-    """Everything about the data that tells how far the fit carries."""
+    """The passport of a surface, with its backtest."""
     runs = [run for run in prepared if len(run.log_compute_J)]
     levels = sorted({run.group_size for run in runs})
     cells = Counter((run.group_size, run.problems_per_batch) for run in runs)
@@ -191,13 +191,13 @@ def passport(
 
 
 def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator) -> Backtest | None:
-    """Hide the last part of the compute axis, fit the rest, predict the last bins of the runs that reach there."""
+    """Fit without the last part of the compute axis and predict the last bins there; None with too little data."""
     end = max(run.last_compute for run in runs)
     cut = float(np.log(end / HIDDEN_FACTOR))
     kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
     shown = [run for run in kept if len(run.log_compute_J)]
     hidden = [(run, run.log_compute_J > cut) for run in runs if np.any(run.log_compute_J > cut)]
-    # A tail that was dropped with a collapse cannot be predicted: nothing may be left to hide.
+    # After a collapse the end of a run is dropped, so there may be nothing to hide.
     if not hidden:
         return None
     if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
@@ -216,7 +216,7 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
     measured_R, mean_R, low_R, high_R = (
         np.bincount(owner, weight_Q * values) / total_R for values in (reward_Q, *predicted)
     )
-    # The interval is for one evaluation; the mean of several is noisier by less.
+    # The interval is for one evaluation; the mean of several has less noise.
     noise = NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2) * surface.noise
     shrink_R = noise**2 * (1.0 - 1.0 / np.maximum(total_R, 1.0))
     below_R, above_R = _less(mean_R - low_R, shrink_R), _less(high_R - mean_R, shrink_R)
@@ -243,7 +243,7 @@ def _less(width: Array, squared: Array) -> Array:
 
 
 def _configurations(runs: Sequence[PreparedRun]) -> tuple[Array, Array]:
-    """N and B_p of runs, NaN where B_p is not known."""
+    """Group size and B_p of runs; NaN for an unknown B_p."""
     problems = [run.problems_per_batch for run in runs]
     return (
         np.array([run.group_size for run in runs], dtype=float),

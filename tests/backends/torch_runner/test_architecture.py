@@ -27,6 +27,7 @@ IDS = torch.tensor([[3, 4, 5, 13, 7, 8, 9, 2, 2, 6]])
         ({"model_type": "llama", "final_logit_softcapping": 30.0}, False),
         ({"model_type": "llama", "attn_logit_softcapping": 50.0}, False),
         ({"model_type": "llama", "attn_logit_softcapping": None}, True),
+        ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, False),
         ({"model_type": "gemma3_text"}, True),
         ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, False),
         ({"model_type": "llama", "text_config": {"final_logit_softcapping": 30.0}}, False),

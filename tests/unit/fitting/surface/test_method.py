@@ -131,7 +131,7 @@ def test_rewards_only_rise_with_compute(fits: Fits) -> None:
 def test_one_octave_beyond_the_grid_is_answered_and_no_more(fits: Fits) -> None:
     assert 0 <= float(fits.predict(1e6, 128).mean) <= 1
     for n in (129, 3):
-        with pytest.raises(FitError, match="lies outside 4 to 128, the levels that were run and one octave above"):
+        with pytest.raises(FitError, match="4 to 128"):
             fits.predict(1e6, n)
 
 
@@ -161,14 +161,14 @@ def test_compute_in_another_unit_is_the_same_problem(make_runs: Make, fits: Fits
 
 
 def test_no_number_of_draws_below_one_is_taken(runs: RunSet) -> None:
-    with pytest.raises(FitError, match="draws = 0; accepted by method='surface': 1 or more") as caught:
+    with pytest.raises(FitError, match="draws = 0") as caught:
         fit(runs, draws=0)
     assert caught.value.hint == "Leave draws at 200."
     assert fit(runs, draws=1).predict(1e6, 16).mean > 0
 
 
 def test_too_few_evaluations_are_refused_with_what_is_missing(make_runs: Make) -> None:
-    with pytest.raises(FitError, match=r"3 evaluation\(s\) of 'avg@4' after step 0 in 3 run\(s\)"):
+    with pytest.raises(FitError, match=r"3 evaluation.*'avg@4'.*3 run"):
         fit(make_runs(reward, LEVELS[:3], [0.0, 1e5]))
 
 

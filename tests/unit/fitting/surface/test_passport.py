@@ -41,8 +41,9 @@ def test_the_backtest_hides_the_last_part_and_comes_first(known: Passport) -> No
     assert 1 < test.factor <= 4
     assert test.rms_error >= abs(test.mean_error)
     first, *rest = known.lines()
-    assert first.startswith("backtest: everything beyond C = 3.33e+05 hidden")
-    assert f"rms error {test.rms_error:.3f}" in first
+    assert first.startswith("backtest: ")
+    assert "3.33e+05" in first
+    assert f"{test.rms_error:.3f}" in first
     assert not any("backtest" in line for line in rest)
 
 
@@ -78,7 +79,8 @@ def test_the_hidden_part_does_not_reach_the_fit(make_sweep: MakeSweep) -> None:
 def test_without_enough_left_there_is_no_backtest(make_sweep: MakeSweep) -> None:
     short = passport(make_sweep(points=2))
     assert short.backtest is None
-    assert short.lines()[0] == "backtest: not possible, too few evaluations would be left"
+    assert short.lines()[0].startswith("backtest: ")
+    assert len(short.lines()) == 4
     assert passport(make_sweep(levels=(16,))).backtest is None
 
 
