@@ -68,6 +68,8 @@ class SavedConfig:
     """Columns of a run."""
     batch: Said | None = None
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
+    keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Everything that the file says, with dotted keys."""
     disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
     """Field -> its values, if several sources say different things. A field of `SIZES` is not in `fields` then; of any
     other the first counts."""
@@ -236,7 +238,7 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
                 if name == STEPS_PER_BATCH or (name in PER_RUN and _fits(name, said.value))
             }
             if usable or one.batch(keys) is not None:
-                return SavedConfig(path, one.dialect, usable, one.batch(keys))
+                return SavedConfig(path, one.dialect, usable, one.batch(keys), keys.flat)
     return None
 
 
