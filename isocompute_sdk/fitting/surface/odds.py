@@ -17,8 +17,8 @@ PER_SQUARED_OCTAVE = 0.25
 over draws. The doubt is what the best single n is expected to lose for want of knowing which draw is true: without
 doubt nothing is charged. Draws put the best n now at one end of the grid, now at the other, where the truth mostly lies
 between: on simulated sweeps (tuning seeds of benchmarks/allocation.py) expected reward alone lost a tenth more."""
-TIE = 2.0
-"""In each draw an n counts for where the good ones lie by exp(-loss / (`TIE` doubt)). On the same sweeps, hard ones,
+SPREAD = 2.0
+"""In each draw an n counts for where the good ones lie by exp(-loss / (`SPREAD` doubt)). On the same sweeps, hard ones,
 whose reward falls at large n, lost a fifth less at 10x than by the best n of each draw alone."""
 NEAR_BEST = 0.0125
 """Share of the gain within which an n counts as good as the best of a draw: then sets hold an n within .005 of the true
@@ -55,7 +55,7 @@ class GroupSizeOdds:
     """Expected regret of the best single n, one octave above the grid included where the budget leaves it enough
     updates."""
     squared_octaves: Array
-    """Mean over draws of the squared distance, in octaves, to the centre of the n that are good there (`TIE`), of
+    """Mean over draws of the squared distance, in octaves, to the centre of the n that are good there (`SPREAD`), of
     the same n as for `doubt`."""
 
     def best(self, *, conservative: bool = False) -> int:
@@ -147,7 +147,7 @@ def group_size_odds(
 
 def _centres(octave_N: Array, loss_DN: Array, doubt: float) -> Array:
     """Per draw, the mean log2 n of the sizes that are good there, each for the octaves that it stands for."""
-    weight_DN = np.exp(-loss_DN / max(TIE * doubt, 1e-12))
+    weight_DN = np.exp(-loss_DN / max(SPREAD * doubt, 1e-12))
     if len(octave_N) > 1:
         weight_DN *= np.maximum(np.gradient(octave_N), 1e-9)
     return np.asarray((weight_DN @ octave_N) / weight_DN.sum(axis=1), dtype=float)
