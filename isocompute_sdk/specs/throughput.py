@@ -1,4 +1,4 @@
-"""`Throughput`: how update steps turn into seconds, tokens, GPU-hours and money on the user's machines."""
+"""`Throughput`: seconds, tokens, GPU-hours and money per update step on the user's machines."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
 TRADE_OFF_SPAN = 4.0
-"""Batches this many times apart tell what does not depend on the batch from what does."""
+"""Ratio of batches from which overhead and rate can be measured separately."""
 NEAR = 1.25
-"""Without them, seconds are converted for batches up to this factor outside those that were measured."""
+"""With closer batches, seconds are converted only up to this factor outside the measured ones."""
 SYSTEM_SHARE = 0.8
 """Share of the largest possible speed that the system batch size reaches; doubling it then adds 11 %."""
 
@@ -25,14 +25,14 @@ Share = Annotated[float, Number(ge=0)]
 
 
 class Measurement(Spec):
-    """Where a measured `Throughput` comes from, and how sure it is."""
+    """Source and precision of a measured `Throughput`."""
 
     rollouts_per_batch: Annotated[tuple[Count, ...], Items()]
     """Batches B that were measured, increasing."""
     runs: Count
-    """Runs behind it."""
+    """Number of runs."""
     steps: Count
-    """Update steps behind it."""
+    """Number of update steps."""
     rollouts: Annotated[float, Number(ge=0)] = 0.0
     """Largest compute C, in rollouts, at which response lengths were seen."""
     relative_error: Share = 0.0
@@ -40,11 +40,11 @@ class Measurement(Spec):
     level: Annotated[float, Number(gt=0, lt=1)] = 0.8
     """Coverage of the intervals."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict[str, tuple[float, float]])
-    """Interval of each quantity that was fitted, by the name of its field."""
+    """Interval of each fitted quantity, by the name of its field."""
 
     @property
     def separates_batches(self) -> bool:
-        """Whether the batches lie far enough apart to trade one against another."""
+        """Whether the batches are far enough apart to separate overhead from rate."""
         return self.rollouts_per_batch[-1] >= TRADE_OFF_SPAN * self.rollouts_per_batch[0]
 
 
@@ -79,15 +79,14 @@ class Throughput(Spec):
     length_scale_rollouts: Quantity = 100_000.0
     """Compute in rollouts from which responses grow, the `length_scale` of `length_growth`."""
     gpu_exponent: Annotated[float, Number(ge=0, le=1.5)] | None = None
-    """How the rate grows with GPUs, rate ~ G^gpu_exponent; 1 is ideal. None: unknown, and no other number of GPUs than
-    `gpus` can be planned."""
+    """Growth of the rate with GPUs, rate ~ G^gpu_exponent; 1 is ideal. None: unknown; plans use `gpus` GPUs only."""
     evaluation_rollouts_per_second: Quantity | None = None
     """Rollouts per wall-clock second in evaluations, which are sampled and not trained on. None: unknown, taken as
     `rollouts_per_second`."""
     startup_seconds: Annotated[float, Number(ge=0)] = 0.0
     """Wall-clock seconds of a run outside its steps and evaluations: loading, compiling, saving at the end."""
     measured: Measurement | None = None
-    """Where these numbers were measured. None: given by hand, and taken to hold at every batch."""
+    """Source of the measurement. None: given by hand and valid at every batch."""
 
     @classmethod
     def measure(cls, runs: RunSet, **options: Any) -> Throughput:
@@ -100,8 +99,8 @@ class Throughput(Spec):
     def system_batch_size(self) -> float | None:
         """The knee: rollouts per batch at which 80 % of the largest possible speed is reached.
 
-        Smaller batches leave the hardware idle, larger ones gain little. None where seconds per step were not
-        measured at batches far enough apart to know.
+        Smaller batches leave the hardware idle, larger ones gain little. None if the measured batches are too close
+        together.
         """
         if self.measured is not None and not self.measured.separates_batches:
             return None
@@ -113,7 +112,7 @@ class Throughput(Spec):
         return rollouts_per_batch / self.rollouts_per_second / self.step_seconds(rollouts_per_batch)
 
     def refusal(self, rollouts_per_batch: int) -> str | None:
-        """Why seconds for this batch would be a guess; None where they follow from what was measured or given."""
+        """Why seconds for this batch would be a guess; None if they follow from the measurement."""
         seen = self.measured
         if seen is None or seen.separates_batches:
             return None
@@ -217,7 +216,7 @@ class Throughput(Spec):
         return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
 
     def summary(self) -> str:
-        """The model in a few lines, with intervals where it was measured."""
+        """The model in a few lines, with intervals if it was measured."""
         seen = self.measured
         units: dict[str, tuple[str, str]] = {
             "step_overhead_seconds": ("overhead", "s per step"),

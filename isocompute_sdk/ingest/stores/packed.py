@@ -21,7 +21,7 @@ CUT_PACKING = "{path} cannot be unpacked: it was cut off or is no gzip file"
 
 
 def unpacked(path: Path) -> Path:
-    """The path without the ending of gzip, if it has that: what the file holds is told by the ending before."""
+    """The path without the ending .gz; the ending before it names the format."""
     return path.with_suffix("") if path.suffix.lower() == GZIP else path
 
 
