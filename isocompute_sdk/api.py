@@ -86,9 +86,9 @@ def fit(
 
     Args:
         runs: evaluations of at least two group sizes; for a surface one is enough, with a note.
-        metric: metric to fit, or several for a `FitsSet` (the first decides where a planner takes it).
+        metric: metric to fit, or several for a `FitsSet`, of which the first decides a plan.
         eval_set: evaluation set; None for the only one of the metric.
-        method: `surface`: every run fitted together in (C, n, B_p), with intervals and a passport;
+        method: `surface`: all runs fitted together in (C, n, B_p), with intervals and a passport;
             `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
         rng: generator or seed of the draws; None for a fixed seed. `refit` repeats a seed, and uses the fixed one
             after a generator, whose state it does not know.
@@ -206,7 +206,7 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
 def published(name: str) -> Fits:
     """Laws of the paper by name, e.g. `qwen2.5-7b-instruct/guru-math-easy`; see `list_published()`.
 
-    Constants of one model on one data set: every plan from them says so unless it is for that model.
+    Constants of one model on one data set: every plan from them has a note about it, except for that model.
 
     Raises:
         FitError: unknown name.
@@ -220,7 +220,7 @@ def list_published() -> tuple[str, ...]:
 
 
 def published_prior() -> Fits:
-    """The hedged prior over all five published model-and-set pairs: what to use without data."""
+    """The prior over all five published model-and-set pairs, for plans without data."""
     return hedged_prior()
 
 
@@ -323,7 +323,7 @@ def _text(path: str | PathLike[str]) -> str:
 
 def _metrics(metric: object) -> tuple[str, ...]:
     names = tuple(cast("Iterable[object]", metric)) if isinstance(metric, Iterable) else (metric,)
-    # A set has no first, and another order in every process.
+    # The order of a set differs between processes.
     if isinstance(metric, Set) or not names or not all(isinstance(name, str) for name in names):
         received = "an empty list" if names == () else repr(metric)[:60]
         raise FitError(
@@ -354,7 +354,7 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
 def _health(
     runs: RunSet, series: Sequence[RunSeries], name: str, eval_set: str | None, notes: Sequence[Note]
 ) -> list[Note]:
-    """What the health of the runs behind a fit has to say that the fit itself has not said."""
+    """Notes on the health of the runs, without codes that the fit has noted already."""
     from isocompute_sdk.health import check_health
 
     used = [one.run_id for one in series]
@@ -364,7 +364,7 @@ def _health(
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
-    """What readers found in the logs of these runs: one note a code, however many runs it was found in."""
+    """Notes of the readers on the logs of these runs, one per code."""
     used = {one.run_id for one in series}
     by_code: dict[str, list[Note]] = {}
     for note in runs.notes:
@@ -376,7 +376,7 @@ def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:
         first, *others = same
         if others:
             more = [str(note.data.get("run_id", "?")) for note in others]
-            message = f"{first.message} The same was found {len(more)} more time(s), in: {', '.join(more[:5])}."
+            message = f"{first.message} The same in {len(more)} more run(s): {', '.join(more[:5])}."
             first = replace(first, message=message, data={**first.data, "also": more})
         found.append(first)
     return found

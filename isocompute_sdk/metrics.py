@@ -22,7 +22,7 @@ from isocompute_sdk.errors import RecordError
 Insufficient = Literal["error", "nan", "skip"]
 _AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
 LARGEST = 1e300
-"""Largest size of a reward: sums of more than a few of them would overflow."""
+"""Largest size of a reward: sums of larger ones overflow."""
 
 
 def avg_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error") -> float:
@@ -30,9 +30,9 @@ def avg_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error"
 
     Args:
         rewards: shape (problems, samples), any real rewards; NaN where a sample is missing.
-        k: samples per draw; the value does not depend on it, the check for enough samples does.
-        insufficient: what a problem with fewer than k samples does: `"error"`, make the result `"nan"`, or be
-            left out (`"skip"`).
+        k: samples per draw; only the check for enough samples depends on it.
+        insufficient: treatment of a problem with fewer than k samples: `"error"` raises, `"nan"` makes the result
+            NaN, `"skip"` leaves the problem out.
 
     Raises:
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
@@ -40,7 +40,7 @@ def avg_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error"
     rewards_P_N, counts_P, k = _checked(rewards, k, insufficient)
     means_P = np.full(len(counts_P), np.nan)
     enough_P = counts_P >= k
-    # A missing sample sorts last and is cut off, so that the sum needs no special case.
+    # Missing samples sort last and are cut off.
     for count in np.unique(counts_P[enough_P]):
         chosen_P = counts_P == count
         means_P[chosen_P] = np.mean(rewards_P_N[chosen_P, :count], axis=1)
@@ -53,8 +53,7 @@ def best_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error
     Args:
         rewards: shape (problems, samples), any real rewards; NaN where a sample is missing.
         k: samples per draw.
-        insufficient: what a problem with fewer than k samples does: `"error"`, make the result `"nan"`, or be
-            left out (`"skip"`).
+        insufficient: treatment of a problem with fewer than k samples, as in `avg_at_k`.
 
     Raises:
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
@@ -64,7 +63,7 @@ def best_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error
     for count in np.unique(counts_P[counts_P >= k]):
         chosen_P = counts_P == count
         sorted_P_N = rewards_P_N[chosen_P, :count]
-        # A weighted mean cannot leave the range of its terms; rounding could.
+        # Rounding must not move the weighted mean outside the range of its terms.
         best_P[chosen_P] = np.clip(sorted_P_N @ max_weights(int(count), k), sorted_P_N[:, 0], sorted_P_N[:, -1])
     return _over_problems(best_P, insufficient)
 
@@ -75,8 +74,7 @@ def worst_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "erro
     Args:
         rewards: shape (problems, samples), any real rewards; NaN where a sample is missing.
         k: samples per draw.
-        insufficient: what a problem with fewer than k samples does: `"error"`, make the result `"nan"`, or be
-            left out (`"skip"`).
+        insufficient: treatment of a problem with fewer than k samples, as in `avg_at_k`.
 
     Raises:
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.

@@ -1,4 +1,4 @@
-"""Coded notes: what an estimate rests on, said once and carried along with the result."""
+"""Coded notes: caveats that stay with a result."""
 
 from __future__ import annotations
 
@@ -11,34 +11,24 @@ Severity = Literal["info", "warning", "refuse"]
 
 @dataclass(frozen=True)
 class Note:
-    """One caveat with a stable code, so that programs can act on it and people can look it up."""
+    """One caveat with a stable code that programs can act on and people can look up (docs/notes.md)."""
 
     code: str
     """Stable identifier in kebab case, e.g. `extrapolation-beyond-3x`."""
     severity: Severity
-    """`info`: worth knowing; `warning`: may cost money; `refuse`: the result must not be used as it is."""
+    """`info`: worth knowing; `warning`: may cost money; `refuse`: do not use the result as it is."""
     message: str
-    """What was seen, with numbers, and what to try."""
+    """What happened, with numbers, and what to do."""
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The numbers behind the message, JSON-serialisable."""
+    """The numbers in the message, as JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "message": self.message,
-            "data": dict(self.data),
-        }
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Note:
-        """Inverse of `to_dict`."""
-        return cls(raw["code"], raw["severity"], raw["message"], dict(raw.get("data", {})))
+        """Plain JSON form; `Note(**mapping)` reads it back."""
+        return {**vars(self), "data": dict(self.data)}
 
 
 def unique(notes: Iterable[Note]) -> tuple[Note, ...]:
-    """Drop repeats of the same code and message, keeping first occurrences in order."""
+    """Notes without repeats of the same code and message, in order."""
     seen: dict[tuple[str, str], Note] = {}
     for note in notes:
         seen.setdefault((note.code, note.message), note)
@@ -46,6 +36,6 @@ def unique(notes: Iterable[Note]) -> tuple[Note, ...]:
 
 
 def by_severity(notes: Iterable[Note]) -> list[Note]:
-    """The gravest first, otherwise in their order."""
+    """Notes by severity, most severe first, otherwise in their order."""
     order = {"refuse": 0, "warning": 1, "info": 2}
     return sorted(notes, key=lambda note: order[note.severity])

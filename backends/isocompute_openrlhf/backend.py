@@ -1,17 +1,16 @@
-"""The adapter: a `RunSpec` in, one self-contained bash script for OpenRLHF 0.11.2 out."""
+"""`OpenRLHFBackend`: from a `RunSpec` to one self-contained bash script for OpenRLHF 0.11.2."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from isocompute_openrlhf.console import progress_of
 from isocompute_openrlhf.flag_sets import written_for
-from isocompute_openrlhf.flags import MODULE, VERSION, checkpoint_interval, sections
+from isocompute_openrlhf.flags import MODULE, VERSION, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.request import request_of
+from isocompute_openrlhf.request import REQUEST, REQUEST_DOCUMENT, request_of
 from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -20,9 +19,10 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, describe_options
 from isocompute_sdk.training.payload import programs
+from isocompute_sdk.training.request import checkpoint_interval
 
 OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
-"""Programs that the script writes into the run folder, beside those of the SDK."""
+"""Programs that the script writes into the run folder besides those of the SDK."""
 
 
 class OpenRLHFBackend(ScriptBackend):
@@ -32,7 +32,7 @@ class OpenRLHFBackend(ScriptBackend):
     log_format: str | None = "openrlhf"
 
     def describe(self) -> BackendInfo:
-        """What it drives and needs."""
+        """Its description."""
         return BackendInfo(
             name=self.name,
             framework="OpenRLHF",
@@ -49,19 +49,21 @@ class OpenRLHFBackend(ScriptBackend):
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """What is refused and what is worth knowing about `run`; see preflight.py."""
+        """Notes on a run before it starts; see preflight.py."""
         return examine(run)[0]
 
     def values(self, run: RunSpec) -> dict[str, Any]:
-        """What the template needs."""
+        """Variables of the template."""
         _, options, placement = examine(run)
         if options is None or placement is None:
-            raise BackendError(f"{run.run_id!r} has no placement although nothing was refused", "Report this defect.")
+            raise BackendError(f"{run.run_id!r} has no placement, but preflight refused nothing", "Report this defect.")
         return {
             "module": MODULE,
             "placement": placement,
-            "request": json.dumps(request_of(run, options, placement), indent=1),
-            "programs": programs("isocompute_openrlhf.payload", OWN),
+            "documents": {
+                REQUEST: REQUEST_DOCUMENT.to_text(request_of(run, options, placement)),
+                **programs("isocompute_openrlhf.payload", OWN),
+            },
             "sections": sections(run, options, placement),
             "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
             "supervision": _supervision(run, options),
@@ -85,9 +87,9 @@ class OpenRLHFBackend(ScriptBackend):
 
 
 def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
-    """Options of supervise.py."""
+    """Command-line options of supervise.py."""
     chosen = {
-        "save-every": checkpoint_interval(run, options),
+        "save-every": checkpoint_interval(run, options.save_every_steps),
         "evaluate-every": run.evaluation.every_steps,
         "last": run.update_steps,
         "keep": options.keep_checkpoints,

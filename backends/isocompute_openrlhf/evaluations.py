@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_openrlhf.request import Request
+from isocompute_openrlhf.request import RunInputs
 from isocompute_openrlhf.samples import PATTERN, Samples
 from isocompute_sdk.ingest.attempts import Attempt, Extent, RunLog, limits, with_exact
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, ZERO_VARIANCE_SHARE, Measure
@@ -43,7 +43,7 @@ class Agreement:
     compared: int = 0
 
     def holds(self, step: int, eval_set: str, exact: Mapping[str, float], logged: Mapping[str, float]) -> bool:
-        """Whether the log agrees with exact metrics; takes down where it does not."""
+        """Whether the log agrees with exact metrics; collects the differences."""
         self.compared += len(logged)
         different = [
             Difference(step, eval_set, metric, exact[metric], value)
@@ -79,7 +79,7 @@ class Agreement:
         return tuple(notes)
 
 
-def add_samples(log: RunLog, samples: Samples, request: Request) -> RunLog:
+def add_samples(log: RunLog, samples: Samples, request: RunInputs) -> RunLog:
     """The log of a run with what its samples say: exact metrics, groups of equal rewards, failed rewards."""
     run, agreement = request.run, Agreement()
     ends = limits(log.extents)
@@ -97,7 +97,7 @@ def add_samples(log: RunLog, samples: Samples, request: Request) -> RunLog:
 
 
 def _evaluations(
-    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: Request, agreement: Agreement
+    attempt: Attempt, extent: Extent, last: float, samples: Samples, request: RunInputs, agreement: Agreement
 ) -> dict[int, dict[Measure, float]]:
     """Exact values of every evaluation of an attempt up to step `last`: step -> measure -> value."""
     plan, found = request.run.evaluation, dict[int, dict[Measure, float]]()

@@ -2,7 +2,7 @@
 
 Up to 0.10.1 names were flat (`--train_batch_size`); 0.10.2 brought dots; 0.11.1 added a switch; 0.11.2 replaced the
 flags of the importance-sampling correction (seen in the releases themselves). Flags that all releases share, or that
-none has, tell nothing.
+none has, are ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NEW_DOTTED = frozenset(
 
 
 def written_for(command: str) -> str | None:
-    """The release, or range of releases, whose flags a command or script uses; None where it does not say.
+    """The release, or range of releases, whose flags a command or script uses; None if it does not say.
 
     Args:
         command: the text of a script, or a command line.

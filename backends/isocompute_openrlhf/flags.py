@@ -1,9 +1,8 @@
-"""Every command-line flag of OpenRLHF 0.11.2 that a run needs: the only module that knows them.
+"""All command-line flags of OpenRLHF 0.11.2 that a run needs; no other module writes flags.
 
-Names are always written in full: the parser accepts any unambiguous beginning of a name, so that a
-misspelt flag can silently set another one. Values that equal OpenRLHF's defaults are written too where the
-recipe fixes them, because those defaults differ between its releases (betas 0.9 / 0.95, KL 0.01 in the
-reward, importance weights masked outside [0.5, 5], rewards clipped at 10).
+Names are written in full: the parser accepts any unambiguous prefix, so a misspelt flag can set another one. Values
+fixed by the recipe are written even if they equal OpenRLHF's defaults, because those differ between releases (betas
+0.9 / 0.95, KL 0.01 in the reward, importance weights masked outside [0.5, 5], rewards clipped at 10).
 
 Facts about flags come from the 0.11.2 wheel: cli/train_ppo_ray.py for the parser and its checks,
 trainer/ppo_trainer.py for steps, models/loss.py for the losses.
@@ -20,6 +19,7 @@ from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, packs
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.payload.run_files import ROW_FILES
+from isocompute_sdk.training.request import checkpoint_interval
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""
@@ -29,14 +29,14 @@ EARLIER_RELEASES = (
     ("0.10.2", "flat flags (--train_batch_size)"),
     ("0.11.2", "earlier dotted flags (--algo.advantage.is_correction_enable)"),
 )
-"""What releases before a version take, ascending."""
+"""(version, flags of the releases before it), ascending."""
 MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
-"""OpenRLHF splits a data path at commas and "@"; Hugging Face datasets reads the rest as a glob or a URL."""
+"""OpenRLHF splits data paths at commas and "@"; Hugging Face datasets reads the other marks as a glob or a URL."""
 EVAL_SET = "validation"
 """Name of the validation set in OpenRLHF's metrics: avg@k is `eval/eval_validation_pass1`."""
 
 MAX_ROWS = 10**8
-"""OpenRLHF's own default limit of rows, which also cuts the validation set."""
+"""OpenRLHF's default limit of rows, which also applies to the validation set."""
 REWARD_RANGE = ("-1000", "1000")
 """Clip range that never binds. It acts on normalised advantages: a lone success among n reaches
 (n - 1) / sqrt(n), more than the default of 10 from n = 102 on."""
@@ -55,7 +55,7 @@ class Flag:
 
     @property
     def joined(self) -> bool:
-        """Whether name and value must be one argument: a value with a leading dash would read as a flag."""
+        """Whether name and value must be one argument: a value with a leading dash would be read as a flag."""
         return len(self.values) == 1 and self.values[0].startswith("-") and self.base != "run"
 
     def arguments(self, run_folder: str, model: str) -> list[str]:
@@ -66,14 +66,14 @@ class Flag:
 
 @dataclass(frozen=True)
 class Section:
-    """Flags that belong together, for a readable script."""
+    """Flags under one heading of the script."""
 
     title: str
     flags: tuple[Flag, ...]
 
 
 def sections(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> tuple[Section, ...]:
-    """All flags of one run, in the order in which they are written."""
+    """All flags of one run, in the order of the script."""
     named = [
         ("model and data", _data(run, options)),
         ("rollouts", _rollouts(run)),
@@ -103,17 +103,9 @@ def warmup_ratio(run: RunSpec) -> float:
     return max(0.0, (steps - 0.5) / (run.update_steps * run.recipe.updates_per_batch))
 
 
-def checkpoint_interval(run: RunSpec, options: OpenRLHFOptions) -> int:
-    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
-    if options.save_every_steps is not None:
-        return options.save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (20 * every))), run.update_steps)
-
-
 def most_checkpoints(run: RunSpec, options: OpenRLHFOptions) -> int:
-    """OpenRLHF's own limit, at which it removes the worst: out of reach while supervise.py removes others first."""
-    spaced = log_spaced(checkpoint_interval(run, options), run.update_steps)
+    """Limit at which OpenRLHF removes the worst checkpoint; supervise.py removes others before it is reached."""
+    spaced = log_spaced(checkpoint_interval(run, options.save_every_steps), run.update_steps)
     return len(spaced) + options.keep_checkpoints + 2
 
 
@@ -287,7 +279,7 @@ def _files(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
     return [
         Flag("ckpt.path", ("checkpoints",), base="run"),
         Flag("ckpt.output_dir", ("model",), base="run"),
-        _flag("ckpt.save_steps", checkpoint_interval(run, options)),
+        _flag("ckpt.save_steps", checkpoint_interval(run, options.save_every_steps)),
         _flag("ckpt.max_num", most_checkpoints(run, options)),
         _flag("ckpt.best_metric_key", f"eval_{EVAL_SET}_pass1" if options.save_best else "none"),
         *_switches(ckpt__load_enable=True, ckpt__save_hf=options.save_hf),

@@ -1,4 +1,4 @@
-"""What `RunSpec.options` may hold for this backend: placement, memory and checkpoints, nothing of the recipe."""
+"""Options of the OpenRLHF backend: placement, memory and checkpoints."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Count, Flag, Number, Spec, Text
 
 TAKEN = ("train", "validation", "train_probe", "default", "unknown")
-"""Names of evaluation sets that mean something already, here or in OpenRLHF."""
+"""Names of evaluation sets that are reserved here or in OpenRLHF."""
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class OpenRLHFOptions(Spec):
-    """Options of one OpenRLHF run; every default works on one node of 80 GB GPUs with a 7B model."""
+    """Options of one OpenRLHF run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
 
     nodes: Count | None = None
-    """Machines. None: 1 up to 8 GPUs, else as many as give 8 GPUs each."""
+    """Machines. None: 1 up to 8 GPUs, else 8 GPUs each."""
     gpus_per_node: Count | None = None
-    """GPUs on each machine. None: all of `hardware.gpus` divided by the machines."""
+    """GPUs per machine. None: `hardware.gpus` divided by the machines."""
     tensor_parallel: Count = 1
-    """GPUs that share one vLLM engine; the model's attention heads have to be divisible by it."""
+    """GPUs per vLLM engine; must divide the model's attention heads."""
     zero_stage: Annotated[int, Number(whole=True, ge=2, le=3)] = 3
     """DeepSpeed ZeRO stage: 2 shards gradients and optimiser, 3 the weights too."""
     adam_offload: Flag = False
@@ -29,55 +29,55 @@ class OpenRLHFOptions(Spec):
     gradient_checkpointing: Flag = True
     """Recompute activations in the backward pass instead of keeping them."""
     dynamic_batch: Flag | None = None
-    """Pack samples into micro-batches by tokens; off: a fixed number of samples per micro-batch. None: on, except
-    for batches above 16,384 rollouts, several updates per batch, or where a micro-batch option is set."""
+    """Pack samples into micro-batches by tokens; off: a fixed number of samples per micro-batch. None: on, except for
+    batches above 16,384 rollouts, several updates per batch, or if a micro-batch option is set."""
     max_tokens_per_gpu: Count | None = None
-    """Tokens per micro-batch and GPU where `dynamic_batch` is on. None: the longest sample, at least 16,384."""
+    """Tokens per micro-batch and GPU if `dynamic_batch` is on. None: the longest sample, at least 16,384."""
     micro_train_batch: Count = 1
-    """Samples per GPU in one forward and backward pass where `dynamic_batch` is off."""
+    """Samples per GPU in one forward and backward pass if `dynamic_batch` is off."""
     micro_rollout_batch: Count = 1
-    """Samples per GPU in one log-probability pass where `dynamic_batch` is off."""
+    """Samples per GPU in one log-probability pass if `dynamic_batch` is off."""
     chat_template: Flag = True
-    """Put prompts through the tokenizer's chat template; off: the model sees the text as it stands."""
+    """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6
     """Share of GPU memory for vLLM while it generates."""
     enforce_eager: Flag = False
     """Run vLLM without CUDA graphs: slower, less memory."""
     prefix_caching: Flag = False
-    """Let vLLM reuse the prompt's cache between the rollouts of one problem."""
+    """Reuse the prompt's vLLM cache between the rollouts of one problem."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: about 20 per run, always together with an evaluation."""
+    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
     keep_checkpoints: Count = 2
-    """Newest checkpoints kept, beside those at 1, 2, 4, 8 ... times the interval."""
+    """Newest checkpoints kept, besides those at 1, 2, 4, 8 ... times the interval."""
     save_best: Flag = True
     """Also keep the checkpoint with the best validation reward."""
     save_hf: Flag = False
-    """Write Hugging Face weights beside every checkpoint; these are never removed."""
+    """Also write Hugging Face weights with every checkpoint; these are never removed."""
     stop_after_steps: Count | None = None
-    """End after the first checkpoint at or beyond this update step and its evaluation; started again with a later step,
-    the run goes on. A file `stop_after` in the run folder with a number in it does the same while the run goes on.
-    None: all update steps."""
+    """Stop after the first checkpoint at or beyond this update step and its evaluation; the run resumes if started
+    again with a later step. A file `stop_after` with a step in the run folder does the same during the run. None: all
+    update steps."""
     eval_sets: Text | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 100
-    """Training problems that are evaluated too, always the same ones, as evaluation set `train_probe`; 0 for none."""
+    """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
     ray_job_address: Text | None = None
-    """Address of a Ray cluster's dashboard, such as http://head:8265: training is submitted there as a Ray job, from a
-    machine that shares its file system. None: it starts on this machine, or joins the cluster in RAY_ADDRESS."""
+    """Address of a Ray cluster's dashboard, such as http://head:8265: training is submitted there as a Ray job; this
+    machine must share its file system. None: start on this machine, or join the cluster in RAY_ADDRESS."""
 
     def evaluation_files(self) -> dict[str, str]:
         """The further evaluation sets, name -> file.
 
         Raises:
-            SpecError: an entry without a name or a file, or a name that is taken or cannot stand in a metric's name.
+            SpecError: an entry without a name or a file, or a reserved, repeated or otherwise wrong name.
         """
         found: dict[str, str] = {}
         for entry in (self.eval_sets or "").split(",") if self.eval_sets else ():
             name, _, file = (part.strip() for part in entry.partition("="))
             if not _SET_NAME.fullmatch(name) or not file or name in found or name in TAKEN:
                 raise SpecError(
-                    f"eval_sets: received {entry.strip()!r}; accepted: name=file.jsonl with a name of letters, digits, "
-                    f"'.', '_' and '-' that is not taken ({', '.join(TAKEN)} are)",
+                    f"eval_sets: received {entry.strip()!r}; accepted: name=file.jsonl with a new name of letters, "
+                    f"digits, '.', '_' and '-' (reserved: {', '.join(TAKEN)})",
                     "Separate several sets with commas, e.g. eval_sets: hard=hard.jsonl,easy=easy.jsonl",
                 )
             found[name] = file

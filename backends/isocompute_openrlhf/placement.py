@@ -1,7 +1,7 @@
-"""Where a run's processes sit: GPUs, nodes and vLLM engines, and the batches that fit on them.
+"""Placement of a run: GPUs, machines and vLLM engines, and notes on batches that do not fit.
 
-Trainer, reference model, critic and vLLM engines share all GPUs and take turns (OpenRLHF's colocated,
-sleeping mode), so one number of GPUs describes the whole run.
+Trainer, reference model, critic and vLLM engines share all GPUs and take turns (OpenRLHF's colocated, sleeping mode),
+so one number of GPUs describes the whole run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import checks
 
 LARGEST_PACKED_BATCH = 16384
-"""Rollouts per batch up to which packing by tokens is the default.
+"""Largest batch in rollouts that is packed by tokens.
 
 OpenRLHF's partitioning (utils/seqlen_balancing.py) takes time and memory that grow with the square of the
 batch; measured with samples of 2,000 tokens and 16,384 tokens per GPU: 2 s and 0.1 GB per step at 2,048
@@ -28,7 +28,7 @@ class Placement:
     nodes: int
     """Machines."""
     gpus_per_node: int
-    """GPUs on each."""
+    """GPUs per machine."""
     tensor_parallel: int
     """GPUs per vLLM engine."""
 
@@ -44,7 +44,7 @@ class Placement:
 
 
 def place(run: RunSpec, options: OpenRLHFOptions) -> tuple[Placement | None, tuple[Note, ...]]:
-    """The placement of a run, or None and the notes that say why there is none."""
+    """The placement of a run, or None with the notes that say why."""
     found = _nodes_and_gpus(run, options)
     if isinstance(found, Note):
         return None, (found,)
@@ -56,7 +56,7 @@ def place(run: RunSpec, options: OpenRLHFOptions) -> tuple[Placement | None, tup
 
 
 def _nodes_and_gpus(run: RunSpec, options: OpenRLHFOptions) -> tuple[int, int] | Note:
-    """Nodes and GPUs per node from the options and `hardware.gpus`, or why they do not fit together."""
+    """Machines and GPUs per machine from the options and `hardware.gpus`, or why they contradict each other."""
     if options.gpus_per_node is not None:
         return _as_stated(run, options.nodes, options.gpus_per_node)
     several = checks.several_gpu_counts(run, "Name it with the options nodes and gpus_per_node.")
@@ -93,7 +93,7 @@ def packs(run: RunSpec, options: OpenRLHFOptions) -> bool:
 
 
 def _batch_notes(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> list[Note]:
-    """Refusals of batches that leave ranks with unequal work: they would wait for each other forever."""
+    """Refusals of batches that give ranks unequal work, for which the others would wait forever."""
     packed = packs(run, options)
     notes = [*_packing_notes(run, packed), *_unused_options(options, packed)]
     parts = {"GPUs": placement.gpus}
@@ -108,15 +108,15 @@ def _batch_notes(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -
 
 
 def _packing_notes(run: RunSpec, packed: bool) -> list[Note]:
-    """What packing by tokens would do to this batch."""
+    """Notes on packing this batch by tokens."""
     if not packed:
         return []
     batch, updates = run.rollouts_per_batch, run.recipe.updates_per_batch
     notes: list[Note] = []
     if updates > 1:
         message = (
-            f"dynamic_batch deals the samples of a batch to its {updates} updates by length, not at random, so every "
-            "update would see other lengths. Turn the option dynamic_batch off."
+            f"dynamic_batch assigns the samples of a batch to its {updates} updates by length, not at random, so the "
+            "updates would see different lengths. Turn the option dynamic_batch off."
         )
         notes.append(Note("updates-sorted-by-length", "refuse", message, {"updates_per_batch": updates}))
     if batch > LARGEST_PACKED_BATCH:
@@ -136,7 +136,7 @@ def _packing_notes(run: RunSpec, packed: bool) -> list[Note]:
 
 
 def _unused_options(options: OpenRLHFOptions, packed: bool) -> list[Note]:
-    """Options that were set but do nothing with this way of making micro-batches."""
+    """Refusals of options that have no effect with this kind of micro-batches."""
     if packed:
         fixed = {"micro_train_batch": options.micro_train_batch, "micro_rollout_batch": options.micro_rollout_batch}
         unused = [name for name, value in fixed.items() if value != 1]

@@ -1,13 +1,13 @@
-"""What OpenRLHF would accept and then get wrong, said before anything runs: all notes on one run.
+"""All notes on an OpenRLHF run before it starts.
 
-Those on the recipe are in recipe_notes.py, those on GPUs and batches in placement.py.
+Notes on the recipe are in recipe_notes.py, those on GPUs and batches in placement.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isocompute_openrlhf.flags import MISREAD_IN_PATHS, checkpoint_interval
+from isocompute_openrlhf.flags import MISREAD_IN_PATHS
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, place
@@ -17,10 +17,11 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option, read_options
+from isocompute_sdk.training.request import checkpoint_interval
 
 
 def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Placement | None]:
-    """All notes on a run, with its options and placement where these could be made out."""
+    """All notes on a run, with its options and placement (None if refused)."""
     options, notes = read_options(run, OpenRLHFOptions)
     placement = None
     if options is not None:
@@ -37,34 +38,34 @@ def _evaluation(run: RunSpec) -> list[Note]:
     evaluation, notes = run.evaluation, checks.evaluation_top_p(run, "OpenRLHF")
     if evaluation.every_steps > run.update_steps:
         message = (
-            f"evaluation every {evaluation.every_steps} steps in a run of {run.update_steps}: it is never evaluated. "
-            f"Set evaluation.every_steps to {max(1, run.update_steps // 10)} or so."
+            f"evaluation every {evaluation.every_steps} steps, but the run has only {run.update_steps}: it is never "
+            f"evaluated. Set evaluation.every_steps to about {max(1, run.update_steps // 10)}."
         )
         return [*notes, Note("never-evaluated", "warning", message)]
     message = "OpenRLHF does not evaluate the base model before the first update step."
     rest = run.update_steps % evaluation.every_steps
     if rest:
-        message += f" The last {rest} of {run.update_steps} steps end without an evaluation."
+        message += f" The last {rest} of {run.update_steps} steps have no evaluation."
     return [*notes, Note("evaluation-gaps", "info", message, {"steps_after_last_evaluation": rest})]
 
 
 def _checkpoints(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
-    interval = checkpoint_interval(run, options)
+    interval = checkpoint_interval(run, options.save_every_steps)
     spaced = len(log_spaced(interval, run.update_steps))
     copies = spaced + options.keep_checkpoints + options.save_best
     best = ", and the best" if options.save_best else ""
     critic = ", and as much again for the value model" if run.recipe.algorithm == "ppo" else ""
     message = (
-        f"a checkpoint every {interval} steps; kept are the newest {options.keep_checkpoints}, those at 1, 2, 4 ... "
-        f"times {interval} steps{best}: room for up to {copies + 1}, about 14 bytes per parameter each{critic}. A "
-        "resumed run goes on after the last one; its order of problems is restored, its random numbers are not."
+        f"a checkpoint every {interval} steps; the newest {options.keep_checkpoints} are kept, those at 1, 2, 4 ... "
+        f"times {interval} steps{best}: up to {copies + 1} on disk, about 14 bytes per parameter each{critic}. A "
+        "resumed run continues from the last one with the same order of problems, but other random numbers."
     )
-    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": spaced}
+    data = {"every_steps": interval, "newest": options.keep_checkpoints, "log_spaced": spaced, "most": copies + 1}
     return [Note("checkpoints", "info", message, data)]
 
 
 def _early_stop(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
-    """A run that is written longer than it is to last."""
+    """Notes on the option stop_after_steps."""
     wanted = options.stop_after_steps
     if wanted is None:
         return []
@@ -72,20 +73,20 @@ def _early_stop(run: RunSpec, options: OpenRLHFOptions) -> list[Note]:
     if wanted >= run.update_steps:
         message = (
             f"option stop_after_steps = {wanted} has no effect: the run ends after {run.update_steps} update steps. "
-            "Set update_steps to the longest that may be wanted, and stop_after_steps below it."
+            "Set update_steps to the longest length you may want, and stop_after_steps below it."
         )
         return [Note("option-without-effect", "refuse", message, data)]
-    interval = checkpoint_interval(run, options)
+    interval = checkpoint_interval(run, options.save_every_steps)
     end = min(-(-wanted // interval) * interval, run.update_steps)
     message = (
-        f"written for {run.update_steps} update steps, ended after {end} (the first checkpoint at or beyond {wanted}). "
-        "Rows, warm-up and the constant learning rate are those of the long run, so that it can go on later."
+        f"written for {run.update_steps} update steps, stopped after {end} (first checkpoint at or beyond {wanted}). "
+        "Rows, warm-up and learning rate are those of the long run, so it can be continued later."
     )
     return [Note("stops-early", "info", message, {**data, "ends_after": end})]
 
 
 def _problem_files(run: RunSpec, options: OpenRLHFOptions | None) -> tuple[dict[str, str], list[Note]]:
-    """Every file of problems by what it is called in the spec, and what is wrong with the names of evaluation sets."""
+    """Every file of problems by field of the spec, and refusals of names of evaluation sets."""
     files = checks.problem_files(run)
     try:
         further = {} if options is None else options.evaluation_files()
@@ -95,28 +96,28 @@ def _problem_files(run: RunSpec, options: OpenRLHFOptions | None) -> tuple[dict[
 
 
 def _amounts(run: RunSpec) -> list[Note]:
-    """The number of training problems against the batch and the length of the run."""
+    """Notes on the number of training problems and the length of prompts."""
     notes = checks.problems_per_batch(run)
     known = run.data.n_problems
     rows = run.problems_per_batch * run.update_steps
     if known is not None and run.problems_per_batch <= known < rows:
         message = (
-            f"{rows} rows from {known} problems ({rows / known:.1f} epochs): the rows are shuffled across epochs, so "
-            "that a batch can hold a problem twice."
+            f"{rows} rows from {known} problems ({rows / known:.1f} epochs): OpenRLHF shuffles the rows across epochs, "
+            "so a batch can contain a problem twice."
         )
         notes.append(Note("epochs-are-mixed", "info", message, {"epochs": rows / known}))
     message = (
-        f"prompts longer than {run.recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) lose their beginning; "
-        "OpenRLHF only logs a warning. Remove such problems first."
+        f"prompts longer than {run.recipe.max_prompt_tokens} tokens (recipe.max_prompt_tokens) are cut at the "
+        "beginning, with only a warning in the log. Remove such problems first."
     )
     return [*notes, Note("long-prompts-cut", "info", message)]
 
 
 def _paths(run: RunSpec, files: Mapping[str, str]) -> list[Note]:
-    """Values that would be misread on their way; every other character reaches its place as it is."""
+    """Refusals of paths that bash or OpenRLHF would misread."""
     named = checks.named_paths(run, files)
     notes = [
-        Note("nul-character", "refuse", f"{field} = {value!r} holds a NUL character. Remove it.")
+        Note("nul-character", "refuse", f"{field} = {value!r} contains a NUL character. Remove it.")
         for field, value in named.items()
         if "\0" in value
     ]
@@ -124,8 +125,8 @@ def _paths(run: RunSpec, files: Mapping[str, str]) -> list[Note]:
     bad = [mark for mark in MISREAD_IN_PATHS if mark in run.output_dir]
     if bad:
         message = (
-            f"output_dir = {run.output_dir!r} holds {', '.join(map(repr, bad))}: OpenRLHF splits paths at ',' and '@', "
-            "and its data loader reads the others as a pattern or an address. Choose another folder."
+            f"output_dir = {run.output_dir!r} contains {', '.join(map(repr, bad))}: OpenRLHF splits paths at ',' and "
+            "'@', and its data loader reads the others as a pattern or an address. Choose another folder."
         )
         notes.append(Note("path-misread", "refuse", message, {"characters": bad}))
     return notes
@@ -135,16 +136,14 @@ def _seed(run: RunSpec, placement: Placement | None) -> list[Note]:
     engines = placement.engines if placement is not None else 1
     if run.seed + engines <= 2**32:
         return []
-    message = (
-        f"seed = {run.seed}: engine i uses seed + i, which has to stay below 2^32 = {2**32} for {engines} engines."
-    )
+    message = f"seed = {run.seed}: engine i uses seed + i, which must stay below 2^32 = {2**32} for {engines} engines."
     return [Note("seed-too-large", "refuse", message)]
 
 
 def _order(run: RunSpec) -> list[Note]:
     message = (
-        f"seed = {run.seed} fixes the rows, the workers and the sampling; OpenRLHF shuffles the rows once more without "
-        "a seed, so two runs with the same seed see the problems in different orders. The number of rows is exact "
+        f"seed = {run.seed} fixes rows, workers and sampling, but OpenRLHF shuffles the rows again without a seed: "
+        "two runs with the same seed see the problems in different orders. The number of rows is exact "
         f"({run.problems_per_batch * run.update_steps}), so there are {run.update_steps} update steps."
     )
     return [Note("problem-order-unseeded", "info", message)]

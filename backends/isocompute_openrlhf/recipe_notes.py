@@ -1,7 +1,7 @@
-"""How OpenRLHF's training differs from what a recipe says: refusals, and notes on what does not matter.
+"""Notes on how OpenRLHF differs from a recipe.
 
-Every field of a recipe is carried out exactly (flags.py), or refused here, or covered here by a note that
-says why the difference does not matter. A test changes each field and checks that one of the three happens.
+Every field of a recipe is applied exactly (flags.py), refused here, or covered here by a note on the difference. A test
+changes each field and checks that one of the three happens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LARGEST_STD_EPSILON = 2e-5
 
 
 def recipe_notes(run: RunSpec) -> tuple[Note, ...]:
-    """Everything OpenRLHF does not do as the recipe says, or cannot do at all."""
+    """Notes on everything that OpenRLHF cannot do or does differently."""
     recipe = run.recipe
     notes: list[Note] = [*_unsupported(recipe), *_standard_deviation(run), *_penalties(recipe)]
     notes += [*checks.sampled_temperature(recipe), *checks.importance_weights(recipe)]

@@ -1,42 +1,68 @@
-"""request.json: what a run folder was asked to do, as the launch script writes it and as it is read back."""
+"""request.json of an OpenRLHF run: written by the launch script, read with its rows by the log reader."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from isocompute_openrlhf.flags import EARLIER_RELEASES, MISREAD_IN_PATHS, VERSION
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
-from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.documents import Document
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
+from isocompute_sdk.training.request import Request, identity
 
 REQUEST = "request.json"
 KIND = "openrlhf-run"
-SCHEMA_VERSION = 1
 FRAMEWORK = "OpenRLHF"
-"""Its package, as messages write it; installers do not mind capitals."""
+"""Its package, as messages write it; installers ignore case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRLHFRequest(Request):
+    """Content of request.json."""
+
+    earlier_releases: tuple[tuple[str, str], ...] = ()
+    """(version, what earlier releases take), ascending."""
+    misread_in_paths: tuple[str, ...] = ()
+    """Texts that the path of the run folder must not contain."""
+    chat_template: bool
+    evaluation_sets: dict[str, str]
+    """Name of each further evaluation set -> file."""
+    probe_problems: Annotated[int, Field(ge=0)]
+    nodes: Annotated[int, Field(ge=1)]
+    gpus: Annotated[int, Field(ge=1)]
+    """GPUs of all machines."""
+
+
+REQUEST_DOCUMENT = Document(
+    KIND, 1, OpenRLHFRequest, remedy="Run launch.sh again in the same place; it rewrites the file."
+)
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a run folder was asked to do, and what its rows hold."""
+class RunInputs:
+    """The run of a folder and its problems."""
 
     run: RunSpec
     gpus: int
     problems: dict[str, list[str]]
-    """Evaluation set -> ids of its problems; empty before the rows were written."""
+    """Evaluation set -> ids of its problems; empty before the rows are written."""
     n_problems: int | None
-    """Distinct training problems, D; None before they were counted."""
+    """Distinct training problems, D; None before they are counted."""
 
 
-def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> dict[str, object]:
-    """What the programs read; a later start in the same folder has to have the same `identity`.
+def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> OpenRLHFRequest:
+    """The request of a run.
 
-    Options that only concern speed and memory are not part of it, so that a run can be resumed with others; the number
-    of GPUs and the ZeRO stage are, because a checkpoint can only be loaded with the same.
+    Its identity has no options that only affect speed and memory, so a run can be resumed with others. It has the
+    number of GPUs and the ZeRO stage, because a checkpoint loads only with the same.
     """
     own = {
         "chat_template": options.chat_template,
@@ -45,64 +71,48 @@ def request_of(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> 
         "nodes": placement.nodes,
         "gpus": placement.gpus,
     }
-    return {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
-        "framework": FRAMEWORK,
-        "version": VERSION,
-        "earlier_releases": EARLIER_RELEASES,
-        "misread_in_paths": MISREAD_IN_PATHS,
-        "run": run.model_dump(mode="json"),
-        "identity": {
-            **run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"}),
-            "version": VERSION,
-            **own,
-            "zero_stage": options.zero_stage,
-        },
-        **own,
-    }
+    return OpenRLHFRequest(
+        framework=FRAMEWORK,
+        version=VERSION,
+        run=run,
+        identity=identity(run, version=VERSION, **own, zero_stage=options.zero_stage),
+        earlier_releases=EARLIER_RELEASES,
+        misread_in_paths=MISREAD_IN_PATHS,
+        chat_template=options.chat_template,
+        evaluation_sets=options.evaluation_files(),
+        probe_problems=options.probe_problems,
+        nodes=placement.nodes,
+        gpus=placement.gpus,
+    )
 
 
-def is_request(folder: Path) -> bool:
-    """Whether the request in a folder is one of this backend; a damaged one is taken for it."""
-    try:
-        raw = parse_json((folder / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return True
-    return isinstance(raw, dict) and raw.get("kind") == KIND
-
-
-def read_request(folder: Path) -> Request:
-    """The request that the launch script wrote.
+def read_inputs(folder: Path) -> RunInputs:
+    """The run and the problems of a folder that the launch script wrote.
 
     Raises:
-        RecordError: it is damaged, or of another release.
+        RecordError: a file is damaged, or the run is of another OpenRLHF release.
     """
     path = folder / REQUEST
     try:
-        raw = parse_json(path.read_text(encoding="utf-8"))
-        version = raw["version"]
-        if version != VERSION:
-            raise RecordError(
-                f"{path}: the run is of OpenRLHF {version}; this release reads {VERSION}",
-                "Read its TensorBoard folder instead: `isocompute ingest`.",
-            )
-        run = RunSpec.model_validate(raw["run"])
+        request = REQUEST_DOCUMENT.load(path)
         record = folder / STARTED
         counted = parse_json(record.read_text(encoding="utf-8")).get("problems") if record.exists() else None
-        n_problems = run.data.n_problems if counted is None else int(counted["train"])
-        return Request(run, int(raw["gpus"]), _evaluated(folder), n_problems)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SpecError) as error:
-        if isinstance(error, RecordError):
-            raise
+        n_problems = request.run.data.n_problems if counted is None else int(counted["train"])
+        evaluated = _evaluated(folder)
+    except (IsoComputeError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(
-            f"{path} is not a request that a launch script wrote: {type(error).__name__} {error}",
-            "Run launch.sh again in the same place; it writes the file anew.",
+            f"{path} or the rows beside it are not what a launch script wrote: {error}", REQUEST_DOCUMENT.remedy
         ) from error
+    if request.version != VERSION:
+        raise RecordError(
+            f"{path}: the run is of OpenRLHF {request.version}; this release reads {VERSION}",
+            "Read its TensorBoard folder instead: `isocompute ingest`.",
+        )
+    return RunInputs(request.run, request.gpus, evaluated, n_problems)
 
 
 def _evaluated(folder: Path) -> dict[str, list[str]]:
-    """Evaluation set -> ids of its problems, from the rows that OpenRLHF evaluates on."""
+    """Evaluation set -> ids of its problems, from OpenRLHF's evaluation rows."""
     path = folder / ROW_FILES["evaluation"]
     found: dict[str, list[str]] = {}
     if path.exists():

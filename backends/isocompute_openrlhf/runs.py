@@ -14,7 +14,7 @@ from typing import Any
 
 from isocompute_openrlhf.console import consoles
 from isocompute_openrlhf.evaluations import add_samples
-from isocompute_openrlhf.request import read_request
+from isocompute_openrlhf.request import read_inputs
 from isocompute_openrlhf.samples import PATTERN, read_samples
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
@@ -31,7 +31,7 @@ RUN_FILES = ("tensorboard/**/*tfevents*", "console.*.log", LOG_FILE, STARTS, RES
 
 def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
-    request = read_request(folder)
+    request = read_inputs(folder)
     run, form = request.run, load("openrlhf")
     assert form.console is not None
     starts = _json_lines(folder / STARTS)

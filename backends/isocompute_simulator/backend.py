@@ -1,4 +1,4 @@
-"""The adapter: a `RunSpec` in, a script that simulates it out."""
+"""`SimulatorBackend`: from a `RunSpec` to a script that simulates the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SimulatorBackend(ScriptBackend):
     beside_sdk: bool = True
 
     def describe(self) -> BackendInfo:
-        """What it simulates."""
+        """Its description."""
         return BackendInfo(
             name=self.name,
             framework="NumPy",
@@ -36,12 +36,12 @@ class SimulatorBackend(ScriptBackend):
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """That it is a simulation, and what is refused."""
+        """Notes on a run: that it is a simulation, and refusals."""
         _, notes = read_options(run, SimulatorOptions)
         return unique((_label(), *run.recipe.notes(), *notes, *_batch(run)))
 
     def values(self, run: RunSpec) -> dict[str, Any]:
-        """What the template needs."""
+        """Variables of the template."""
         return {
             "task": SimulatorOptions.model_validate(run.options).task,
             "module": MODULE,

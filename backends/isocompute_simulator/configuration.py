@@ -1,4 +1,4 @@
-"""What a simulated run reads from its folder."""
+"""Configuration of a simulated run, read from its folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Configuration:
         return sorted({*range(0, self.run.update_steps, self.run.evaluation.every_steps), self.run.update_steps})
 
     def context(self) -> dict[str, Any]:
-        """What the records of this run share; the model is named as a simulation."""
+        """Context of the run's records; the model is named as a simulation."""
         return {**self.run.context(), "model": f"simulation/{self.options.task}-{self.options.task_seed}"}
 
 

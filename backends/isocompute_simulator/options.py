@@ -1,4 +1,4 @@
-"""What `RunSpec.options` may hold for the simulator: which task is simulated, and how noisily."""
+"""Options of the simulator backend: the simulated task and its noise."""
 
 from __future__ import annotations
 

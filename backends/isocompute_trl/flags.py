@@ -1,8 +1,8 @@
-"""Every setting of TRL 1.16's GRPOConfig that a run needs: the only module that knows them.
+"""All settings of TRL 1.16's GRPOConfig that a run needs; no other module writes settings.
 
-Values that equal TRL's defaults are written too where the recipe fixes them: several of those defaults differ from
-the recipe's words (KL times a differentiable ratio, importance weights that mask whole responses, a CISPO cap of
-0.2). GRPOConfig does not check `loss_type`, hence LOSS_TYPES.
+Values fixed by the recipe are written even if they equal TRL's defaults, since several defaults differ from the recipe
+(KL times a differentiable ratio, importance weights that mask whole responses, a CISPO cap of 0.2). GRPOConfig does not
+check `loss_type`, hence LOSS_TYPES.
 
 Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and grpo_trainer.py.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
@@ -25,13 +26,12 @@ LOSS_TYPES = {
 whole batch, `grpo` by each response's own and then by responses."""
 STD_EPSILON = 1e-4
 """Added to the standard deviation of a group; not a setting."""
-CHECKPOINTS_PER_RUN = 20
 
 
 def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
-    """Arguments of GRPOConfig, but for those that only the run folder and the problem files tell.
+    """Arguments of GRPOConfig that follow from the run.
 
-    `train.py` adds output_dir and per_device_eval_batch_size.
+    `train.py` adds output_dir and per_device_eval_batch_size, which depend on the run folder and the problem files.
     """
     return {
         **_batch(run, options),
@@ -54,16 +54,8 @@ def samples_per_pass(run: RunSpec, options: TRLOptions) -> int:
     return max(d for d in range(1, min(share, options.samples_per_pass) + 1) if share % d == 0)
 
 
-def checkpoint_interval(run: RunSpec, options: TRLOptions) -> int:
-    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
-    if options.save_every_steps is not None:
-        return options.save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
-
-
 def sharding_config(run: RunSpec, options: TRLOptions) -> dict[str, Any] | None:
-    """The configuration file of `accelerate launch`; None where one process is started without it."""
+    """The configuration file of `accelerate launch`; None for a single process, which is started without it."""
     count = processes(run, options)
     if count == 1:
         return None
@@ -102,7 +94,7 @@ def _batch(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "gradient_accumulation_steps": run.rollouts_per_batch // (per_pass * processes(run, options)),
         "num_iterations": 1,
         "max_steps": run.update_steps,
-        # The rows are written in the order in which they are trained on.
+        # The rows are already in training order.
         "shuffle_dataset": False,
         "seed": run.seed,
         "data_seed": run.seed,
@@ -133,7 +125,7 @@ def _loss(recipe: Recipe) -> dict[str, Any]:
         # For CISPO the cap of the ratio itself; otherwise how far above 1 it may go.
         "epsilon_high": 1 + recipe.ratio_clip if cispo else recipe.ratio_clip,
         "beta": recipe.kl_coef,
-        # The default multiplies the KL by the policy ratio, which changes its gradient even where the ratio is 1.
+        # The default multiplies the KL by the policy ratio, which changes its gradient even at a ratio of 1.
         "use_bias_correction_kl": False,
         "entropy_coef": recipe.entropy_coef,
         "mask_truncated_completions": False,
@@ -189,7 +181,7 @@ def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "model_init_kwargs": {"dtype": "float32"},
         "gradient_checkpointing": options.gradient_checkpointing,
         "save_strategy": "steps",
-        "save_steps": checkpoint_interval(run, options),
+        "save_steps": checkpoint_interval(run, options.save_every_steps),
         "save_total_limit": options.keep_checkpoints,
         "logging_steps": 1,
         "report_to": ["tensorboard"] if options.tensorboard else [],

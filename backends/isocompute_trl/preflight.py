@@ -1,7 +1,7 @@
-"""What TRL cannot do, or would do otherwise than the recipe says, said before anything runs.
+"""All notes on a TRL run before it starts.
 
-Every field of a recipe is carried out exactly (flags.py), or refused here, or covered by a note that says what the
-difference is. A test changes each field and checks that one of the three happens.
+Every field of a recipe is applied exactly (flags.py), refused here, or covered by a note on the difference. A test
+changes each field and checks that one of the three happens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isocompute_trl.options import TRLOptions
 
 
 def examine(run: RunSpec) -> tuple[Note, ...]:
-    """All notes on a run, those of its recipe included."""
+    """All notes on a run, including those of its recipe."""
     options, notes = read_options(run, TRLOptions)
     if options is not None:
         notes += (*_placement(run, options), *_sampler(run.recipe, options), *_entropy(run, options))
@@ -40,8 +40,8 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
     count = processes(run, options)
     if count > checks.USUAL_NODE:
         message = (
-            f"{count} GPUs: TRL runs on one machine here, and few have more than {checks.USUAL_NODE}. For several "
-            "machines use the backend openrlhf or verl."
+            f"{count} GPUs: this backend runs on one machine, and few machines have more than {checks.USUAL_NODE}. For "
+            "several machines use the backend openrlhf or verl."
         )
         notes.append(Note("one-machine-only", "warning", message, {"gpus": count}))
     notes += checks.batch_not_divisible(run, count)
@@ -56,7 +56,7 @@ def _sampler(recipe: Recipe, options: TRLOptions) -> list[Note]:
     if options.sampler == "transformers" and recipe.importance_sampling == "tis":
         message = (
             "importance_sampling = tis with sampler = transformers: the trained model samples itself, so there is no "
-            "difference to correct and no weight is applied."
+            "difference to correct, and no weights are applied."
         )
         notes.append(Note("importance-sampling-not-needed", "info", message))
     return notes
@@ -78,8 +78,8 @@ def _algorithm(recipe: Recipe) -> list[Note]:
     filters = checks.zero_variance_filters(recipe)
     if filters:
         message = (
-            f"{', '.join(filters)}: TRL cannot leave groups out of a loss term. Set them to false (a group of equal "
-            "rewards has no policy gradient anyway), or use the backend torch."
+            f"{', '.join(filters)}: TRL cannot leave groups out of a loss term. Set them to false (groups of equal "
+            "rewards have no policy gradient anyway), or use the backend torch."
         )
         notes.append(Note("zero-variance-filter-unsupported", "refuse", message, {"fields": filters}))
     if recipe.updates_per_batch > 1:
@@ -105,7 +105,7 @@ def _kl(recipe: Recipe) -> list[Note]:
 
 
 def _normalisation(run: RunSpec) -> list[Note]:
-    """std_epsilon: TRL adds 1e-4, whatever is asked for."""
+    """Notes on std_epsilon: TRL always adds 1e-4."""
     if not run.recipe.normalize_advantage:
         return checks.std_epsilon_unused(run.recipe)
     if run.recipe.std_epsilon == STD_EPSILON:
@@ -124,8 +124,8 @@ def _entropy(run: RunSpec, options: TRLOptions) -> list[Note]:
         return []
     message = (
         f"entropy_coef = {run.recipe.entropy_coef:g}: TRL averages the entropy over the tokens of each pass of "
-        f"{samples_per_pass(run, options)} rollouts and then over passes, so that long responses count a little less "
-        "than in a mean over all tokens."
+        f"{samples_per_pass(run, options)} rollouts and then over passes, so long responses count slightly less than "
+        "in a mean over all tokens."
     )
     return [Note("entropy-mean-per-pass", "info", message)]
 
@@ -143,7 +143,7 @@ def _evaluation(run: RunSpec) -> list[Note]:
     if problems is not None and problems % gpus:
         message = (
             f"{problems} validation problems on {gpus} GPUs: TRL repeats some to fill its last batch. avg@k, best@k "
-            "and worst@k are taken from each problem's own samples and stay exact; trl_eval_reward counts them twice."
+            "and worst@k use each problem's own samples and are exact; trl_eval_reward counts the repeats twice."
         )
         notes.append(Note("evaluation-padded", "info", message, {"n_problems": problems, "gpus": gpus}))
     return notes

@@ -58,7 +58,7 @@ def dump_steps(folder: Path) -> dict[int, Path]:
 def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64] | None:
     """Rewards of one dump of an evaluation, shape (problems, samples).
 
-    None where there is no dump, or a problem lacks a response: the dump was cut off, or a rollout failed.
+    None if there is no dump, or a problem lacks a response: the dump was cut off, or a rollout failed.
 
     Args:
         path: the file.
@@ -81,7 +81,7 @@ def dumped_rewards(path: Path, samples: int | None = None) -> NDArray[np.float64
 
 
 def dumped_mean(path: Path) -> float | None:
-    """Mean score of one dump of an update; None where it was cut off or is empty."""
+    """Mean score of one dump of an update; None if it was cut off or is empty."""
     try:
         scores = [float(row["score"]) for row in _rows(path)]
     except (FileNotFoundError, ValueError, *DAMAGED):

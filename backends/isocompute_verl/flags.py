@@ -1,7 +1,7 @@
-"""Every Hydra key of veRL 0.9.1 that a run needs: the only module that knows them.
+"""All Hydra keys of veRL 0.9.1 that a run needs; no other module writes keys.
 
-Values that equal veRL's defaults are written too where the recipe fixes them. A value is plain JSON; a `Below` is a
-path below the run folder, and `MODEL` the model, both known only where the script runs.
+Values fixed by the recipe are written even if they equal veRL's defaults. A value is plain JSON, except `below(path)`,
+a path below the run folder, and `MODEL`, the model: both are known only where the script runs.
 
 Facts about keys come from the 0.9.1 wheel: trainer/config for the keys, trainer/ppo/v1/trainer_base.py for steps,
 trainer/ppo/core_algos.py for losses.
@@ -15,36 +15,34 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.checks import nodes_for
+from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_verl.options import VeRLOptions
 
 VERSION = "0.9.1"
 """The only veRL release these keys are for."""
 MODULE = "verl.trainer.main_ppo"
 """Program that takes them."""
-EVAL_SET = "validation"
-"""Data source of the validation rows: avg@k is `val-core/validation/acc/mean@k`."""
 STD_EPSILON = 1e-6
 """Added to the standard deviation of a group; not a setting."""
 KL_TYPES = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
-"""Estimators of the KL by veRL's names, in the loss and in the reward."""
+"""veRL's names of the KL estimators, in the loss and in the reward."""
 NEVER_BINDING = 1e6
-"""For the dual clip, which no recipe has: veRL cannot turn it off."""
+"""Value of the dual clip, which no recipe uses and veRL cannot turn off."""
 MANY_EPOCHS = 100_000
-"""The rows are one epoch of exactly M steps; where long prompts were left out, training goes round again."""
-CHECKPOINTS_PER_RUN = 20
+"""The rows are one epoch of exactly M steps; if long prompts were removed, training needs more epochs."""
 LEAST_TOKENS_PER_GPU = 16_384
 
 MODEL = {"model": True}
-"""Stands for the model that the script was started with."""
+"""Placeholder of the model with which the script was started."""
 
 
 def below(path: str) -> dict[str, str]:
-    """Stands for a path below the run folder; `{attempt}` in it for the number of the start."""
+    """Placeholder of a path below the run folder; `{attempt}` in it becomes the number of the start."""
     return {"run": path}
 
 
 def overrides(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
-    """All Hydra overrides of one run, in the order in which they are written."""
+    """All Hydra overrides of one run, in the order of the command line."""
     return {
         **_data(run),
         **_model(options),
@@ -57,16 +55,12 @@ def overrides(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
     }
 
 
-def checkpoint_interval(run: RunSpec, options: VeRLOptions) -> int:
-    """Update steps between checkpoints: by default a multiple of the evaluation interval, about 20 a run."""
-    if options.save_every_steps is not None:
-        return options.save_every_steps
-    every = run.evaluation.every_steps
-    return min(every * max(1, -(-run.update_steps // (CHECKPOINTS_PER_RUN * every))), run.update_steps)
-
-
 def nodes(run: RunSpec, options: VeRLOptions) -> int:
-    """Machines of a run that preflight does not refuse."""
+    """Number of machines of an accepted run.
+
+    Raises:
+        BackendError: the GPUs do not fill equal machines.
+    """
     found = nodes_for(max(run.hardware.gpu_counts), options.nodes)
     if isinstance(found, Note):
         raise BackendError(found.message, "Change hardware.gpus, or the option nodes.")
@@ -88,7 +82,7 @@ def _data(run: RunSpec) -> dict[str, Any]:
         "data.max_response_length": run.recipe.max_response_tokens,
         "data.filter_overlong_prompts": True,
         "data.truncation": "error",
-        # The rows are written in the order in which they are trained on.
+        # The rows are already in training order.
         "data.shuffle": False,
         "data.validation_shuffle": False,
         "data.seed": run.seed,
@@ -145,7 +139,7 @@ def _optimizer(entity: str, run: RunSpec, learning_rate: float) -> dict[str, Any
         f"{entity}.optim.lr": learning_rate,
         f"{entity}.optim.lr_scheduler_type": "constant",
         f"{entity}.optim.lr_warmup_steps": recipe.warmup_steps,
-        # Used where the number of warm-up steps is 0.
+        # veRL uses it if the number of warm-up steps is 0.
         f"{entity}.optim.lr_warmup_steps_ratio": 0.0,
         f"{entity}.optim.betas": list(recipe.adam_betas),
         f"{entity}.optim.weight_decay": recipe.weight_decay,
@@ -222,10 +216,10 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "trainer.experiment_name": run.run_id,
         "trainer.logger": loggers,
         "trainer.default_local_dir": below("checkpoints"),
-        "trainer.save_freq": checkpoint_interval(run, options),
+        "trainer.save_freq": checkpoint_interval(run, options.save_every_steps),
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
         "trainer.resume_mode": "auto",
-        # veRL empties its log at every start, so each start has one of its own.
+        # veRL empties its log at every start, so every start has its own log.
         f"{environment}.VERL_FILE_LOGGER_PATH": below("logs/attempt-{attempt}.jsonl"),
         **({f"{environment}.TENSORBOARD_DIR": below("tensorboard")} if options.tensorboard else {}),
     }

@@ -15,7 +15,8 @@ from isocompute_sdk.ingest.stores.console import NUMBER
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_verl.dumps import add_dumps, looks_like_dump
 from isocompute_verl.file_log import FILE_LOG
-from isocompute_verl.runs import KIND, RUN_FILES, read_run
+from isocompute_verl.request import KIND
+from isocompute_verl.runs import RUN_FILES, read_run
 
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")
@@ -79,6 +80,8 @@ FORMAT = LogFormat(
         validation(rf"val-(?:core|aux)/(?P<set>.+)/{_MEASURED}/maj@(?P<k>\d+)/mean", "maj@{k}:bootstrap"),
         validation(r"val-(?:core|aux)/(?P<set>.+)/reward_error/mean@\d+", "reward_error_share"),
         validation(r"timing_s/testing", "evaluation_seconds"),
+        # Releases of 2024.
+        validation(r"(?:val/)?test_score/(?P<set>.+)", "avg@{k}"),
         # critic/rewards/mean is the same with the KL penalty taken off.
         Tag("critic/score/mean", "train_reward"),
         Tag("actor/pg_loss", "loss"),
@@ -97,6 +100,7 @@ FORMAT = LogFormat(
         Tag("timing_s/gen", "sampling_seconds"),
     ),
     step="rollout_batches",
+    from_zero="rows",
     components=r"critic/(rewards|advantages|returns)/.+|val-aux/.+",
     # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
     # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.

@@ -1,4 +1,4 @@
-"""What `RunSpec.options` may hold for this backend: placement, memory and checkpoints, nothing of the recipe."""
+"""Options of the veRL backend: placement, memory and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from isocompute_sdk.specs.base import Count, Flag, Number, Spec
 
 
 class VeRLOptions(Spec):
-    """Options of one veRL run; every default works on one node of 80 GB GPUs with a 7B model."""
+    """Options of one veRL run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
 
     nodes: Count | None = None
-    """Machines; `hardware.gpus` counts the GPUs of all of them. None: 1 up to 8 GPUs, else as many as give 8 GPUs
-    each."""
+    """Machines; `hardware.gpus` is the GPUs of all of them. None: 1 up to 8 GPUs, else 8 GPUs each."""
     tensor_parallel: Count = 1
-    """GPUs that share one vLLM engine; the model's attention heads have to be divisible by it."""
+    """GPUs per vLLM engine; must divide the model's attention heads."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.5
     """Share of GPU memory for vLLM while it generates."""
     max_tokens_per_gpu: Count | None = None
@@ -22,10 +21,10 @@ class VeRLOptions(Spec):
     gradient_checkpointing: Flag = True
     """Recompute activations in the backward pass instead of keeping them."""
     offload: Flag = False
-    """Keep weights and optimiser state in CPU memory while they are not needed."""
+    """Keep weights and optimiser state in CPU memory while unused."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: about 20 per run, always together with an evaluation."""
+    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
     keep_checkpoints: Count = 3
-    """Checkpoints kept, the latest ones."""
+    """Number of latest checkpoints kept."""
     tensorboard: Flag = False
-    """Also write TensorBoard events, with veRL's own names."""
+    """Also write TensorBoard events, under veRL's names."""

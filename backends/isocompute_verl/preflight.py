@@ -1,7 +1,7 @@
-"""What veRL cannot do, would get wrong later, or would do otherwise than the recipe says, said before anything runs.
+"""All notes on a veRL run before it starts.
 
-Every field of a recipe is carried out exactly (flags.py), or refused here, or covered by a note that says what the
-difference is. A test changes each field and checks that one of the three happens.
+Every field of a recipe is applied exactly (flags.py), refused here, or covered by a note on the difference. A test
+changes each field and checks that one of the three happens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isocompute_verl.options import VeRLOptions
 
 
 def examine(run: RunSpec) -> tuple[Note, ...]:
-    """All notes on a run, those of its recipe included."""
+    """All notes on a run, including those of its recipe."""
     options, notes = read_options(run, VeRLOptions)
     if options is not None:
         notes += tuple(_placement(run, options))
@@ -47,8 +47,8 @@ def _placement(run: RunSpec, options: VeRLOptions) -> list[Note]:
     updates = run.recipe.updates_per_batch
     if run.problems_per_batch % updates:
         message = (
-            f"updates_per_batch = {updates} with {run.problems_per_batch} problems per batch: veRL cuts a batch "
-            f"between problems, not between rollouts. Make problems_per_batch a multiple of {updates}."
+            f"updates_per_batch = {updates} with {run.problems_per_batch} problems per batch: veRL splits a batch by "
+            f"problems, not by rollouts. Make problems_per_batch a multiple of {updates}."
         )
         notes.append(Note("updates-cut-groups", "refuse", message))
     else:
@@ -62,14 +62,14 @@ def _loss(recipe: Recipe) -> list[Note]:
         return []
     message = (
         f"{', '.join(filters)}: veRL cannot leave groups out of a loss term. Its filter_groups samples new problems in "
-        "their place, which uses more rollouts and problems than planned. Set them to false (a group of equal rewards "
-        "has no policy gradient anyway), or use the backend torch."
+        "their place, which uses more rollouts and problems than planned. Set them to false (groups of equal rewards "
+        "have no policy gradient anyway), or use the backend torch."
     )
     return [Note("zero-variance-filter-unsupported", "refuse", message, {"fields": filters})]
 
 
 def _normalisation(run: RunSpec) -> list[Note]:
-    """std_epsilon and normalize_advantage: veRL adds 1e-6 to a group's deviation and always whitens PPO's batch."""
+    """Notes on std_epsilon and normalize_advantage: veRL adds 1e-6 to a group's deviation, and whitens PPO's batch."""
     recipe, epsilon = run.recipe, run.recipe.std_epsilon
     data = {"std_epsilon": epsilon}
     if recipe.algorithm == "ppo":
@@ -108,7 +108,7 @@ def _paths(run: RunSpec) -> list[Note]:
     for field in ("model", "output_dir"):
         if "${" in named[field]:
             message = (
-                f"{field} = {named[field]!r} holds '${{', which veRL's configuration takes for a reference. Choose "
+                f"{field} = {named[field]!r} contains '${{', which veRL's configuration reads as a reference. Choose "
                 "another name."
             )
             notes.append(Note("path-misread", "refuse", message, {"characters": ["${"]}))

@@ -12,25 +12,20 @@ import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from isocompute_sdk.files import read_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, with_exact
 from isocompute_sdk.ingest.formats.log_format import BOOTSTRAP, Measure
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.notes import Note
-from isocompute_sdk.specs import RunSpec
 from isocompute_verl.dumps import MEAN, TOLERANCE, dumped_rewards, exact_metrics
 from isocompute_verl.file_log import read_attempts
+from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT
 
-KIND = "verl-run"
-SCHEMA_VERSION = 1
-REQUEST = "request.json"
 RUN_FILES = ("logs/attempt-*.jsonl", "validation/*/*.jsonl")
 
 
 def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
-    document = read_json(folder / REQUEST, kind=KIND, schema_version=SCHEMA_VERSION)
-    run, form = RunSpec.model_validate(document["run"]), load("verl")
+    run, form = REQUEST_DOCUMENT.load(folder / REQUEST).run, load("verl")
     dumps = _Dumps(run.evaluation.samples)
     attempts: list[Attempt] = []
     for number in starts(folder):

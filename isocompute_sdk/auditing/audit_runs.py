@@ -1,4 +1,4 @@
-"""`audit`: runs in, groups that may be compared, a fit of each, and what every run really bought out."""
+"""`audit`: group runs that may be compared, fit each group, and judge every run against the fit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CARRIED = (
     "one-seed-per-cell",
     "rise-not-seen",
 )
-"""Notes of a fit that bear on an audit; it says the others in its own words."""
+"""Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
 
 def audit(
@@ -48,25 +48,25 @@ def audit(
     draws: int = 200,
     left_out: Mapping[str, str] | None = None,
 ) -> Audit:
-    """Say what each n of runs that somebody already has really bought.
+    """Compare each run and each n of existing runs with the best known n at the same compute.
 
-    Runs are grouped by context (model, data, recipe); what is unknown is taken to be like the one group that it does
-    not contradict. Each group is fitted by itself; one that cannot be fitted says why.
+    Runs are grouped by context (model, data, recipe). A run with unknown fields joins the only group it does not
+    contradict. Each group is fitted separately; `GroupAudit.reason` says why one could not be fitted.
 
     Args:
-        runs: any runs, of any number of models and studies.
-        metric: the metric to look at; None for avg@4, or what most runs have.
-        eval_set: None for `validation`, or what most runs have.
+        runs: runs of any number of models and studies.
+        metric: metric to compare. None: avg@4, else the one that most runs have.
+        eval_set: evaluation set. None: `validation`, else the one that most runs have.
         pool: context fields that may differ within a group.
         level: coverage of intervals.
-        bounds: range of the metric; None guesses it from the values.
-        rng: generator or seed; None for a fixed one.
+        bounds: range of the metric. None: guessed from the values.
+        rng: generator or seed. None: a fixed seed.
         draws: draws from each group's posterior.
-        left_out: what the caller could not read, with the reasons; shown beside the runs that take no part.
+        left_out: files and columns that could not be read -> reason; shown beside the runs without the metric.
 
     Raises:
-        RecordError: a metric or an evaluation set that no run has.
-        FitError: an unknown context field in `pool`, a level outside 0 to 1, a reward outside `bounds`.
+        RecordError: no run has the metric or the evaluation set.
+        FitError: an unknown context field in `pool`, a level outside (0, 1), a reward outside `bounds`.
     """
     check_runs(runs)
     level = check_level(level)
@@ -104,7 +104,7 @@ def audit(
 
 
 def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:
-    """The metric of every run that has it; for avg@k another avg@j stands in."""
+    """The metric of every run that has it; avg@j replaces a missing avg@k."""
     found: dict[str, RunSeries] = {}
     table = runs.filter(eval_set=measure.eval_set)
     for name in kin(measure.metric, table.metrics):
@@ -159,7 +159,7 @@ def _audit_group(
 def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:
     names = kin(measure.metric, runs.metrics)
     table = runs.filter(run_id={info.run_id for info in group.runs}, metric=set(names), eval_set=measure.eval_set)
-    # Where every run is a stand-in, what stands in is the metric.
+    # If every run has a replacement, the replacement is the metric.
     metric = measure.metric if measure.metric in table.metrics else table.metrics[0]
     found = api.fit(table, metric, measure.eval_set, rng=rng, draws=draws, bounds=measure.bounds, pool=group.pooled)
     if not found.curves:
@@ -181,10 +181,10 @@ def _plain_run(one: RunSeries) -> RunAudit:
 
 
 def best_level(rollouts_T: Array, value_T: Array) -> float:
-    """A run's own best: the largest mean of a few successive evaluations after step 0, since a single one is luck.
+    """A run's best level: the largest mean of a few successive evaluations after step 0; a single one is noisy.
 
-    A mean takes a tenth of the evaluations, 3 to 15, that lie within an octave of compute: further back the run was
-    another model. Means of fewer evaluations than half of the others have take no part.
+    A mean covers a tenth of the evaluations, 3 to 15, within one octave of compute, over which the policy changes
+    little. Means of fewer evaluations than the median are ignored.
     """
     trained = rollouts_T > 0
     if not np.any(trained):
@@ -213,43 +213,43 @@ def _problem_set(info: RunInfo) -> float | None:
 def _one_size(known: Field) -> str:
     sizes = known.fits.group_sizes
     if len(sizes) == 1:
-        return f"only n = {sizes[0]} was run: what another n would have bought cannot be seen"
-    return "no two group sizes were run as far as each other"
+        return f"only n = {sizes[0]} was run, so it cannot be compared with another n"
+    return "no two group sizes were run to a common compute"
 
 
 def _carried(note: Note, group: Group) -> bool:
-    # A field that some runs leave out, and the others agree on, is noted as taken for granted.
+    # A field on which the stated values agree is covered by the note context-taken-for-granted.
     return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)
 
 
 def _about_runs(runs: Sequence[RunAudit]) -> list[Note]:
-    """Runs that the fit does not describe."""
+    """`run-off-its-curve`: runs that the fit does not describe."""
     off = [run for run in runs if run.off_curve is not None]
     if not off:
         return []
-    told = ", ".join(f"{run.run_id} by {run.off_curve:+.3f}" for run in off[:5])
+    listed = ", ".join(f"{run.run_id} by {run.off_curve:+.3f}" for run in off[:5])
     return [
         Note(
             "run-off-its-curve",
             "warning",
-            f"{len(off)} run(s) ended further from the reward fitted for their n and B_p than chance makes of one "
-            f"run: {told}. Either something else differs in them, or rewards are not smooth in n here. No verdict is "
-            "given on them; look at their settings first.",
+            f"{len(off)} run(s) ended further from the reward fitted for their n and B_p than chance explains for one "
+            f"run: {listed}. Either another setting differs, or rewards are not smooth in n here. These runs get no "
+            "verdict; check their settings first.",
             {"runs": {run.run_id: run.off_curve for run in off}},
         )
     ]
 
 
 def _apart(groups: Sequence[Group]) -> list[str]:
-    """Why each group does not stand on one frontier with the earlier group that it resembles most."""
+    """Why each group cannot be compared with the earlier group that it resembles most."""
     found: list[str] = []
     for i, group in enumerate(groups[1:], start=1):
         between = [differences(group, other) for other in groups[:i]]
         nearest = min(range(i), key=lambda j: len(between[j]))
-        told = "; ".join(
+        differing = "; ".join(
             f"{name} ({_value(mine)} and {_value(other)})" for name, (mine, other) in between[nearest].items()
         )
-        why = f"differ in {told}" if told else "are kept apart: a context that several groups fit is not stated"
+        why = f"differ in {differing}" if differing else "stay apart: unstated context fields fit several groups"
         found.append(f"groups {i + 1} and {nearest + 1} {why}")
     return found
 

@@ -1,4 +1,4 @@
-"""Which runs may stand on one frontier: equal contexts, as far as they are known, and learning rates of one rule."""
+"""Which runs may be compared: equal known context, and learning rates that follow one rule."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from isocompute_sdk.records.comparable import learning_rate_rule, rule_note
 from isocompute_sdk.records.runset import RunInfo
 
 BASE_GAP = 5.0
-"""Gap between rewards at step 0, in standard deviations of an evaluation, that tells base models apart."""
+"""Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
 _FREE = ("learning_rate", "eval_samples")
-"""Compared by rules of their own. More samples per problem estimate the same mean, only less noisily."""
+"""Fields with rules of their own. More samples per problem estimate the same mean with less noise."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Group:
     """Runs that may be compared."""
 
     context: dict[str, Any]
-    """What they agree on; a field is missing where nobody says, or where it may differ."""
+    """Fields on which all runs agree; fields that are unknown or may differ are absent."""
     runs: tuple[RunInfo, ...]
     pooled: tuple[str, ...]
-    """Context fields that differ among them all the same, or that some do not state."""
+    """Context fields that differ among the runs, or that some do not state."""
     notes: tuple[Note, ...]
     base_reward: float | None = None
-    """Mean reward at step 0; None where nobody measured it."""
+    """Mean reward at step 0; None if not measured."""
 
 
 def group_runs(
@@ -41,16 +41,16 @@ def group_runs(
     base_rewards: Mapping[str, float] | None = None,
     noise: float = 0.0,
 ) -> list[Group]:
-    """Split runs into groups that may be compared, the largest first.
+    """Split runs into groups that may be compared, largest first.
 
-    A run that leaves a field unknown joins the only group it does not contradict; where several fit, it stays apart.
-    Runs whose rewards at step 0 differ by more than chance did not start from one model on one set, whatever their
+    A run with unknown fields joins the only group it does not contradict; if several fit, it stays apart. Runs whose
+    rewards at step 0 differ beyond noise started from different models or used different sets, whatever their
     columns say.
 
     Args:
         runs: all runs.
-        pool: context fields that may differ, whatever they are.
-        base_rewards: reward at step 0 by run, where it was measured.
+        pool: context fields that may differ.
+        base_rewards: reward at step 0 by run id, for runs that measured it.
         noise: standard deviation of one evaluation.
     """
     hard = [name for name in CONTEXT_FIELDS if name not in _FREE and name not in pool]
@@ -65,14 +65,14 @@ def group_runs(
 
 
 def differences(first: Group, second: Group) -> dict[str, tuple[Any, Any]]:
-    """The context fields that keep two groups apart, with the value of each; None is unknown."""
+    """Context fields that separate two groups, with both values; None is unknown."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in CONTEXT_FIELDS:
         a, b = (frozenset(run.context[name] for run in group.runs) for group in (first, second))
         if not a & b and (a | b) - {None}:
             found[name] = (_one(a), _one(b))
     if not found and None not in (first.base_reward, second.base_reward):
-        found["the reward at step 0, so not in one base model and one evaluation"] = (
+        found["the reward at step 0, that is in base model or evaluation"] = (
             first.base_reward,
             second.base_reward,
         )
@@ -84,11 +84,11 @@ def _one(values: Collection[Any]) -> Any:
 
 
 def _merge(runs: Sequence[RunInfo], fields: Sequence[str]) -> list[list[RunInfo]]:
-    """Runs by equal context; incomplete contexts join where exactly one group agrees with what they say."""
+    """Runs by equal context; an incomplete context joins the only group that agrees with it."""
     exact: dict[tuple[Any, ...], list[RunInfo]] = {}
     for run in runs:
         exact.setdefault(tuple(run.context[name] for name in fields), []).append(run)
-    # The best described first: what they say decides where the others may go.
+    # Complete contexts first: they decide which groups the incomplete ones may join.
     ordered = sorted(exact, key=lambda key: (sum(value is None for value in key), repr(key)))
     merged: list[tuple[list[Any], list[RunInfo]]] = []
     for key in ordered:
@@ -110,7 +110,7 @@ def _by_learning_rate(cell: list[RunInfo]) -> list[list[RunInfo]]:
 
 
 def _by_base(cell: list[RunInfo], bases: Mapping[str, float], noise: float) -> list[list[RunInfo]]:
-    """Apart where rewards at step 0 leave a gap that noise does not explain; who has none stays with a single group."""
+    """Split at gaps between rewards at step 0 that exceed noise; runs without one join if there is a single group."""
     measured = sorted((run for run in cell if run.run_id in bases), key=lambda run: (bases[run.run_id], run.run_id))
     if not measured:
         return [cell]
@@ -144,8 +144,8 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
             Note(
                 "context-taken-for-granted",
                 "warning",
-                f"{len(silent)} run(s) do not state {_and(guessed)} ({some(silent)}) and are taken to be like the "
-                "others of their group. Add the columns, or leave the runs out, if they are not.",
+                f"{len(silent)} run(s) do not state {_and(guessed)} ({some(silent)}); the values of the other runs of "
+                "their group are assumed. If they differ, add the columns or leave these runs out.",
                 {"fields": guessed, "runs": silent},
             )
         )

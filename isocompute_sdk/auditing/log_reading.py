@@ -1,4 +1,4 @@
-"""Reading logs as they are: what cannot be read is left out and named, the rest is audited."""
+"""`read_logs`: read what is readable, and name the files and columns that are not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
 
 BARE = "reward"
-"""Name of a metric in a column that does not say which it is."""
+"""Metric name given to a value column that does not name its metric."""
 
 
 def read_logs(
@@ -25,16 +25,16 @@ def read_logs(
 ) -> tuple[RunSet, dict[str, str]]:
     """Every run that can be read, and why the rest cannot.
 
-    Columns of text that are no context, and files that cannot be read, are left out. A last line that was cut off is
-    dropped: its run may be going on.
+    Text columns that are not context and unreadable files are left out. A truncated last line is dropped: its run may
+    still be training.
 
     Args:
         paths: files, folders or globs.
-        metric: name of what a column `reward` holds.
-        **options: as of `RunSet.read`.
+        metric: metric that a column `reward` holds.
+        **options: options of `RunSet.read`.
 
     Returns:
-        The runs, and a reason by column or file.
+        The runs, and reasons by column or file.
 
     Raises:
         RecordError: nothing can be read.
@@ -73,7 +73,7 @@ def _tables(
     """Runs of tables and journals, and a reason for every column or file that is left out."""
     files = list(dict.fromkeys(file for one in listings for file in find_files(one, "auto")))
     closed = [file for one in listings for file in closed_tables(one)]
-    left = {str(file): "packed other than with gzip, an archive or a spreadsheet" for file in closed}
+    left = {str(file): "an archive, a spreadsheet, or compressed other than with gzip" for file in closed}
     try:
         return _read(files, metric, options, left), left
     except RecordError as error:
@@ -95,7 +95,7 @@ def _tables(
 
 
 def _told_apart(tables: Mapping[Path, RunSet]) -> RunSet:
-    """Runs of one name in several files that contradict each other are different runs: each takes its file's name."""
+    """Give runs of one name in contradicting files different names, taken from their files."""
     import polars as pl
 
     seen = Counter(run for table in tables.values() for run in table.run_ids)
@@ -108,7 +108,7 @@ def _told_apart(tables: Mapping[Path, RunSet]) -> RunSet:
 
 
 def _heads(files: Sequence[Path]) -> dict[Path, str]:
-    """The folder below the common one where that tells the files of a name apart, else the whole label."""
+    """Short name of each file: the folder below the common one if that is unique, else the whole label."""
     labels = {file: label(file, files) for file in files}
     heads = {file: text.partition("/")[0] for file, text in labels.items()}
     tails = Counter((heads[file], file.parent.name, file.name) for file in files)
@@ -118,7 +118,7 @@ def _heads(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _read(files: Sequence[Path], metric: str | None, options: Mapping[str, Any], left: dict[str, str]) -> RunSet:
-    """Read, leaving out one column after the other that stands in the way."""
+    """Read, leaving out unreadable columns one by one."""
     ignore = list(options.get("ignore", ()))
     rest = {"on_truncated": "drop", **{name: value for name, value in options.items() if name != "ignore"}}
     name = metric
@@ -132,4 +132,4 @@ def _read(files: Sequence[Path], metric: str | None, options: Mapping[str, Any],
                 name = BARE
             else:
                 ignore.append(error.column)
-                left[f"column {error.column}"] = "text that is no known column"
+                left[f"column {error.column}"] = "text, and not a known column"

@@ -1,4 +1,4 @@
-"""Which metric, evaluation set and range an audit takes where nobody said."""
+"""Default metric, evaluation set and range of an audit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import rank
 
 _RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
-"""Ranges that rewards usually have, the narrowest first."""
+"""Usual ranges of rewards, narrowest first."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What an audit looks at."""
+    """Metric, evaluation set and range of an audit, with notes on what was chosen."""
 
     metric: str
     eval_set: str
@@ -33,10 +33,10 @@ def choose_measure(
     eval_set: str | None = None,
     bounds: tuple[float, float] | None = None,
 ) -> Measure:
-    """The metric and set asked for, else those most runs have: avg@4 before other avg@k before anything else.
+    """The given metric and set, else those that most runs have: avg@4 before other avg@k before other metrics.
 
     Raises:
-        RecordError: a metric, or a set of it, that the runs do not have.
+        RecordError: the runs do not have the metric, or not on this set.
     """
     import polars as pl
 
@@ -61,7 +61,7 @@ def choose_measure(
             Note(
                 "eval-set-chosen",
                 "info",
-                f"{name} was measured on {where} and on {', '.join(others)}; this audit looks at {where}.",
+                f"{name} was measured on {where} and on {', '.join(others)}; this audit uses {where}.",
                 {"eval_set": where, "others": others},
             )
         )
@@ -70,8 +70,8 @@ def choose_measure(
             Note(
                 "training-reward-only",
                 "warning",
-                f"{name} is a training reward: it keeps rising where a validation reward falls, and the n that is best "
-                "for it need not be the best. Evaluate on held-out problems.",
+                f"{name} is a training reward: it can rise while a validation reward falls, and its best n can differ. "
+                "Evaluate on held-out problems.",
                 {"metric": name},
             )
         )
@@ -82,8 +82,8 @@ def choose_measure(
                 Note(
                     "range-guessed",
                     "warning",
-                    f"{name} leaves 0 to 1: a range of {bounds[0]:g} to {bounds[1]:g} is taken, which sets what can "
-                    "still be gained and what counts as a tie. Give the true one as bounds.",
+                    f"{name} leaves 0 to 1; a range of {bounds[0]:g} to {bounds[1]:g} is assumed. It determines the "
+                    "possible gain and what counts as a tie. Give the true range (--bounds).",
                     {"bounds": list(bounds)},
                 )
             )
@@ -108,7 +108,7 @@ def _range(runs: RunSet, metric: str, eval_set: str) -> tuple[float, float]:
 
 
 def kin(metric: str, names: Sequence[str]) -> list[str]:
-    """The metric and, for avg@k, every other avg@j: all estimate the same mean."""
+    """The metric and, for avg@k, every other avg@j of `names`: all estimate the same mean."""
     if average_of(metric) is None:
         return [metric]
     return [metric, *(name for name in names if average_of(name) and name != metric)]

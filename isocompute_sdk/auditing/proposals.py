@@ -1,4 +1,4 @@
-"""Which few runs would settle what an audit left open."""
+"""`proposals`: the few runs that would settle what an audit leaves open."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from isocompute_sdk.planning.pilot import SHARE, pilot_sweep
 
 MOST = 4
 USUAL_PROBLEMS = 32
-"""B_p where the runs do not state theirs: the smallest of the paper's sweeps."""
+"""B_p if the runs do not state theirs: the smallest of the paper's sweeps."""
 FEWEST_STEPS = 20
-"""Update steps below which a run has hardly left its warm-up."""
+"""Fewest update steps of a proposed run: shorter runs hardly leave their warm-up."""
 AROUND = (1 / 4, 4, 16)
-"""Levels proposed beside a single n, as factors: two octaves apart, as in a usual pilot."""
+"""Group sizes proposed beside a single n, as factors of it: two octaves apart, as in a pilot sweep."""
 
 
 def proposals(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]) -> tuple[ProposedRun, ...]:
-    """At most `MOST` runs, the most telling first."""
+    """At most `MOST` runs, most informative first."""
     sizes = known.fits.group_sizes
     if len(sizes) == 1:
         return _other_levels(runs, sizes[0])[:MOST]
@@ -28,11 +28,11 @@ def proposals(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[Size
 
 
 def _other_levels(runs: Sequence[RunAudit], n: int) -> tuple[ProposedRun, ...]:
-    """With one n: levels around it, as long as the runs at hand."""
+    """For a single n: group sizes around it, at the length of the longest run."""
     longest = max(run.rollouts for run in runs)
     problems = _usual_problems(runs)
     levels = tuple(int(n * factor) for factor in AROUND if n * factor >= 2)
-    # A pilot may cost a share of a budget; here its runs are to be as long as those that were made.
+    # pilot_sweep takes a share of a budget; this budget gives runs as long as the existing ones.
     sweep = pilot_sweep(longest * len(levels) / SHARE, problems or USUAL_PROBLEMS, FEWEST_STEPS, levels)
     chosen = levels[:1] if sweep is None else sweep.group_size
     length = int(longest)
@@ -41,7 +41,7 @@ def _other_levels(runs: Sequence[RunAudit], n: int) -> tuple[ProposedRun, ...]:
 
 
 def _second_runs(runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]) -> list[ProposedRun]:
-    """Where the best n cannot be told from others: one more run of each, the least sure first."""
+    """If the best n is undecided: one more run of it and of its rivals, the least certain first."""
     open_ones = [one for one in comparisons[:1] if one.verdict == "undecided"]
     found: list[ProposedRun] = []
     for one in open_ones:
@@ -59,7 +59,7 @@ def _second_runs(runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]
 
 
 def _edge(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[SizeComparison]) -> list[ProposedRun]:
-    """Where the best n is the last that was run: one beyond it."""
+    """If the best n is the largest or smallest that was run: one beyond it."""
     if not comparisons or comparisons[0].verdict in ("hardly-matters", "one-size"):
         return []
     one = comparisons[0]
@@ -69,12 +69,12 @@ def _edge(known: Field, runs: Sequence[RunAudit], comparisons: Sequence[SizeComp
     if step is None or step < 2 or step * (best.problems_per_batch or 1) * FEWEST_STEPS > one.rollouts:
         return []
     side = "largest" if best.group_size == sizes[-1] else "smallest"
-    why = f"n = {best.group_size} looks best and is the {side} that was run: the best n may lie beyond it"
+    why = f"n = {best.group_size} looks best and is the {side} n that was run: the best n may lie beyond it"
     return [ProposedRun(step, best.problems_per_batch, int(one.rollouts), why, costs=int(one.rollouts))]
 
 
 def _longer(known: Field, runs: Sequence[RunAudit]) -> list[ProposedRun]:
-    """Where the longest run was held against a configuration that was not run as far: continue that one."""
+    """If the longest run was compared with a configuration that was not run as far: continue that one."""
     forecast = [run for run in runs if run.forecast and run.standing in ("behind", "undecided")]
     if not forecast:
         return []
@@ -84,7 +84,7 @@ def _longer(known: Field, runs: Sequence[RunAudit]) -> list[ProposedRun]:
     if not candidates:
         return []
     longest = max(candidates, key=lambda one: one.rollouts)
-    why = f"{run.run_id} was held against a forecast of n = {key[0]}, which was run to {count(longest.rollouts)} only"
+    why = f"{run.run_id} was compared with a forecast of n = {key[0]}, which was run to {count(longest.rollouts)} only"
     length = int(run.rollouts)
     return [
         ProposedRun(

@@ -1,4 +1,4 @@
-"""Which n was best, as far as a group's runs can tell: odds and differences at the computes that several n reached."""
+"""Which n of a group is best: odds and paired differences at computes that several n reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isocompute_sdk.fitting.surface.contrast import difference, draws_at, estima
 
 
 def compare_sizes(known: Field, runs: Sequence[RunAudit]) -> tuple[SizeComparison, ...]:
-    """At the largest compute that two group sizes reached, and, where that is another, where all were measured."""
+    """Comparisons at the largest compute that two n reached and, if smaller, at the largest that all n reached."""
     last: dict[int, float] = {}
     for (n, _), (_, end) in known.reach.items():
         last[n] = max(last.get(n, 0.0), end)
@@ -65,15 +65,15 @@ def _verdict(sizes: Sequence[SizeAudit], top: int, compute: float, known: Field)
     if worst.behind.mean <= known.tie and furthest <= SURE * known.tie:
         return "hardly-matters", (
             f"{at} n hardly matters: from n = {sizes[0].group_size} to {sizes[-1].group_size} expected {measure} "
-            f"differs by {worst.behind.mean:.3f}, at most by {furthest:.3f}; take what suits the hardware"
+            f"differs by {worst.behind.mean:.3f}, at most by {furthest:.3f}; choose what suits the hardware"
         )
     rivals = [one for one in others if one.behind.low <= 0 or one.behind.mean <= known.tie]
     beaten = [one for one in others if one not in rivals]
-    told = ", ".join(f"n = {one.group_size} by {_by(one)}" for one in beaten)
+    ahead_of = ", ".join(f"n = {one.group_size} by {_by(one)}" for one in beaten)
     if not rivals:
-        return "ahead", f"{at} n = {top} is ahead of {told}"
+        return "ahead", f"{at} n = {top} is ahead of {ahead_of}"
     names = ", ".join(str(one.group_size) for one in rivals)
-    rest = f"; it is ahead of {told}" if told else ""
+    rest = f"; it is ahead of {ahead_of}" if ahead_of else ""
     if all(one.behind.mean <= known.tie and one.behind.high <= SURE * known.tie for one in rivals):
         return "tie", f"{at} n = {top} and n = {names} tie, within {known.tie:g} of {measure}{rest}"
     close = ", ".join(f"n = {one.group_size} (ahead by {_by(one)})" for one in rivals)

@@ -1,7 +1,7 @@
-"""Where each run stood: its configuration against the best known one at the same compute, and what equal reward costs.
+"""Each run's configuration against the best known one at the same compute, and the cost of equal reward.
 
-All comparisons are of configurations, not of single runs: a surface's rewards are averages over runs, so that the luck
-of one run is not read as an effect of its n. They are paired over the surface's draws.
+Configurations are compared, not single runs: a surface gives rewards averaged over runs, so the luck of one run is not
+read as an effect of its n. Differences are paired over the surface's draws.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.planning.verdict import TIE
 
 SURE = 2.0
-"""A tie is only called one where the interval of the difference ends below this many ties."""
+"""A tie needs an interval of the difference that ends below this many ties."""
 FORECAST = 3.0
-"""A configuration takes part up to this many times the compute at which it was last evaluated: beyond, simulated
-sweeps lost too much (docs/allocation.md)."""
+"""A configuration is compared up to this many times the compute of its last evaluation; beyond, forecasts lost too much
+in simulated sweeps (docs/allocation.md)."""
 SEEN = 1.25
-"""Up to this many times its last evaluation a configuration counts as measured."""
+"""A configuration counts as measured up to this many times the compute of its last evaluation."""
 ABOVE = 4.0
-"""Equal rewards are looked for up to this many times a run's compute."""
+"""Equal rewards are searched up to this many times the largest compute."""
 PER_OCTAVE = 8
 CHANCE = 0.99
-"""A run counts as off its curve outside this interval of one run."""
+"""Coverage of the interval of one run outside which the run is off its curve."""
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """The best known configuration at every compute of a grid, and what the draws say of it."""
+    """The best known configuration at every compute of a grid, with drawn rewards."""
 
     compute_G: Array
     best_G: tuple[Configuration, ...]
@@ -53,19 +53,19 @@ class Path:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Everything that the runs of a group are held against."""
+    """The fitted configurations of a group, against which its runs are judged."""
 
     fits: Fits
     surface: Surface
     level: float
     reach: Mapping[Configuration, tuple[float, float]]
-    """First and last compute at which a configuration was evaluated after step 0."""
+    """First and last compute at which each configuration was evaluated after step 0."""
     paths: dict[float | None, Path] = field(default_factory=dict[float | None, Path])
-    """The best known configurations over compute, by size of the problem set; filled when asked."""
+    """Cache of `path`, by size of the problem set."""
 
     @classmethod
     def of(cls, fits: Fits, prepared: Sequence[PreparedRun], level: float) -> Field:
-        """From the surface of a group and the runs as it saw them; what came after a collapse does not count."""
+        """Build it from a group's fits and prepared runs; evaluations after a collapse do not count."""
         assert fits.surface is not None, "an audit fits a surface"
         last: dict[Configuration, float] = {}
         for run in prepared:
@@ -77,17 +77,17 @@ class Field:
 
     @property
     def tie(self) -> float:
-        """Rewards closer than this count as equal."""
+        """Rewards closer than this are equal."""
         return TIE * (self.fits.bounds[1] - self.fits.bounds[0])
 
     def known_at(self, compute: float) -> list[Configuration]:
-        """Configurations that were evaluated near this compute, or long enough to be followed there."""
+        """Configurations whose evaluations reach this compute, or come within `FORECAST` of it; else all."""
         begun = max(compute, min(first for first, _ in self.reach.values()))
         known = [key for key, (first, last) in self.reach.items() if first <= begun and compute <= FORECAST * last]
         return known or list(self.reach)
 
     def best_at(self, compute: float, n_problems: float | None) -> Configuration:
-        """The known configuration with the largest expected reward there."""
+        """The known configuration with the largest expected reward at this compute."""
         known = self.known_at(compute)
         reward_DK = self.draws(np.array([compute]), known, n_problems)[:, 0]
         return known[int(np.argmax(np.round(reward_DK.mean(axis=0), 12)))]
@@ -101,9 +101,9 @@ class Field:
         return self.surface.draws(at, n, bp, n_problems).reshape(-1, *shape)
 
     def path(self, n_problems: float | None) -> Path:
-        """The best known configurations over compute: at every compute the one with the largest expected reward.
+        """The configuration with the largest expected reward at every compute.
 
-        Not the best of each draw, which nobody could have chosen.
+        Not the best of each draw: nobody could have chosen that one.
         """
         if n_problems not in self.paths:
             keys = list(self.reach)
@@ -124,16 +124,16 @@ def place(key: Configuration, compute: float, n_problems: float | None) -> Place
 
 
 def judge(known: Field, run: RunAudit, prepared: PreparedRun, n_problems: float | None) -> tuple[RunAudit, Array]:
-    """One run held against the field.
+    """Judge one run against its group.
 
     Args:
-        known: its group.
-        run: what is known of it already.
-        prepared: what the fit made of it.
-        n_problems: its training problems, where the surface takes them as an input.
+        known: the fitted group.
+        run: the run before its judgement.
+        prepared: the run as prepared for the fit.
+        n_problems: its training problems, if the surface depends on them; else None.
 
     Returns:
-        The run with its standing, and draws of the rollouts that equal reward would have cost.
+        The run with its standing, and draws of the rollouts with which the best known configurations reach its reward.
     """
     own = (run.group_size, run.problems_per_batch)
     useful = prepared.fault_compute if prepared.fault is not None else None
@@ -170,15 +170,15 @@ def judge(known: Field, run: RunAudit, prepared: PreparedRun, n_problems: float 
 
 
 def equal_cost(path: Path, target_D: Array, level: float) -> tuple[Array, bool]:
-    """Least compute at which the best known configurations reach each draw's target.
+    """Smallest compute at which the best known configurations reach each draw's target.
 
     Args:
         path: the best known configurations.
         target_D: reward to reach, by draw.
-        level: coverage of the interval that will be taken.
+        level: coverage of the interval to be computed from the draws.
 
     Returns:
-        Compute by draw, and whether that interval lies inside the path.
+        Compute by draw, and whether that interval lies within the path's computes.
     """
     log_D, before_D, never_D = first_reach(np.log(path.compute_G), path.reward_DG, target_D)
     tail = (1 - level) / 2
@@ -191,7 +191,7 @@ def total_cost(equal_RD: Sequence[Array], level: float) -> Estimate:
 
 
 def _last_half(known: Field, own: Configuration, useful: float, spent: float, n_problems: float | None) -> Estimate:
-    """What the second half of the compute bought: nothing after a fault."""
+    """Reward gained in the second half of the compute; zero if the fault came before."""
     if useful <= spent / 2:
         return Estimate(0.0, 0.0, 0.0)
     end, half = (draws_at(known.surface, place(own, c, n_problems)) for c in (useful, spent / 2))
@@ -199,7 +199,7 @@ def _last_half(known: Field, own: Configuration, useful: float, spent: float, n_
 
 
 def _off_curve(known: Field, run: PreparedRun, n_problems: float | None) -> float | None:
-    """Measured less fitted reward over a run's last bins, where chance does not explain it; None where it does."""
+    """Measured minus fitted reward over a run's last bins; None if chance explains it."""
     if not len(run.log_compute_J):
         return None
     last = slice(-LAST_BINS, None)
@@ -210,7 +210,7 @@ def _off_curve(known: Field, run: PreparedRun, n_problems: float | None) -> floa
     parts = surface.interval("run", CHANCE, at, float(run.group_size), problems)
     mean, low, high = (float(np.sum(weight_J * part)) for part in parts)
     off = float(np.sum(weight_J * run.reward_J[last])) - mean
-    # The interval is for one evaluation, and several are averaged here: it errs on the side of chance.
+    # The interval is for one evaluation, while several are averaged here: it is too wide, which is the safe side.
     return None if low - mean <= off <= high - mean else off
 
 

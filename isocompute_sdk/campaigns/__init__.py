@@ -1,1 +1,1 @@
-"""Whole campaigns: sweep, fit, plan, train and refit; where runs execute; predictions beside outcomes."""
+"""Campaigns: sweep, fit, plan, train and refit; executors of runs; predictions against outcomes."""

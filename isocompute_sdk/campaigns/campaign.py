@@ -1,8 +1,8 @@
 """The closed loop: sweep -> fit -> allocate -> train -> compare -> refit, for any backend and executor.
 
-Every stage leaves a file in the campaign's folder and is skipped where the file is there, so a campaign that was
-stopped or killed goes on where it was: at most the step that a run was in is lost. Delete a file to do its stage,
-and what follows from it, again.
+Every stage writes a file into the campaign's folder and is skipped if that file exists. A campaign that was stopped or
+killed therefore resumes; each interrupted run goes on from its last checkpoint. To repeat a stage, delete its file and
+those of the later stages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from isocompute_sdk.training.backend import Backend, follow, run_folder
 
 Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
-"""Called when a stage begins, and while its runs go on."""
+"""Called when a stage begins, and repeatedly while its runs train."""
 SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
     "campaign.json",
     "study.yaml",
@@ -37,7 +37,7 @@ SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
     "comparison.json",
     "refit.json",
 )
-"""The files that the stages leave."""
+"""Files of the settings and of the stages."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +70,21 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Campaign:
-    """One study carried out as a closed loop in one folder.
+    """One study as a closed loop in one folder.
 
-    The study needs a sweep and a budget. Its paths are relative to the folder of the campaign, where its runs land
-    too. A stage first carries out the stages before it, so that `run()` does everything and `fit()` stops after
-    the fit.
+    The study needs a sweep and a budget. Its paths, those of its runs included, are relative to the campaign's folder.
+    A stage first carries out the stages before it: `run()` does everything, `fit()` stops after the fit.
+
+    Raises:
+        PlanError: the study has no sweep or no budget.
     """
 
     study: Study
     folder: str | Path
     executor: Executor = field(default_factory=LocalExecutor)
-    """Where runs are carried out."""
+    """What starts the runs."""
     backend: Backend | None = None
-    """Training backend. None: the one that the study names."""
+    """Training backend. None: the one named in the study."""
     metric: str = "avg@4"
     eval_set: str | None = "validation"
     fit_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -96,20 +98,20 @@ class Campaign:
             missing = " and ".join(name for name in ("sweep", "budget") if getattr(self.study, name) is None)
             raise PlanError(
                 f"study {self.study.name!r} has no {missing}; a campaign needs both",
-                "The sweep is what the fit rests on, the budget what the planned run may cost.",
+                "Add both to the study: the sweep is fitted, the budget limits the planned run.",
             )
 
     @property
     def root(self) -> Path:
-        """The folder of the campaign, in full."""
+        """Absolute path of the campaign's folder."""
         return Path(self.folder).absolute()
 
     def run(self) -> Outcome:
-        """Carry out every stage that is not done yet."""
+        """Carry out every stage that is not done."""
         return Outcome(self.fit(), self.allocate(), self.compare(), self.refit())
 
     def sweep(self) -> RunSet:
-        """Train the runs of the sweep, where that is not done, and read what they measured.
+        """Train the unfinished runs of the sweep and return all their measurements.
 
         Raises:
             BackendError: the backend refuses a run, or a run failed.
@@ -145,14 +147,14 @@ class Campaign:
             evaluation=study.evaluation,
             model=study.model,
         )
-        # The constructor refuses a study without a budget.
+        # __post_init__ refuses a study without a budget.
         budget = study.budget if study.budget is not None else 0
         plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
 
     def planned_run(self) -> RunSpec:
-        """The run that the plan stands for, with a seed that no run of the sweep has."""
+        """The run of the plan, with a seed that no run of the sweep has."""
         study, plan = self.study, self.allocate()
         seeds = study.sweep.seeds if study.sweep is not None else (0,)
         run = api.run_spec(
@@ -172,12 +174,12 @@ class Campaign:
         return run.replace(run_id=run_id, data=study.data, options=study.options, output_dir=output_dir)
 
     def train(self) -> RunSet:
-        """Train the planned run, where that is not done, and read what it measured."""
+        """Train the planned run if it is unfinished, and return its measurements."""
         self._open()
         return self._train("train", (self.planned_run(),))
 
     def compare(self) -> Comparison:
-        """Compare the planned run with what the sweep's fit predicted for it.
+        """Compare the planned run with the prediction of the sweep's fit.
 
         Raises:
             RecordError: the run has not measured the metric.
@@ -205,7 +207,7 @@ class Campaign:
         return refitted
 
     def _throughput(self) -> Throughput | None:
-        """The study's, or for a budget in time the one that the sweep's own logs show."""
+        """The study's throughput; for a budget in time without one, measured from the sweep's logs."""
         study = self.study
         if study.throughput is not None or study.budget is None or not study.budget.timed:
             return study.throughput
@@ -244,7 +246,7 @@ class Campaign:
         return self.backend if self.backend is not None else registry.load(self.study.backend)
 
     def _records(self, runs: Sequence[RunSpec]) -> RunSet:
-        """Everything that these runs have measured, as their backend reads it."""
+        """All measurements of these runs, read by their backend."""
         backend = self._backend()
         first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
         return first.concat(*others)
@@ -255,7 +257,7 @@ class Campaign:
 
 
 def prepare(runs: Sequence[RunSpec], backend: Backend, root: Path) -> tuple[Job, ...]:
-    """Write the folder of every run below `root`; all are checked before the first file is written.
+    """Write the folder of every run below `root`. All runs are checked before the first file is written.
 
     Raises:
         BackendError: the backend refuses a run.
@@ -278,17 +280,17 @@ def carry_out(
     root: Path,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
 ) -> tuple[Result, ...]:
-    """Prepare and train runs; those that are finished already are left alone.
+    """Prepare and train runs; finished runs are skipped.
 
     Args:
-        runs: what to train.
-        backend: what writes their scripts.
-        executor: what starts them.
-        root: folder that all paths of the runs are relative to.
-        watch: told how far every run is, again and again.
+        runs: the runs.
+        backend: writes their scripts.
+        executor: starts the scripts.
+        root: folder to which all paths of the runs are relative.
+        watch: called repeatedly with the status of every run.
 
     Raises:
-        BackendError: a run is refused, or failed; the message names every failed run and its last words.
+        BackendError: a run is refused or failed; the message names every failed run with its last output.
     """
     jobs = prepare(runs, backend, root)
     watches = [follow(backend, job.launch.folder) for job in jobs]
@@ -301,10 +303,10 @@ def carry_out(
     look()
     failed = [result for result in results if result.exit_code != 0]
     if failed:
-        told = "\n".join(f"  {_failure(result)}" for result in failed)
+        listed = "\n".join(f"  {_failure(result)}" for result in failed)
         raise BackendError(
-            f"{len(failed)} of {len(results)} runs failed:\n{told}",
-            "Repair the cause and start again: finished runs are kept, the others go on from their checkpoints.",
+            f"{len(failed)} of {len(results)} runs failed:\n{listed}",
+            "Fix the cause and start again: finished runs are kept, the others resume from their checkpoints.",
         )
     return results
 

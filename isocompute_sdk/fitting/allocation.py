@@ -22,16 +22,15 @@ LawVariable = ComputeAxis | Literal["update_steps"]
 """The law's x: the decimal logarithm of compute, or the number of update steps M itself."""
 
 STEEPEST = 50.0
-"""Upper bound of k per decade of compute (the paper's own bound, fig. 21 right); for laws in M it is the
-bound over the fitted range of M."""
+"""Upper bound of k per decade of compute (the paper's bound, fig. 21 right); for laws in M over their range of M."""
 STEP_TOLERANCE = 1.05
-"""Steep sigmoids overfit: between the points on both sides of a jump every k fits alike. A minimum inside the
-bounds is preferred to one on the bound of k unless its rms residual is more than this factor larger."""
+"""Between the points on both sides of a jump every steep k fits alike. A minimum inside the bounds is preferred to one
+on the bound of k if its rms residual is at most this many times larger."""
 L_MAX, B_MAX = 12.0, 12.0
-"""Upper bounds of L and b in octaves, unless the data themselves lie higher."""
+"""Upper bounds of L and b in octaves; higher if the data are."""
 PARAMETERS = ("L", "k", "midpoint", "b")
 MAX_ITERATIONS = 500
-"""Steps before a start is given up: along a valley towards a step, k creeps for ever and nothing is gained."""
+"""Steps before a start counts as not converged: towards a step function, k grows without end and without gain."""
 
 LARGEST_LOG10 = 100.0
 """Largest accepted log10 of compute."""
@@ -58,7 +57,7 @@ class AllocationLaw:
     x: LawVariable = "log10_rollouts"
     status: FitStatus = FitStatus.CONVERGED
     at_bound: tuple[str, ...] = ()
-    """Parameters on a bound. `k` there means: a step at `midpoint`, k at least this large."""
+    """Parameters on a bound. `k` on its bound: the law is a step at `midpoint`, and k is a lower limit."""
     stderr: Mapping[str, NotNegative | None] = field(default_factory=dict[str, "float | None"])
     """Standard error of L, k, midpoint, b; None for a parameter on a bound and for too few points. The points of a
     frontier are not independent, so these are lower limits."""
@@ -92,7 +91,7 @@ class AllocationLaw:
 
     @property
     def saturation(self) -> float:
-        """Value that the law tends to for large x: the upper plateau where it rises, else the lower one."""
+        """Limit for large x: the upper plateau of a rising law, the lower one of a falling law."""
         return self.upper_plateau if self.rising else self.lower_plateau
 
     def predict(self, rollouts: npt.ArrayLike) -> Array:
@@ -107,7 +106,7 @@ class AllocationLaw:
         return 2.0 ** self.log2(rollouts)
 
     def log2(self, value: npt.ArrayLike) -> Array:
-        """As `predict`, in octaves."""
+        """log2 of `predict`."""
         return sigmoid(self.to_x(value), self.L, self.k, self.midpoint, self.b)
 
     def to_x(self, value: npt.ArrayLike) -> Array:
@@ -121,12 +120,12 @@ class AllocationLaw:
         """Least squares in log2 n from several start values, parameters within stated bounds.
 
         Args:
-            x_values: shape (T,); raw compute C in rollouts or tokens, or update steps M: never its logarithm.
+            x_values: shape (T,); raw compute C in rollouts or tokens, or update steps M; not their logarithms.
             group_sizes: shape (T,); best group size (or best problems per batch) at each, positive.
             x: the variable of the law.
 
         Returns:
-            The law; look at `status` before quoting a parameter.
+            The law; check `status` before you quote a parameter.
 
         Raises:
             FitError: fewer than two points or x values, values that are not positive or not finite.
@@ -134,13 +133,14 @@ class AllocationLaw:
         raw, sizes = _numbers("x values", x_values).ravel(), _numbers("group sizes", group_sizes).ravel()
         if raw.shape != sizes.shape:
             raise FitError(
-                f"{raw.size} x values and {sizes.size} group sizes; they must be as many",
+                f"{raw.size} x values and {sizes.size} group sizes; accepted: one group size for each x value",
                 "Give one best group size for each x value.",
             )
         if not np.all(np.isfinite(sizes) & (sizes > 0)):
             bad = sizes[~(np.isfinite(sizes) & (sizes > 0))][:3].tolist()
             raise FitError(
-                f"group sizes must be positive and finite; received {bad}", "Drop the points without a best group size."
+                f"group sizes must be positive and finite; received {bad}",
+                "Drop points without a best group size.",
             )
         at, octaves = to_x(raw, x), np.log2(sizes)
         if len(np.unique(at)) < 2:
@@ -180,10 +180,10 @@ class AllocationLaw:
 
 
 def to_x(value: npt.ArrayLike, x: LawVariable) -> Array:
-    """log10 of raw compute, or M as it is.
+    """The x of a law: log10 of raw compute, or M unchanged.
 
     Raises:
-        FitError: an unknown variable, compute that is not positive and finite, steps that are negative.
+        FitError: an unknown variable, compute that is not positive and finite, or negative steps.
     """
     raw = _numbers("compute or steps", value)
     if x == "update_steps":
@@ -219,7 +219,7 @@ def sigmoid(x: npt.ArrayLike, L: Array | float, k: Array | float, midpoint: Arra
 
 def steepest(x: LawVariable, low: float, high: float) -> float:
     """Upper bound of |k| for data between `low` and `high` in x."""
-    # In a fifth of a decade and less, k = 50 would be a gentle slope and no step.
+    # Over a fifth of a decade or less, k = 50 is a gentle slope, not a step.
     return STEEPEST / (high - low) if x == "update_steps" else max(STEEPEST, 10.0 / (high - low))
 
 
@@ -243,8 +243,8 @@ def _rms(law: AllocationLaw) -> float:
 def _starts(at: Array, octaves: Array, x: LawVariable) -> list[Start]:
     """Start values (L, k, midpoint, b): the best of a grid in every band of slopes and every third of midpoints.
 
-    For a given slope and midpoint the law is linear in L and b, so that a fine grid costs next to nothing. Bands
-    whose best is far from the best of all cannot hold the minimum and are left out.
+    For a given slope and midpoint the law is linear in L and b, so a fine grid is cheap. Bands whose best value is
+    far above the overall best are dropped.
     """
     low, high = float(at.min()), float(at.max())
     width, limit = high - low, steepest(x, low, high)
@@ -268,7 +268,7 @@ def _starts(at: Array, octaves: Array, x: LawVariable) -> list[Start]:
 
 
 def _solve(at: Array, octaves: Array, starts: list[Start], x: LawVariable) -> list[AllocationLaw]:
-    """A law from every start value (L, k, midpoint, b); k keeps its sign."""
+    """One law per start value (L, k, midpoint, b); k keeps its sign."""
     low, high = float(at.min()), float(at.max())
     smallest, largest = float(octaves.min()), float(octaves.max())
     lower = np.array([0.0, 0.2 / (high - low), low - (high - low), min(0.0, smallest)])
@@ -346,7 +346,7 @@ def _stderr(variance: float) -> float | None:
 
 
 def _constant(octaves: float, x_range: tuple[float, float], x: LawVariable) -> AllocationLaw:
-    """One best size at every budget: no sigmoid is identified, the law is flat."""
+    """A flat law: the best size is the same at every budget."""
     return AllocationLaw(
         L=0.0,
         k=0.0,

@@ -1,4 +1,4 @@
-"""Arguments of the questions that fits answer: numbers and arrays as meant, or a refusal that says what is accepted."""
+"""Checks of the arguments of `fit` and of the methods of `Fits`."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ class MethodOptions:
 
 
 def check_kind(kind: object) -> None:
-    """Refuse a kind of prediction that there is not.
+    """Reject an unknown kind of prediction.
 
     Raises:
-        FitError: neither `mean` nor `run`.
+        FitError: not `mean`, `at` or `run`.
     """
-    if not isinstance(kind, str) or kind not in ("mean", "run"):
-        raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'", "Use one of the two.")
+    if not isinstance(kind, str) or kind not in ("mean", "at", "run"):
+        raise FitError(f"kind = {kind!r}; accepted: 'mean', 'at', 'run'", "Use one of them.")
 
 
 def check_level(level: object) -> float:
-    """A coverage as a float.
+    """The coverage of an interval as a float.
 
     Raises:
         FitError: not a number between 0 and 1.
     """
-    # The upper quantile must lie below 1 after rounding too.
+    # Rounding must not move the upper quantile to 1.
     if not _is_number(level) or not (level > 0 and (1 + level) / 2 < 1):
         raise FitError(f"level = {level!r}; accepted: between 0 and 1, such as 0.8", "Give the coverage as a share.")
     return float(level)
 
 
 def check_problems(problems_per_batch: object) -> None:
-    """Refuse a B_p that is neither None nor a number above 0.
+    """Reject a B_p that is neither None nor a number above 0.
 
     Raises:
         FitError: anything else.
@@ -70,7 +70,7 @@ def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Arr
     """Compute or group sizes as floats, in the shape given.
 
     Raises:
-        FitError: no numbers, or one that is not positive and finite.
+        FitError: values that are not numbers, or not positive and finite.
     """
     try:
         if np.asarray(value).dtype.kind in "cmM":
@@ -88,10 +88,10 @@ def positive(value: npt.ArrayLike, what: str = "compute and group sizes") -> Arr
 
 
 def one_positive(value: object, what: str) -> float:
-    """A single positive number.
+    """One positive number.
 
     Raises:
-        FitError: several numbers, none, or one that is not positive and finite.
+        FitError: no number, several, or one that is not positive and finite.
     """
     at = positive(cast("npt.ArrayLike", value), what)
     if at.size != 1:
@@ -103,7 +103,7 @@ def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) ->
     """Candidates n, shape (N,).
 
     Raises:
-        FitError: none, not whole, not increasing, or outside `smallest` to `largest`.
+        FitError: no size, a fraction, falling order, or a size outside `smallest` to `largest`.
     """
     sizes = np.atleast_1d(positive(group_sizes)).ravel()
     if not sizes.size or np.any(sizes != np.round(sizes)) or np.any(np.diff(sizes) <= 0):
@@ -116,7 +116,7 @@ def increasing_sizes(group_sizes: npt.ArrayLike, smallest: int, largest: int) ->
 
 
 def check_reach(sizes: Array, smallest: int, largest: int) -> None:
-    """Refuse n outside what a surface can be asked for.
+    """Reject n outside the range that a surface covers.
 
     Raises:
         FitError: an n below `smallest` or above `largest`.
@@ -175,7 +175,7 @@ def together(at: Array, sizes: Array) -> tuple[Array, Array]:
     except ValueError:
         raise FitError(
             f"{at.shape} budgets and {sizes.shape} group sizes; accepted: one of each, or shapes that broadcast",
-            "For every budget at every n, ask n by n.",
+            "Ask for one n at a time to get every budget at every n.",
         ) from None
     return both[0], both[1]
 

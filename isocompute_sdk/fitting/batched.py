@@ -1,7 +1,8 @@
 """Levenberg-Marquardt over a batch of small least-squares problems at once.
 
-A sweep is fitted thousands of times (draws, starts, shapes) with a handful of parameters each. One call of numpy
-for all of them costs little more than one call for one of them. Problems that have converged make room for others.
+A sweep needs thousands of fits (draws, starts, shapes) with a handful of parameters each. One numpy call for all of
+them costs little more than a call for one. scipy.optimize solves one problem per call and takes about 100 times as long
+with bounds, 10 times without (benchmarks/batched_fits.py). Converged problems make room for waiting ones.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ NormalEquations = Callable[[Array, Indices, Array], tuple[Array, Array]]
 """(parameters, problem numbers, residuals there (K, T)) -> J^T J (K, P, P) and J^T r (K, P)."""
 
 TOGETHER = 1000
-"""Problems worked on together: their Jacobians then stay in the processor's cache."""
+"""Problems solved together; their Jacobians then fit into the processor's cache."""
 SMALL = 8
-"""Parameters up to which systems are solved side by side rather than one by one."""
+"""Largest number of parameters for which linear systems are solved together instead of one by one."""
 DAMPING_START = 1e-3
 DAMPING_RELIEF = 0.1
-"""Factor by which the best of steps lowers the damping."""
+"""Smallest factor by which a step lowers the damping."""
 DAMPING_LARGEST = 1e16
-"""Damping at which a step is smaller than rounding: the problem has stopped."""
+"""Damping at which a step is smaller than rounding; the problem is done."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class BatchedFit:
     sse_N: Array
     """Sum of squared residuals."""
     converged_N: Mask
-    """Whether the next step, or the drop of the sum of squares it promised, became negligible in time."""
+    """Whether the next step, or its predicted drop of the sum of squares, became negligible in time."""
     at_bound_NP: Mask
     iterations_N: Indices
 
@@ -104,7 +105,7 @@ def least_squares_batch(
         residual: (parameters (K, P), problem numbers (K,)) -> residuals (K, T).
         jacobian: the same arguments -> derivatives of the residuals, shape (K, P, T): one contiguous row per parameter.
         start_NP: start values; moved inside the bounds.
-        normal_equations: takes the place of `jacobian` where the Jacobian has a structure that makes them cheaper.
+        normal_equations: replaces `jacobian` if the structure of the Jacobian makes them cheaper.
         lower: lower bounds, broadcast to (N, P).
         upper: upper bounds, broadcast to (N, P).
         max_iterations: most steps tried per problem, rejected ones included.
@@ -112,7 +113,7 @@ def least_squares_batch(
         xtol: relative size of a step below which a problem is done.
         together: problems worked on at a time.
 
-    A start where the residual is not finite stays where it is, with an infinite sum of squares.
+    A start with a residual that is not finite is returned unchanged, with an infinite sum of squares.
     """
     products = normal_equations if normal_equations is not None else _from_jacobian(jacobian)
     start = np.array(start_NP, dtype=float, ndmin=2)
@@ -148,7 +149,7 @@ def least_squares_batch(
 
 
 def _enter(residual: BatchFunction, index: Indices, found: Array, low: Array, high: Array) -> _Active:
-    """Problems as they start, those left out whose residual is not finite."""
+    """Problems at their start; without those whose residual is not finite."""
     size = found.shape[1]
     values = residual(found[index], index)
     total = np.einsum("kt,kt->k", values, values)
@@ -172,10 +173,10 @@ def _enter(residual: BatchFunction, index: Indices, found: Array, low: Array, hi
 
 
 def _negligible(active: _Active, step: Array, predicted: Array, ftol: float, xtol: float) -> Mask:
-    """Problems whose next step would change nothing: they are done without taking it."""
+    """Problems whose next step would change nothing."""
     done = np.all(np.abs(step) <= xtol * (np.abs(active.parameters) + xtol), axis=1)
     done |= (active.damping > DAMPING_LARGEST) | (active.sse == 0)
-    # Under heavy damping every step is small and says nothing.
+    # With heavy damping every step is small.
     return done | ((np.abs(predicted) <= ftol * active.sse) & (active.damping <= 1.0))
 
 
@@ -219,13 +220,13 @@ def _from_jacobian(jacobian: BatchFunction | None) -> NormalEquations:
 
 
 def _step(active: _Active) -> tuple[Array, Array]:
-    """Damped Gauss-Newton step over the parameters that are free to move, and the drop that it predicts."""
+    """Damped Gauss-Newton step over the free parameters, and the drop that it predicts."""
     at, low, high, normal, gradient = active.parameters, active.low, active.high, active.normal, active.gradient
     blocked = ((at <= low) & (gradient > 0)) | ((at >= high) & (gradient < 0))
     diagonal = np.einsum("kpp->kp", normal)
     scale = np.maximum(diagonal, 1e-12 * diagonal.max(axis=1, keepdims=True) + 1e-300)
     step = _damped(active.damping, normal, gradient, scale, blocked)
-    # Parameters whose step leaves the box go to their bound; the others are solved for again.
+    # Parameters whose step leaves the box move to their bound; the others are solved again.
     outside = ((at + step < low) | (at + step > high)) & ~blocked
     again = outside.any(axis=1)
     if again.any():
@@ -255,9 +256,9 @@ def _damped(damping: Array, normal: Array, gradient: Array, scale: Array, blocke
 
 
 def _cholesky_solve(matrix_KPP: Array, wanted_KP: Array) -> Array:
-    """Solve K small symmetric systems, each scalar of the textbook algorithm an array over the batch.
+    """Solve K small symmetric systems: the textbook algorithm with an array over the batch for each scalar.
 
-    A pivot that rounding made negative gives a step that is not finite; such a step fails and raises the damping.
+    A pivot that rounding makes negative gives a step that is not finite, which fails and raises the damping.
     """
     size = wanted_KP.shape[1]
     # The batch last: every scalar is then one contiguous row.
@@ -280,7 +281,7 @@ def _cholesky_solve(matrix_KPP: Array, wanted_KP: Array) -> Array:
 
 
 def _less(total: Array, first: Sequence[Array], second: Sequence[Array]) -> Array:
-    """`total` less the products of the two, as far as both go."""
+    """`total` minus the products of the two, up to the shorter one."""
     for one, other in zip(first, second, strict=False):
         total = total - one * other
     return total

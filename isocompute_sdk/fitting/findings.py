@@ -1,4 +1,4 @@
-"""What reward curves and laws rest on, by either method, as coded notes."""
+"""Notes on the limits of reward curves and laws, for both methods."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from isocompute_sdk.notes import Note
 
 
 def about_curves(fits: Fits) -> list[Note]:
-    """Plateaus that were not seen, parameters on bounds, levels that the frontier never uses."""
+    """Notes on unknown B_p, plateaus without data, parameters on bounds, and too few points or levels."""
     notes: list[Note] = []
     if any(bp is None for _, bp in fits.curves):
         notes.append(
             Note(
                 "problems-per-batch-unknown",
                 "info",
-                "The runs do not say their problems per batch: B_p of a plan comes from the recipe.",
+                "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe.",
             )
         )
     unseen = [c for c in fits.curves.values() if not c.plateau_identified]
@@ -26,7 +26,7 @@ def about_curves(fits: Fits) -> list[Note]:
         why = (
             f"data below {PLATEAU_SEEN:g} x their half-way compute, or a parameter on its bound"
             if fits.surface is None
-            else f"less than {SEEN:.0%} of the rise that is predicted for them was measured"
+            else f"less than {SEEN:.0%} of their predicted rise was measured"
         )
         notes.append(
             Note(
@@ -54,7 +54,7 @@ def about_curves(fits: Fits) -> list[Note]:
             Note(
                 "curve-too-few-points",
                 "warning",
-                f"As many parameters as evaluations, or more: {_names(few)}. Their curves prove nothing.",
+                f"As many parameters as evaluations, or more: {_names(few)}. These curves pass through any data.",
                 {"configurations": [[c.group_size, c.problems_per_batch] for c in few]},
             )
         )
@@ -65,7 +65,7 @@ def about_curves(fits: Fits) -> list[Note]:
                 "two-group-sizes",
                 "warning",
                 f"Only two group sizes were run ({fits.group_sizes[0]} and {fits.group_sizes[1]}): the law is a step "
-                "between them and says nothing about other n. Four levels, 4x apart, are a good pilot.",
+                "between them and gives no answer for other n. Four levels, 4x apart, are a good pilot.",
                 {"group_sizes": list(fits.group_sizes)},
             )
         )
@@ -73,7 +73,7 @@ def about_curves(fits: Fits) -> list[Note]:
 
 
 def about_laws(fits: Fits) -> list[Note]:
-    """Laws on a bound, and a saturation that may be the grid's or the batch limit's."""
+    """Notes on laws on a bound, and on a saturation set by the grid or by the batch limit."""
     notes = [_law_at_bound(name, fits) for name, law in fits.laws.items() if law.status is FitStatus.AT_BOUND]
     if len(fits.group_sizes) < 2 or ("group_size" not in fits.laws and fits.surface is None):
         return notes
@@ -86,8 +86,8 @@ def about_laws(fits: Fits) -> list[Note]:
             Note(
                 "best-group-size-at-grid-edge",
                 "warning",
-                f"At the largest compute the best n is the largest that was run ({largest}): where n* saturates "
-                "cannot be seen, a law's plateau is set by the grid.",
+                f"At the largest compute the best n is the largest that was run ({largest}): the data do not show "
+                "where n* saturates, and the grid sets the plateau of a law. Run a larger n.",
                 {"group_size": best},
             )
         )
@@ -111,8 +111,8 @@ def _censored(fits: Fits) -> list[Note]:
         Note(
             "plateau-censored-by-batch-limit",
             "warning",
-            f"Within one octave of the batch limit: {listed}. There the limit, not the reward, may end the growth of "
-            "n* (the paper leaves this open, appendix B).",
+            f"Within one octave of the batch limit: {listed}. The limit, not the reward, may end the growth of n* "
+            "there (an open question of the paper, appendix B).",
             {"configurations": [list(pair) for pair in close], "max_rollouts_per_batch": int(limit)},
         )
     ]
@@ -121,14 +121,14 @@ def _censored(fits: Fits) -> list[Note]:
 def _law_at_bound(name: str, fits: Fits) -> Note:
     law = fits.laws[name]
     if law.at_bound == ("L",) and law.L == 0:
-        text = f"{name}: the best value is {law.lower_plateau:g} at every budget seen; no rise is identified."
+        text = f"{name}: the best value is {law.lower_plateau:g} at every budget in the data, so the law is flat."
     elif "k" in law.at_bound:
         text = (
             f"{name}: k = {law.k:.3g} is a lower limit, the law is a step at {_position(law.midpoint, law.x)}; "
             "more levels of n or budgets near the step would show how steep it is."
         )
     else:
-        text = f"{name}: {', '.join(law.at_bound)} stopped on a bound; quote as limits."
+        text = f"{name}: {', '.join(law.at_bound)} stopped on a bound: limits, not estimates."
     return Note("law-at-bound", "warning", text, {"law": name, "at_bound": list(law.at_bound)})
 
 
@@ -137,7 +137,7 @@ def _position(midpoint: float, x: str) -> str:
 
 
 def _shared_limit(fits: Fits) -> int | None:
-    """The largest n * B_p, where at least two B_p end their grid on it: then it is a limit, not a choice."""
+    """The largest n * B_p if two B_p or more end their grid there, which suggests a batch limit; else None."""
     largest: dict[int, int] = {}
     for n, bp in fits.curves:
         if bp is not None:

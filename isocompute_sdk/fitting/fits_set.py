@@ -10,14 +10,14 @@ from isocompute_sdk.fitting.fits import Fits
 
 
 class UnknownMetricError(FitError, KeyError):
-    """A metric that is not in a set of fits; a `KeyError` as mappings have it."""
+    """A metric that is not in a set of fits."""
 
 
 class FitsSet(Mapping[str, Fits]):
-    """Fits of several metrics on the same runs; the first one decides where a planner takes the set."""
+    """Fits of several metrics on the same runs; a planner decides by the first one."""
 
     def __init__(self, fits: Mapping[str, Fits]) -> None:
-        # Types are promises: what people pass is anything.
+        # Notebooks pass any type.
         given = cast("Any", fits)
         if given and not (isinstance(given, Mapping) and all(isinstance(one, Fits) for one in given.values())):
             raise FitError(
@@ -33,7 +33,8 @@ class FitsSet(Mapping[str, Fits]):
     def __getitem__(self, metric: str) -> Fits:
         if metric not in self._fits:
             raise UnknownMetricError(
-                f"metric {metric!r} was not fitted; accepted: {', '.join(self._fits)}", "Use one, or fit it as well."
+                f"metric {metric!r} was not fitted; accepted: {', '.join(self._fits)}",
+                "Use one, or fit this one too.",
             )
         return self._fits[metric]
 
@@ -48,5 +49,5 @@ class FitsSet(Mapping[str, Fits]):
 
     @property
     def first(self) -> Fits:
-        """Fits of the metric that decides."""
+        """Fits of the first metric, by which a planner decides."""
         return next(iter(self._fits.values()))

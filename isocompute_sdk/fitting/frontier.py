@@ -23,9 +23,9 @@ class Frontier:
     group_size: npt.NDArray[np.int64]
     """Group size n of the best curve."""
     problems_per_batch: npt.NDArray[np.float64]
-    """Problems per batch B_p of the best curve; NaN where the runs do not say."""
+    """Problems per batch B_p of the best curve; NaN if unknown."""
     extrapolated: npt.NDArray[np.bool_]
-    """True where the best curve was not observed at that compute (before its first or after its last point)."""
+    """True before the first and after the last evaluation of the best curve."""
 
     def __iter__(self) -> Iterator[npt.NDArray[np.float64] | npt.NDArray[np.int64]]:
         return iter((self.reward, self.group_size))
@@ -33,7 +33,7 @@ class Frontier:
 
 @dataclass(frozen=True)
 class Handover:
-    """A budget at which the frontier passes from one configuration to another."""
+    """A budget at which the best configuration changes."""
 
     compute: float
     from_group_size: int
@@ -45,8 +45,8 @@ class Handover:
 def frontier(curves: Sequence[RewardCurve], compute: npt.ArrayLike) -> Frontier:
     """Evaluate the upper envelope at `compute`.
 
-    A curve takes part from its first evaluation on. Below the first evaluation of all, the curve that has it
-    answers, and the point is marked as extrapolated.
+    A curve counts from its first evaluation on. Below every first evaluation, the curve with the earliest one is used,
+    and the point is marked as extrapolated.
     """
     asked = np.atleast_1d(np.asarray(compute, dtype=float))
     at = asked.ravel()
@@ -101,7 +101,7 @@ def _winner_at(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.int64
 
 
 def taking_part(curves: Sequence[RewardCurve], at: Array) -> npt.NDArray[np.bool_]:
-    """Which curves may lead at each compute, shape (C, T): those that have begun, or the first to begin."""
+    """Which curves count at each compute, shape (C, T): those evaluated by then, and the earliest one."""
     first_C1 = np.array([c.first_compute for c in curves])[:, None] * (1 - 1e-9)
     return (at[None, :] >= first_C1) | (first_C1 <= first_C1.min())
 

@@ -17,20 +17,20 @@ from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.notes import Note
 
 LAW_POINTS_PER_DECADE = 60
-"""Density at which the frontier is sampled to fit n*(C)."""
+"""Samples of the frontier to which laws are fitted."""
 MONOTONE_SHARE = 0.8
-"""A law in steps is refused where the best monotone step function explains less of log2 n* than this. On simulated
+"""No law in steps is fitted if the best monotone step function explains a smaller share of log2 n*. On simulated
 sweeps with a monotone truth it explained at least .94 at an evaluation noise of .01."""
 
 
 def with_group_size_law(fits: Fits) -> Fits:
-    """Fits with n*(C), or with the reason why there is no such law."""
+    """The fits with n*(C), or with the reason for its absence."""
     curves = fits.select()
     grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
     best = frontier(curves, grid)
     seen = ~best.extrapolated
     if len(np.unique(grid[seen])) < 2:
-        return replace(fits, unsupported={"group_size": "no budget at which the best curve was observed"})
+        return replace(fits, unsupported={"group_size": "the best curve has no evaluations near any budget"})
     law = AllocationLaw.fit(grid[seen], best.group_size[seen], fits.compute)
     draws = dict(fits.law_draws)
     if fits.curve_draws:
@@ -40,14 +40,14 @@ def with_group_size_law(fits: Fits) -> Fits:
 
 
 def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
-    """Fits with n*(M) and B_p*(M) at one fixed batch B = n B_p, or with the reason why there are none.
+    """The fits with n*(M) and B_p*(M) at one fixed batch B = n B_p, or with the reason for their absence.
 
     Args:
         fits: fits with curves.
-        rollouts_per_batch: the batch; None for the one that most configurations share.
+        rollouts_per_batch: the batch B; None for the one with most configurations.
 
     Raises:
-        FitError: a batch that fewer than two configurations have.
+        FitError: a batch with fewer than two configurations.
     """
     names = ("group_size_vs_steps", "problems_per_batch_vs_steps")
     by_batch: dict[int, list[RewardCurve]] = defaultdict(list)
@@ -77,9 +77,9 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
     seen = ~best.extrapolated
     steps = grid[seen] / batch
     if len(np.unique(steps)) < 2:
-        return without(f"at B = {batch} there is no budget at which the best curve was observed")
+        return without(f"at B = {batch} the best curve has no evaluations near any budget")
     if not monotone(steps, np.log2(best.group_size[seen])):
-        reason = f"at B = {batch} the best n goes up and down with M: it is not monotone, so no sigmoid describes it"
+        reason = f"at B = {batch} the best n is not monotone in M"
         return without(reason, _not_monotone(batch))
     laws, draws = dict(fits.laws), dict(fits.law_draws)
     values = (best.group_size[seen].astype(float), best.problems_per_batch[seen])
@@ -92,7 +92,7 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
 
 
 def monotone(x: Array, octaves: Array) -> bool:
-    """Whether a rising or falling curve explains most of how the best size moves with x."""
+    """Whether a rising or falling curve explains most of the variance of the best size."""
     from scipy.optimize import isotonic_regression
 
     total = float(np.sum((octaves - octaves.mean()) ** 2))
@@ -105,12 +105,11 @@ def monotone(x: Array, octaves: Array) -> bool:
 
 
 def _not_monotone(batch: int) -> Note:
-    """The fixed-batch law does not hold (the paper saw this on its Hard set)."""
     return Note(
         "not-monotone",
         "warning",
-        f"At fixed B = {batch} the best n goes up and down with the number of steps; no law in M is fitted. "
-        "The paper saw the same on its Hard set.",
+        f"At fixed B = {batch} the best n rises and falls with the number of steps, so no law in M is fitted. "
+        "The paper reports the same for its Hard set.",
         {"rollouts_per_batch": batch},
     )
 

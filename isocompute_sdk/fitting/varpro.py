@@ -1,7 +1,8 @@
-"""Variable projection on a grid: plateau and rise are linear, so only the shape has to be searched.
+"""Variable projection on a grid: plateau and rise are linear, so only the shape is searched.
 
-`y = plateau - rise * missing`, with `missing = 1 - S` fixed by the shape parameters: for a whole grid of
-shapes and a whole batch of weightings or data vectors the two linear unknowns follow from the normal equations.
+`y = plateau - rise * missing`, where the shape parameters give `missing = 1 - S`. The normal equations give the two
+linear unknowns for a whole grid of shapes and a batch of weights or data vectors at once. scipy and lmfit solve one
+problem per call.
 """
 
 from __future__ import annotations

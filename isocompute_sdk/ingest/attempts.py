@@ -8,6 +8,7 @@ alike everywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -180,21 +181,57 @@ class RunLog:
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
         if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):
-            # It was evaluated where it went on from, and died before its first update.
+            # It evaluated the checkpoint that it went on from, and died before its first update.
             return Extent(first_any, first_any, attempt.sampled)
         last = max(float(step.max()) for step in every)
         if attempt.from_step is not None:
             return Extent(attempt.from_step, max(attempt.from_step, last), attempt.sampled)
         spacing = _spacing(updates or every)
-        # An evaluation before the first update tells exactly where it began.
+        # An evaluation before the first update is of the checkpoint itself.
         start = min(first_any, max(0.0, first_update - spacing)) if updates else max(0.0, first_any - spacing)
         if attempt.purge_step is not None:
             start = min(start, attempt.purge_step - 1.0)
         return Extent(max(0.0, start), last, attempt.sampled)
 
 
+_UPDATES_DONE = re.compile(r"train(ing|er)?/global_step")
+
+
+def counted_from_one(log: RunLog) -> RunLog:
+    """A log whose steps are updates done, and with the rollouts of each update where its format logs them."""
+    form = log.framework
+    if form is None:
+        return log
+    training = {tag for tag, meaning in log.meanings().items() if meaning.eval_set == TRAIN_SET}
+    training |= {form.rollouts_tag} if form.rollouts_tag in log.tags else set[str]()
+    # A log that says the updates done counts as it says.
+    told = any(_UPDATES_DONE.fullmatch(tag) for tag in log.tags)
+    at_zero = not told and any(
+        (a.series[tag].step_T == 0).any() for a in log.attempts for tag in training & a.series.keys()
+    )
+    if form.from_zero == "training" or (form.from_zero == "rows" and at_zero):
+        every = form.from_zero == "rows"
+        attempts = [_later(one, training | set(one.series) if every else training, training) for one in log.attempts]
+        log = replace(log, attempts=tuple(attempts))
+    if form.rollouts_tag in log.tags:
+        sampled = log.series(str(form.rollouts_tag))
+        log = replace(log, rollouts=replace(sampled, value_T=np.cumsum(sampled.value_T)))
+    return log
+
+
+def _later(one: Attempt, tags: set[str], training: set[str]) -> Attempt:
+    """An attempt with the steps of these tags one later, but for a first evaluation at step 0."""
+    series = dict(one.series)
+    for tag in tags & series.keys():
+        step_T = series[tag].step_T + 1
+        if tag not in training and series[tag].step_T[0] == 0:
+            step_T[0] = 0
+        series[tag] = replace(series[tag], step_T=step_T)
+    return replace(one, series=series)
+
+
 def _spacing(steps: Iterable[np.ndarray[Any, Any]]) -> float:
-    """Usual distance between logged steps; 1 where nothing was logged twice."""
+    """Usual distance between logged steps; 1 if no tag was logged twice."""
     distances = [float(np.median(np.diff(np.unique(step)))) for step in steps if len(np.unique(step)) > 1]
     return min(distances, default=1.0)
 
@@ -329,7 +366,7 @@ class Counter:
         return cls(np.append(end_P, np.inf), np.append(rate_P, rate))
 
     def refined(self, step_T: Array, rate_T: Array) -> Counter:
-        """This counter where nothing was logged, and logged rates where they were.
+        """This counter, replaced by logged rates at the steps that have one.
 
         Args:
             step_T: increasing steps at which a rate was logged; each holds back to the one before it, or to as far

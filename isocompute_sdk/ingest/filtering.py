@@ -31,7 +31,7 @@ class Filtered:
 def read_filter(
     log: RunLog, updates: Sequence[str], batches: Callable[[Array], tuple[Array, Array]], scale: float
 ) -> Filtered | None:
-    """What the run's filter threw away; None where the log does not say.
+    """What the run's filter threw away; None if the log does not say.
 
     Args:
         log: what the run logged.

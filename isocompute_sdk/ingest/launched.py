@@ -22,7 +22,7 @@ JOURNAL = "metrics.jsonl"
 
 
 def format_of_folder(folder: Path) -> LogFormat | None:
-    """The format of the run in a folder, by its request; None if a journal tells of it, or it is no such folder."""
+    """The format of the run in a folder, by its request; None for a run with a journal, and for any other folder."""
     try:
         raw = parse_json((folder / REQUEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -22,6 +22,7 @@ from isocompute_sdk.ingest.filtering import Filtered, read_filter
 from isocompute_sdk.ingest.formats.log_format import (
     BOOTSTRAP,
     RESPONSE_LENGTH,
+    SAMPLING_SECONDS,
     STEP_SECONDS,
     STEP_UNITS,
     TRAIN_SET,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Pieces = int | Mapping[float, int] | Mapping[int, int]
-"""A number, or step as it is logged -> number where it changed after that step: `{0: 8, 100: 16}`."""
+"""A number, or logged step -> number that holds after it: `{0: 8, 100: 16}`."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,9 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     extents = [replace(e, start=e.start / scale, last=e.last / scale) for e in log.extents]
     wasted = wasted_before(extents, _paths(log, updates, pieces, counter, scale))
     measured = _measured(log, known)
+    if scale != 1.0:
+        # Times of a part of an update are no times of an update.
+        measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
     notes = [*log.notes, *_notes(log, known, pieces, wasted), *_gaps(log, updates)]
     totals = _totals(log, measured, counter, scale)
     parts: list[pl.DataFrame] = []
@@ -251,7 +255,7 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
 
 
 def _counter(log: RunLog, pieces: Sequence[_Piece], filtered: Filtered | None, scale: float) -> Counter:
-    """Rollouts generated: as the file counted them, else with what a filter threw away where the log tells."""
+    """Rollouts generated: as the file counted them, else with those that a filter threw away, if they were logged."""
     if log.rollouts is not None:
         return Counter.of_totals(log.rollouts.step_T / scale, log.rollouts.value_T, pieces[-1].rate)
     steps = Counter.of_pieces([piece.start for piece in pieces], [piece.rate for piece in pieces])
@@ -344,7 +348,7 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
 def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> Note:
     message = (
         f"run {log.name!r}: {len(step_T)} values of {meaning.metric} are not finite, the first at step {step_T[0]:g}; "
-        "they are left out. If that is where the run failed, use only what came before."
+        "they are left out. If the run failed there, use only what came before."
     )
     data = {"run_id": log.name, "metric": meaning.metric, "step": float(step_T[0]), "values": len(step_T)}
     return Note("values-not-finite", "warning", message, data)

@@ -147,7 +147,7 @@ def format_of(file: Path) -> Format:
 
 
 def check_format(format: str) -> None:
-    """Refuse a format that is none of `accepted_formats()`.
+    """Reject a format that is not in `accepted_formats()`.
 
     Raises:
         RecordError: naming those that are.

@@ -1,7 +1,7 @@
 """What a log has lost, from the console and the dumps beside it: earlier attempts, steps that were never written.
 
 An attempt that the console shows is the attempt of the log with the same values at the same steps; if there is none,
-the log does not know it. Which came first is told by the order in the console; an attempt that shares its file with
+the log does not know it. The order in the console says which came first; an attempt that shares its file with
 none of the log came before it, since what loses attempts is a logger that empties its file at every start. So nothing
 is counted twice: an attempt that both know stays one.
 """
@@ -70,9 +70,9 @@ def recover(log: RunLog, consoles: Sequence[Path], dumps: Sequence[Path]) -> Run
 def agreement(one: Attempt, other: Attempt) -> int:
     """How many measurements of updates two records share; 0 where they are of two attempts.
 
-    Counters and settings are the same in every attempt and tell nothing. Evaluations of few problems are equal by
-    chance: where one attempt ends, the next may begin with the same. Whole numbers, such as a share of 0, tell
-    something only where there is nothing else.
+    Counters and settings are the same in every attempt and are skipped. Evaluations of few problems are equal by
+    chance: where one attempt ends, the next may begin with the same. Whole numbers, such as a share of 0,
+    count only if there is nothing else.
     """
     fractions: list[bool] = []
     wholes: list[bool] = []
@@ -98,7 +98,7 @@ def _merge(attempts: list[Attempt], printed: Sequence[Attempt], front: int, told
         attempts: of the log, and of consoles before this one.
         printed: of the console, in order.
         front: how many of `attempts` came before all that the log has.
-        told: takes down what was added.
+        told: collects what was added.
     """
     matches: list[list[int]] = []
     begin = 0
@@ -124,8 +124,8 @@ def _merge(attempts: list[Attempt], printed: Sequence[Attempt], front: int, told
 def _matches(printed: Attempt, attempts: Sequence[Attempt], begin: int) -> list[int]:
     """The attempts from `begin` on that one of the console is: one of them, or several that follow each other.
 
-    Where a run goes on exactly where it stopped, the steps on the console never go back, and nothing there tells where
-    one attempt ends.
+    If a run goes on exactly at the step where it stopped, the steps on the console never go back, and nothing there
+    separates the attempts.
     """
     shared = {i: agreement(printed, attempts[i]) for i in range(begin, len(attempts))}
     alike = [i for i, count in shared.items() if count]

@@ -27,7 +27,7 @@ class Listing:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Listing:
-        """Walk through a file, folder or glob; nothing is there where nothing matches."""
+        """Walk through a file, folder or glob; empty if nothing matches."""
         target = Path(path)
         roots = [target] if target.exists() else map(Path, sorted(glob.glob(str(path), recursive=True)))
         locked: list[Path] = []

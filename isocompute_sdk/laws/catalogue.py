@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import AllocationLaw, LawVariable
+from isocompute_sdk.fitting.allocation import AllocationLaw, ComputeAxis
 from isocompute_sdk.fitting.fits import Configuration, Fits
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, fit_curve
 from isocompute_sdk.fitting.status import FitStatus
@@ -31,7 +31,7 @@ PREFIX = "qwen2.5-7b-instruct"
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one named set of laws comes from."""
+    """Source of one named set of laws."""
 
     laws: dict[str, str]
     """Law name -> key in published_laws.json."""
@@ -43,7 +43,7 @@ class Entry:
     """Smallest and largest n of the sweep."""
     max_rollouts_per_batch: int
     """B_max of the sweep."""
-    compute: LawVariable = "log10_rollouts"
+    compute: ComputeAxis = "log10_rollouts"
     curves: str | None = None
     """Digitised reward curves, a file in data/."""
     points: str | None = None
@@ -98,10 +98,10 @@ def published_names() -> tuple[str, ...]:
 
 @cache
 def find_published(name: str) -> Fits:
-    """The laws of one name as `Fits`; with reward curves where the paper draws them.
+    """The laws of one name as `Fits`, with reward curves if the paper draws them.
 
     Raises:
-        FitError: unknown name, with the accepted ones.
+        FitError: an unknown name.
     """
     if name not in CATALOGUE:
         raise FitError(
@@ -134,7 +134,7 @@ def digitised(file: str) -> dict[str, np.ndarray]:
     """Columns of one digitised figure of the paper, as float64 arrays.
 
     Raises:
-        FitError: no such file, with the ones that exist.
+        FitError: an unknown file name.
     """
     folder = files("isocompute_sdk") / "laws" / "data"
     have = sorted(p.name for p in folder.iterdir() if p.name.endswith(".csv"))
@@ -148,8 +148,8 @@ def digitised(file: str) -> dict[str, np.ndarray]:
 def measured_easy() -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The raw validation rewards of fig. 6 left (Easy, B_p = 32): columns n, C and reward, and their context.
 
-    Dots whose colour was read with confidence 0.5 or less are left out, and so are those labelled n = 32 with
-    C > 0.3 M and reward < .56, which are probably n = 1024 (both are drawn in one colour).
+    Left out: dots whose colour was read with confidence 0.5 or less, and dots labelled n = 32 with C > 0.3 M and
+    reward < .56, which are probably n = 1024 (both have the same colour).
     """
     table = digitised("scatter_easy_bp32.csv")
     clash = (table["n"] == 32) & (table["C"] > 0.3e6) & (table["reward"] < 0.56)
@@ -170,7 +170,7 @@ def _law(key: str, entry: Entry, x_range: tuple[float, float] | None) -> Allocat
     at_bound = ("k",) if values["k"] == 50.0 else ()
     return AllocationLaw(
         L=values["L"],
-        # The figure's formula for B_p carries the sign of the exponent; here a falling law has k < 0.
+        # The formula in the figure has the sign in the exponent; here a falling law has k < 0.
         k=-values["k"] if key == "q2_bp" else values["k"],
         midpoint=values["x0"],
         b=values["b"],
@@ -196,7 +196,7 @@ def _curves(entry: Entry) -> dict[Configuration, RewardCurve]:
     for n in np.unique(table["n"]):
         rows = table["n"] == n
         points = Points(int(n), 32, table["C"][rows], table["reward"][rows])
-        # The drawn curves are of this shape to 1e-4 of reward.
+        # This shape fits the drawn curves to 1e-4 of reward.
         found[int(n), 32] = fit_curve(points, "saturating_exponential")
     return found
 

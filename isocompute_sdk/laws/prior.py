@@ -1,7 +1,7 @@
-"""What to do without data: a prior over all published laws, instead of trusting one of them.
+"""A prior over all published laws, for plans without data.
 
-The best n saturated at 512, 128, 64, 32 and 16 on the five model-and-set pairs of the paper: a law copied
-from one to another can be wrong 30-fold. Midpoint and slope are printed for two of the five only.
+The best n saturates at 512, 128, 64, 32 and 16 on the paper's five model-and-set pairs, so a law copied from one pair
+to another can be wrong by a factor of 30. The paper prints midpoint and slope for only two of the five.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ PUBLISHED_PLATEAUS: dict[str, int] = {
 }
 """Plateau of n*(C) at B_p = 32 per model and set (paper, sections 4 and 5)."""
 MIDPOINTS = (5.54, 5.84, 6.08, 6.13, 6.43)
-"""log10 C at half height: the printed values (5.84 twice, 6.08, 6.13) and a factor 2 beyond both ends, an
-assumption, because three of the five pairs print none."""
+"""log10 C at half height: the printed values (5.84 twice, 6.08, 6.13) and, assumed for the three other pairs, a factor
+of 2 beyond both ends."""
 SLOPES = (4.75, 7.23, 8.84)
-"""k as printed (figs. 7 and 21); the fourth printed value lies on its bound and is left out."""
+"""k as printed (figs. 7 and 21), without the fourth value, which is at its bound."""
 SMALLEST = 8
 """Smallest n of the published sweeps, 2^b of every law to within 10 %."""
 
 
 def hedged_prior() -> Fits:
-    """The default without data: 75 equally likely laws, five plateaus x five midpoints x three slopes."""
+    """75 equally likely laws, the default without data: five plateaus x five midpoints x three slopes."""
     base = float(np.log2(SMALLEST))
     draws = np.array(
         [
@@ -48,8 +48,8 @@ def hedged_prior() -> Fits:
     note = Note(
         "prior-over-published-models",
         "warning",
-        f"No data of yours: n comes from a prior over the {len(plateaus)} published model-and-set pairs, whose "
-        f"plateaus run from {plateaus[0]} to {plateaus[-1]}. A pilot sweep on your model would narrow it.",
+        f"Without runs of your own, n comes from a prior over the {len(plateaus)} published model-and-set pairs, with "
+        f"plateaus from {plateaus[0]} to {plateaus[-1]}. A pilot sweep on your model would narrow it.",
         {"plateaus": plateaus},
     )
     reason = "the prior holds laws of n in compute only"

@@ -1,1 +1,1 @@
-"""Figures of fits and plans."""
+"""Figures of fits, plans and audits."""

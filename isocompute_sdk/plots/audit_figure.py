@@ -1,4 +1,4 @@
-"""An audited group as a picture: where its runs ended on the curves, and what equal reward would have cost each."""
+"""Figure of an audited group: where its runs ended on the curves, and the cost of equal reward."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ SMALLEST_SHARE = 0.01
 def plot_group(group: GroupAudit, metric: str) -> Figure:
     """Left: evaluations, fitted curves, their envelope and the end of every run. Right: cost of equal reward.
 
+    The figure is not registered with pyplot.
+
     Raises:
-        FitError: a group that could not be fitted.
+        FitError: the group could not be fitted.
     """
     from matplotlib.figure import Figure
 
@@ -95,7 +97,7 @@ def _mark(
 
 
 def _bars(group: GroupAudit) -> list[RunAudit]:
-    """Runs that are held against another configuration, the dearest last, so that it stands on top."""
+    """Runs compared with another configuration, in order of rollouts lost, so that the largest loss is on top."""
     held = [run for run in group.runs if run.equal_reward is not None and run.standing not in ("best", "alone")]
     held.sort(key=lambda run: run.rollouts - (run.equal_reward.mean if run.equal_reward else 0.0))
     return held[-MOST_BARS:]

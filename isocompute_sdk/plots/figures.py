@@ -1,7 +1,7 @@
-"""Pictures of fits and plans: reward curves with their frontier (paper, fig. 6) and n*(C) (paper, fig. 7).
+"""Figures of fits and plans: reward curves with their frontier (paper, fig. 6) and n*(C) (paper, fig. 7).
 
-Every function takes `Fits` or a `Plan` and returns a matplotlib figure that is not registered with pyplot, so
-that nothing leaks and no display is needed.
+Every function takes `Fits` or a `Plan` and returns a matplotlib figure that is not registered with pyplot: it is freed
+like any object and needs no display.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FRONTIER, BUDGET, LAW = "#000000", "#D55E00", "#0072B2"
-"""Colours of the Okabe-Ito set, told apart with any colour vision."""
+"""Colours of the Okabe-Ito palette, distinguishable with any colour vision."""
 BAND_POINTS = 120
-"""Computes at which a surface is asked for the set of its best n."""
+"""Computes at which a surface's set of best n is drawn."""
 
 
 def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = None) -> Figure:
     """Measured rewards, the fitted curve of every group size, and their upper envelope.
 
-    Curves are dashed where they were not observed. Those of a surface are its mean, with the 80 % interval of the
-    reward averaged over runs behind it. With several B_p and none named, the smallest is drawn.
+    Curves are dashed beyond the data. A surface's curve is its mean; the band behind it is the 80 % interval of the
+    reward averaged over runs.
 
     Args:
         source: fits with reward curves, or a plan made from such fits (which adds the budget).
-        problems_per_batch: draw the curves at this B_p.
+        problems_per_batch: B_p of the curves. None: the smallest.
 
     Raises:
-        FitError: fits without reward curves.
+        FitError: the fits have no reward curves.
     """
     fits, plan = _split(source)
     levels = fits.problems_per_batch
@@ -72,15 +72,15 @@ def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = Non
 def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure:
     """Best group size against compute: frontier points, fitted law with its band, grid limits, budget.
 
-    For a surface the band and the thick line are its own best n, dashed beyond the data; the law is drawn over them
-    where n* follows one. In a picture without a law n* goes up and down with compute.
+    For a surface, the thick line and its band are the surface's own best n, dashed beyond the data. A law is drawn over
+    them if the fits have one.
 
     Args:
         source: fits, or a plan (which adds its budget and choice).
-        name: the law; those in steps have M on the axis.
+        name: the law; a law in steps has M on the horizontal axis.
 
     Raises:
-        FitError: the fits hold no such law, and no surface to take its place.
+        FitError: the fits have neither this law nor a surface.
     """
     fits, plan = _split(source)
     own = fits.surface is not None and name == "group_size"
@@ -129,7 +129,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one.
 
     Raises:
-        IsoComputeError: a suffix of another kind, or a file that cannot be written.
+        IsoComputeError: an unknown suffix, or a file that cannot be written.
     """
 
     def write(temporary: Path) -> None:
@@ -140,7 +140,7 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
         if target.suffix.removeprefix(".").lower() not in kinds:
             raise FitError(
                 f"{target} ends in {target.suffix!r}; accepted: {', '.join(f'.{kind}' for kind in kinds)}",
-                "Choose the format by the end of the name, such as .png.",
+                "Use one of these suffixes, such as .png.",
             )
         return files.write_with(target, write)
 
@@ -150,8 +150,8 @@ def _split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
         return source, None
     if source.fits is None:
         raise FitError(
-            "this plan was saved without the fits behind it, so there is nothing to draw",
-            "Draw the plan that Planner.allocate returned, or make it again.",
+            "this plan was saved without its fits, so there is nothing to draw",
+            "Plan again (`isocompute allocate`) and draw that plan.",
         )
     return source.fits, source
 
@@ -164,10 +164,10 @@ def _canvas() -> tuple[Figure, Axes]:
 
 
 def colours(count: int) -> list[Any]:
-    """One colour for each of that many group sizes, from dark to light."""
+    """`count` colours, from dark to light."""
     from matplotlib import colormaps
 
-    # The pale end of the map is left out: yellow on white cannot be read.
+    # The pale end of the map is left out: yellow on white is hard to see.
     return [colormaps["viridis"](v) for v in np.linspace(0.0, 0.88, max(count, 2))[:count]]
 
 
@@ -207,7 +207,7 @@ def _draw_frontier_points(axes: Axes, fits: Fits) -> None:
 
 
 def _draw_band(axes: Axes, fits: Fits, grid: np.ndarray, name: str) -> list[np.ndarray]:
-    """The law's interval; nothing that the axes must make room for."""
+    """Draw the law's interval; returns no values, since the axes need not hold all of it."""
     band = fits.law_interval(grid, name=name)
     if band is not None:
         kind = "80 % of the prior" if fits.method == "prior" else "80 % band (uncalibrated)"
@@ -216,8 +216,8 @@ def _draw_band(axes: Axes, fits: Fits, grid: np.ndarray, name: str) -> list[np.n
 
 
 def _draw_best(axes: Axes, fits: Fits, grid: np.ndarray) -> np.ndarray:
-    """A surface's own best n with the set that holds it; the best n at each compute of the grid."""
-    # One question per compute: fewer do, and the edges of a set of whole numbers are steps anyway.
+    """Draw a surface's best n with its 80 % set; returns the best n on a thinned grid."""
+    # Each compute is one query of the surface; fewer suffice, since the set's edges are steps.
     at = grid[:: max(len(grid) // BAND_POINTS, 1)]
     band = fits.law_interval(at)
     assert band is not None, "a surface has draws"
@@ -230,7 +230,7 @@ def _draw_best(axes: Axes, fits: Fits, grid: np.ndarray) -> np.ndarray:
 
 
 def _draw_law(axes: Axes, fits: Fits, law: AllocationLaw, grid: np.ndarray, *, beside: bool) -> None:
-    """The law: the answer itself, or beside a surface a description of it."""
+    """Draw the law; beside a surface it only describes n*."""
     if beside:
         axes.plot(grid, law.predict(grid), color=FRONTIER, linewidth=1.1, linestyle="-.", label="law through n*")
     else:
@@ -280,7 +280,7 @@ def _finish(axes: Axes, fits: Fits, limits: tuple[float, float]) -> None:
 
 
 def compact(minor: bool = False) -> Callable[[float, float], str]:
-    """Tick labels: 1.5M instead of 1.5e6; among minor ticks only 2 and 5 are labelled."""
+    """Formatter of ticks: 1.5M for 1.5e6; minor ticks are labelled at 2 and 5 only."""
 
     def show(value: float, _: float) -> str:
         if value <= 0 or (minor and round(value / 10 ** np.floor(np.log10(value) + 1e-9)) not in (2, 5)):

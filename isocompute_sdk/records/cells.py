@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -91,7 +92,9 @@ def _from_items(name: str, items: list[Any]) -> pl.Series:
         if all(
             item is None or (isinstance(item, int | float | np.number) and not isinstance(item, bool)) for item in items
         ):
-            return pl.Series(name, [None if item is None else float(item) for item in items])
+            # A whole number beyond floats is named below, like any other bad cell.
+            with suppress(OverflowError):
+                return pl.Series(name, [None if item is None else float(item) for item in items])
     # Mixed types: as text each cell is judged on its own, and the bad one can be named.
     return pl.Series(name, [None if item is None else str(item) for item in items], dtype=pl.String)
 

@@ -1,4 +1,4 @@
-"""How far a run has got, by the end of what it writes while it trains: a look costs the same late in a run as early."""
+"""How far a run has got, by the end of what it writes while it trains, which costs the same early and late in a run."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Progress:
     step: int
     """Update steps done."""
     rollouts: int | None = None
-    """Rollouts sampled so far; None where the log does not count them."""
+    """Rollouts sampled so far; None if the log does not count them."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Last evaluation on the validation problems; empty where there is none near the end of the log."""
+    """Last evaluation on the validation problems; empty if there is none near the end of the log."""
     train_reward: float | None = None
     """Mean reward of the last update's rollouts."""
     ended: Literal["finished", "failed"] | None = None
-    """How the run says that it ended; None where it has not said so."""
+    """How the run ended, in its own words; None while it has not ended."""
     message: str = ""
     """Why it failed, in its own words."""
 
 
 def latest(parts: Iterable[Progress]) -> Progress | None:
-    """The newest word on everything, from parts that come newest first; None without any.
+    """The newest value of every field, from parts that come newest first; None if there is no part.
 
-    What was measured beyond the newest step belongs to weights that a resumed run gave up, and is passed over.
+    What was measured beyond the newest step belongs to weights that a resumed run gave up, and is skipped.
     """
     found: Progress | None = None
     for part in parts:
@@ -50,7 +50,7 @@ def latest(parts: Iterable[Progress]) -> Progress | None:
 
 
 def last_lines(path: Path) -> Iterator[bytes]:
-    """Whole lines near the end of a file, the last one first; none where there is no file."""
+    """Whole lines near the end of a file, the last one first; empty if there is no file."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def last_lines(path: Path) -> Iterator[bytes]:
 
 
 def journal_progress(path: Path) -> Progress | None:
-    """What a metrics.jsonl says; None where there is none, or nothing in it yet."""
+    """How far a run is by its metrics.jsonl; None if that is missing or empty."""
     return latest(_journal_parts(path))
 
 
@@ -109,7 +109,7 @@ def _part(record: Mapping[str, Any], kind: str, *, begun_again: bool) -> Progres
 
 
 def record_of(line: bytes) -> dict[str, Any]:
-    """The JSON object on a line; empty where it holds none: a look passes over what a full reading names."""
+    """The JSON object on a line; empty for any other line. The full reader reports bad lines."""
     try:
         found = parse_json(line)
     except ValueError:

@@ -45,11 +45,11 @@ class RunStatus:
     folder: Path
     run_id: str
     group_size: int | None
-    """n; None where the folder does not say."""
+    """n; None if unknown."""
     problems_per_batch: int | None
-    """B_p; None where the folder does not say."""
+    """B_p; None if unknown."""
     update_steps: int | None
-    """M, the length of the run; None where the folder does not say."""
+    """M, the length of the run; None if unknown."""
     step: int
     """Update steps done."""
     rollouts: int
@@ -60,7 +60,7 @@ class RunStatus:
     message: str = ""
     """Why it failed, in the run's own words."""
     train_reward: float | None = None
-    """Mean reward of the last update's rollouts; None where it is not known."""
+    """Mean reward of the last update's rollouts; None if unknown."""
 
     @property
     def headline(self) -> tuple[str, float] | None:
@@ -117,7 +117,7 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
 
 
 def another(earlier: RunSpec, run: RunSpec) -> str | None:
-    """What makes `run` another run than the earlier one, with the first difference; None where it is the same."""
+    """What makes `run` another run than the earlier one, with the first difference; None if it is the same."""
     old, new = earlier.model_dump(), run.model_dump()
     changed = [name for name in old if old[name] != new[name] and name not in ("options", "output_dir")]
     if not changed:
@@ -135,7 +135,7 @@ def _has_begun(folder: Path) -> bool:
 
 
 def read_spec(folder: str | Path) -> RunSpec | None:
-    """The run that a folder was prepared for, or that its launch script carries out; None where it does not say.
+    """The run that a folder was prepared for, or that its launch script carries out; None if it does not say.
 
     Raises:
         IsoComputeError: a file that should hold the run is damaged, or of another release.
@@ -150,7 +150,7 @@ def read_spec(folder: str | Path) -> RunSpec | None:
 
 
 def _requested(folder: Path) -> RunSpec | None:
-    """The run in the request of a launch script that was started by hand; None where there is no such request."""
+    """The run in the request of a launch script that was started by hand; None if there is no such request."""
     try:
         raw = files.parse_json((folder / _REQUEST_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -289,9 +289,9 @@ class RunWatch:
 
     folder: str | Path
     look: Callable[[Path], Progress | None] = _journal
-    """What tells how far the run is; its metrics.jsonl where that knows nothing."""
+    """Returns how far the run is; if that is None, its metrics.jsonl is asked."""
     remark: str = ""
-    """What to say about a run of which nothing is known."""
+    """Message about a run of which nothing is known."""
     _spec: RunSpec | None = field(init=False, repr=False, default=None)
 
     def status(self) -> RunStatus:
@@ -322,7 +322,7 @@ class RunWatch:
 
 
 def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
-    """How the last attempt ended, with its message; `stopped` or `waiting` where it left no word."""
+    """How the last attempt ended, with its message; `stopped` or `waiting` if it left no exit code."""
     said = progress.ended if progress is not None else None
     code = _exit_code(folder)
     if said == "finished" or code == 0:
@@ -334,7 +334,7 @@ def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
 
 
 def _opening(folder: Path) -> Mapping[str, Any]:
-    """The first record of a run's metrics.jsonl; empty where there is none."""
+    """The first record of a run's metrics.jsonl; empty if there is no such file."""
     path = folder / METRICS_FILE
     if not path.exists():
         return {}

@@ -1,50 +1,66 @@
-"""`Throughput`: seconds, tokens, GPU-hours and money per update step on the user's machines."""
+"""`Throughput`: seconds, tokens, GPU-hours and money of update steps on the user's machines."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.quantities import Count, Items, Number, Quantity
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
 TRADE_OFF_SPAN = 4.0
-"""Ratio of batches from which overhead and rate can be measured separately."""
+"""Batches at least this many times apart separate what depends on the batch from what does not."""
 NEAR = 1.25
-"""With closer batches, seconds are converted only up to this factor outside the measured ones."""
+"""Without such batches, seconds are known for batches up to this factor outside the measured ones."""
 SYSTEM_SHARE = 0.8
-"""Share of the largest possible speed that the system batch size reaches; doubling it then adds 11 %."""
+"""Share of the largest possible speed at the system batch size; doubling the batch then adds 11 %."""
 
 Share = Annotated[float, Number(ge=0)]
 
 
 class Measurement(Spec):
-    """Source and precision of a measured `Throughput`."""
+    """Data behind a measured `Throughput`, and its uncertainty."""
 
     rollouts_per_batch: Annotated[tuple[Count, ...], Items()]
-    """Batches B that were measured, increasing."""
+    """Measured batches B, increasing."""
     runs: Count
     """Number of runs."""
     steps: Count
     """Number of update steps."""
     rollouts: Annotated[float, Number(ge=0)] = 0.0
-    """Largest compute C, in rollouts, at which response lengths were seen."""
+    """Largest compute C, in rollouts, with a logged response length."""
     relative_error: Share = 0.0
-    """Largest standard error of predicted seconds per step over the batches that were measured, as a share."""
+    """Largest relative standard error of predicted seconds per step over the measured batches."""
     level: Annotated[float, Number(gt=0, lt=1)] = 0.8
     """Coverage of the intervals."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict[str, tuple[float, float]])
-    """Interval of each fitted quantity, by the name of its field."""
+    """Interval of each fitted quantity, by field name of `Throughput`."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        batches = self.rollouts_per_batch
+        if any(after < before for before, after in pairwise(batches)):
+            raise problem(accepted="batches in increasing order", field="rollouts_per_batch")
+        for name, (low, high) in self.intervals.items():
+            if not 0 <= low <= high:
+                raise problem(
+                    message=f"the interval of {name} is {low:g} to {high:g}; accepted: 0 <= low <= high",
+                    hint="Measure again (`isocompute probe`).",
+                    field="intervals",
+                )
+        return self
 
     @property
     def separates_batches(self) -> bool:
-        """Whether the batches are far enough apart to separate overhead from rate."""
+        """Whether the batches lie far enough apart to compare batch sizes."""
         return self.rollouts_per_batch[-1] >= TRADE_OFF_SPAN * self.rollouts_per_batch[0]
 
 
@@ -74,19 +90,18 @@ class Throughput(Spec):
     """Wall-clock seconds that the longest response of a batch takes token by token, at the start of training: no number
     of GPUs shortens it. 0: none, or part of the overhead."""
     length_growth: Annotated[float, Number(ge=0)] = 0.0
-    """Growth of responses along training: after C rollouts they are 1 + length_growth ln(1 + C / length_scale) times
-    as long as at the start. 0: constant."""
+    """Growth of responses: after C rollouts they are 1 + length_growth ln(1 + C / length_scale_rollouts) times as long
+    as at the start. 0: constant length."""
     length_scale_rollouts: Quantity = 100_000.0
-    """Compute in rollouts from which responses grow, the `length_scale` of `length_growth`."""
+    """Compute in rollouts from which responses grow, see `length_growth`."""
     gpu_exponent: Annotated[float, Number(ge=0, le=1.5)] | None = None
-    """Growth of the rate with GPUs, rate ~ G^gpu_exponent; 1 is ideal. None: unknown; plans use `gpus` GPUs only."""
+    """Scaling of the rate, rate ~ G^gpu_exponent; 1 is ideal. None: unknown, and only `gpus` GPUs can be planned."""
     evaluation_rollouts_per_second: Quantity | None = None
-    """Rollouts per wall-clock second in evaluations, which are sampled and not trained on. None: unknown, taken as
-    `rollouts_per_second`."""
+    """Rollouts per wall-clock second in evaluations, without training. None: `rollouts_per_second`."""
     startup_seconds: Annotated[float, Number(ge=0)] = 0.0
-    """Wall-clock seconds of a run outside its steps and evaluations: loading, compiling, saving at the end."""
+    """Wall-clock seconds of a run outside its steps and evaluations: loading, compiling, final saving."""
     measured: Measurement | None = None
-    """Source of the measurement. None: given by hand and valid at every batch."""
+    """Data behind these numbers. None: stated by the user, and valid at every batch."""
 
     @classmethod
     def measure(cls, runs: RunSet, **options: Any) -> Throughput:
@@ -99,8 +114,8 @@ class Throughput(Spec):
     def system_batch_size(self) -> float | None:
         """The knee: rollouts per batch at which 80 % of the largest possible speed is reached.
 
-        Smaller batches leave the hardware idle, larger ones gain little. None if the measured batches are too close
-        together.
+        Smaller batches leave the hardware idle, larger ones gain little. None if seconds per step were not measured at
+        batches far enough apart.
         """
         if self.measured is not None and not self.measured.separates_batches:
             return None
@@ -112,7 +127,7 @@ class Throughput(Spec):
         return rollouts_per_batch / self.rollouts_per_second / self.step_seconds(rollouts_per_batch)
 
     def refusal(self, rollouts_per_batch: int) -> str | None:
-        """Why seconds for this batch would be a guess; None if they follow from the measurement."""
+        """Why seconds of this batch are unknown; None if they are known."""
         seen = self.measured
         if seen is None or seen.separates_batches:
             return None
@@ -121,7 +136,7 @@ class Throughput(Spec):
             return None
         measured = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         return (
-            f"seconds per step were measured at {measured} rollouts per batch only and cannot be converted to "
+            f"seconds per step were measured at {measured} rollouts per batch only, which does not give those of "
             f"{rollouts_per_batch:,}"
         )
 
@@ -129,7 +144,7 @@ class Throughput(Spec):
         """The same machines with another number of GPUs.
 
         Raises:
-            SpecError: `gpu_exponent` is not known.
+            SpecError: `gpu_exponent` is None.
         """
         if gpus == self.gpus:
             return self
@@ -168,12 +183,12 @@ class Throughput(Spec):
         return self.step_overhead_seconds + length * sampling
 
     def evaluation_seconds(self, samples: float, length: float = 1.0) -> float:
-        """Wall-clock seconds of one evaluation that samples so many responses."""
+        """Wall-clock seconds of one evaluation of `samples` responses."""
         rate = self.evaluation_rollouts_per_second or self.rollouts_per_second
         return length * (self.latency_floor_seconds + samples / rate)
 
     def wall_hours(self, rollouts_per_batch: float, update_steps: float) -> float:
-        """Wall-clock hours of M update steps of B rollouts, from the base model on; without evaluations and start."""
+        """Wall-clock hours of M update steps of B rollouts from the base model, without evaluations and start-up."""
         length = self.mean_length(rollouts_per_batch * update_steps)
         return update_steps * self.step_seconds(rollouts_per_batch, length) / 3600.0
 
@@ -185,7 +200,7 @@ class Throughput(Spec):
         """Price of M update steps of B rollouts, in US dollars.
 
         Raises:
-            SpecError: `usd_per_gpu_hour` is not known.
+            SpecError: `usd_per_gpu_hour` is None.
         """
         return self.price() * self.gpu_hours(rollouts_per_batch, update_steps)
 
@@ -193,7 +208,7 @@ class Throughput(Spec):
         """US dollars of one GPU-hour.
 
         Raises:
-            SpecError: `usd_per_gpu_hour` is not known.
+            SpecError: `usd_per_gpu_hour` is None.
         """
         if self.usd_per_gpu_hour is None:
             raise SpecError(
@@ -203,10 +218,10 @@ class Throughput(Spec):
         return self.usd_per_gpu_hour
 
     def tokens(self, rollouts: float) -> float:
-        """Sampled tokens of the first so many rollouts of a run, with their growth.
+        """Sampled tokens of the first `rollouts` rollouts of a run, with response growth.
 
         Raises:
-            SpecError: `tokens_per_rollout` is not known.
+            SpecError: `tokens_per_rollout` is None.
         """
         if self.tokens_per_rollout is None:
             raise SpecError(
@@ -236,7 +251,7 @@ class Throughput(Spec):
             grown = "" if self.length_growth == 0 else f", {self.length(1e6):.2f} x after 1M rollouts"
             lines.append(f"{'tokens':<18} {self.tokens_per_rollout:,.4g} per rollout at the start{grown}")
         if self.evaluation_rollouts_per_second is not None:
-            lines.append(f"{'evaluation':<18} {self.evaluation_rollouts_per_second:,.4g} rollouts/s, kept apart")
+            lines.append(f"{'evaluation':<18} {self.evaluation_rollouts_per_second:,.4g} rollouts/s")
         if self.startup_seconds:
             lines.append(f"{'start':<18} {self.startup_seconds:,.3g} s per run")
         if seen is not None:
@@ -248,7 +263,7 @@ class Throughput(Spec):
     def _knee(self) -> str:
         knee, seen = self.system_batch_size, self.measured
         if knee is None:
-            return "unknown: needs batches at least 4x apart; seconds are converted near the measured B only"
+            return "unknown: needs batches at least 4x apart; seconds are known near the measured B only"
         inside = seen is None or seen.rollouts_per_batch[0] / 2 <= knee <= 2 * seen.rollouts_per_batch[-1]
-        where = "" if inside else "; beyond the batches that were measured"
+        where = "" if inside else "; outside the measured batches"
         return f"about {knee:,.0f} rollouts per batch (80 % of the largest speed{where})"

@@ -1,1 +1,1 @@
-"""Seconds per step: read from logs, measured by a probe, summed up as what runs have cost."""
+"""Seconds per step: read from logs, measured by a probe, and summed over runs."""

@@ -1,12 +1,12 @@
-"""Seconds per step from logs: overhead, latency floor, rate, growth of responses and scaling over GPUs, with intervals.
+"""Fit a `Throughput` to logged seconds per step: overhead, latency floor, rate, response growth, GPU scaling.
 
-The model is `specs.Throughput`'s. It is linear in overhead, floor and seconds per rollout, so they follow from
-least squares with relative weights, none of them negative:
+The model is that of `specs.Throughput`. It is linear in overhead, floor and seconds per rollout, which are fitted by
+non-negative least squares with relative weights:
 
     seconds = overhead + L floor + L B g^-e / rate,   g = GPUs relative to the first number of them
 
-with L the mean response length at that compute relative to the start. Floor and overhead are told apart by the time
-that sampling alone takes, or by L where it changes; otherwise all of it counts as overhead.
+with L the mean response length at that compute relative to the start. Floor and overhead are separated by logged
+sampling times, or by a changing L; otherwise both count as overhead.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 BLOCKS = 10
-"""Parts of a run whose means are the observations where there are too few runs to take one mean of each."""
+"""Blocks per run whose means are the observations, if there are too few runs for one mean each."""
 RUNS_PER_PARAMETER = 3
-"""Runs beyond the number of parameters from which each run is one observation: intervals then know how runs differ."""
+"""Each run is one observation if there are this many runs more than parameters; intervals then cover differences
+between runs."""
 LENGTHS_DIFFER = 1.3
-"""Ratio of response lengths from which floor and overhead can be told apart without sampling times."""
+"""Ratio of response lengths above which floor and overhead can be separated without sampling times."""
 EXPONENTS: Array = np.linspace(0.0, 1.5, 151)
 LARGEST_T = 1e3
 
 
 @dataclass(frozen=True)
 class Line:
-    """A relative least-squares fit: values, covariance and what is left."""
+    """A relative least-squares fit."""
 
     value_P: Array
     covariance_PP: Array
     residual: float
-    """Weighted sum of squares."""
+    """Weighted sum of squared residuals."""
     freedom: int
 
 
@@ -55,22 +56,21 @@ def measure(
     level: float = 0.8,
     usd_per_gpu_hour: float | None = None,
 ) -> Throughput:
-    """Fit a throughput to what runs logged about time.
+    """Fit a throughput to logged times.
 
-    Seconds per step come from the metric named `seconds`, else from `step_seconds` (the built-in runner's),
-    `timing_s/step`, `perf/time_per_step` or `step_time`, else from differences of the column `gpu_seconds`, in which
-    evaluations cannot be told apart. Response lengths and sampling seconds are used where they are logged. The first
-    step of every run is left out: it warms up.
+    Seconds per step come from the metric `seconds`, else from `step_seconds` (built-in runner), `timing_s/step`,
+    `perf/time_per_step` or `step_time`, else from differences of the column `gpu_seconds`, which include evaluations.
+    Logged response lengths and sampling seconds are used too. The first step of every run is a warm-up and left out.
 
     Args:
-        runs: runs on one kind of machine, best at batches that lie 4x apart or more.
-        gpus: GPUs of the runs; by run id where they differ.
-        seconds: metric that holds the seconds of a step.
+        runs: runs on one kind of machine, best at batches at least 4x apart.
+        gpus: GPUs of all runs, or by run id.
+        seconds: metric with the seconds of a step. None: the first of those above.
         level: coverage of the intervals.
-        usd_per_gpu_hour: price to keep beside the speed.
+        usd_per_gpu_hour: price, stored in the result.
 
     Raises:
-        FitError: no times, or seconds that do not grow with the batch although it varies.
+        FitError: no times, or seconds that do not grow with a varying batch.
     """
     timings = read_timings(runs, gpus, seconds)
     growth, scale, tokens = fit_lengths(timings)
@@ -108,9 +108,9 @@ def measure(
 
 
 def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:
-    """Growth, its scale in rollouts, and tokens per rollout at the start; growth 0 where none is seen.
+    """Growth, its scale in rollouts, and tokens per rollout at the start (None without logged lengths).
 
-    Lengths are fitted by t (1 + growth ln(1 + C / scale)) for a ladder of scales.
+    Lengths are fitted by t (1 + growth ln(1 + C / scale)) over a grid of scales; growth is 0 if not significant.
     """
     known = np.isfinite(timings.length_S)
     if not known.any():
@@ -125,13 +125,18 @@ def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:
         left = float(np.sum(weight * (length - start - rise * np.log1p(at / scale)) ** 2))
         if rise > 0 and start > 0 and left < best[0]:
             best = (left, rise / start, float(scale), float(start))
-    # Two more parameters, and a scale chosen among many, have to earn their place.
+    # Two more parameters and a scale chosen among many need clear evidence.
     earned = len(at) >= 8 and flat - best[0] > 10.0 * best[0] / (len(at) - 3) and best[0] < 0.9 * flat
     return (best[1], best[2], best[3]) if earned else (0.0, 100_000.0, mean)
 
 
 def relative_fit(design_SP: Array, value_S: Array) -> Line:
-    """Non-negative least squares with errors proportional to the value; covariance of the parameters that are not 0."""
+    """Non-negative least squares with errors proportional to the value.
+
+    Args:
+        design_SP: design matrix, shape (observations, parameters).
+        value_S: positive observations.
+    """
     from scipy.optimize import nnls
 
     weight_S = 1.0 / value_S
@@ -141,7 +146,7 @@ def relative_fit(design_SP: Array, value_S: Array) -> Line:
         predicted_S = design_SP @ found_P
         weight_S = 1.0 / np.where(predicted_S > 0, predicted_S, value_S)
     left = float(np.sum((weight_S * (value_S - design_SP @ found_P)) ** 2))
-    # A parameter on 0 keeps its place in the covariance: it may as well be a little above.
+    # A parameter at 0 stays in the covariance: its true value may be slightly above.
     freedom = len(value_S) - design_SP.shape[1]
     weighted = design_SP * weight_S[:, None]
     covariance = np.asarray(np.linalg.pinv(weighted.T @ weighted), dtype=np.float64)
@@ -151,7 +156,7 @@ def relative_fit(design_SP: Array, value_S: Array) -> Line:
 def _seconds_model(
     timings: Timings, length_S: Array, rate_S: Array, level: float
 ) -> tuple[dict[str, tuple[float, float, float]], float, Array]:
-    """Overhead, floor and seconds per rollout with intervals; the relative error; the batches seen."""
+    """Overhead, floor and seconds per rollout as (value, low, high); the relative error; the measured batches."""
     batches = np.unique(timings.batch_S)
     columns = {
         "step_overhead_seconds": np.ones(len(length_S)),
@@ -169,7 +174,7 @@ def _seconds_model(
         predicted_G += design_GP @ line.value_P
         error_G += np.sqrt(np.sum((design_GP @ line.covariance_PP) * design_GP, axis=1))
         for name, value, error in zip(names, line.value_P, np.sqrt(np.diag(line.covariance_PP)), strict=True):
-            # Parts of one step are slow together: their errors add.
+            # Errors of parts of one step are correlated, so they add linearly.
             fitted[name] = (fitted[name][0] + float(value), fitted[name][1] + float(error))
     if fitted["slope"][0] <= 0:
         raise FitError(
@@ -182,7 +187,7 @@ def _seconds_model(
 
 
 def _parts(timings: Timings, length_S: Array, batches: int) -> list[tuple[list[str], Array]]:
-    """What is fitted apart: sampling and the rest of a step where both are known, else whole steps."""
+    """Separate fits: sampling and the rest of a step if both are logged, else whole steps."""
     if batches == 1:
         return [(["slope"], timings.seconds_S)]
     if np.isfinite(timings.sampling_S).all() and np.all(timings.sampling_S < timings.seconds_S):
@@ -195,7 +200,7 @@ def _parts(timings: Timings, length_S: Array, batches: int) -> list[tuple[list[s
 
 
 def _groups(timings: Timings, parameters: int) -> list[npt.NDArray[np.intp]]:
-    """Which steps are averaged into one observation: whole runs where there are enough, else parts of runs."""
+    """Steps averaged into one observation: whole runs if there are enough, else blocks of runs."""
     runs = [np.flatnonzero(timings.run_S == run) for run in np.unique(timings.run_S)]
     if len(runs) >= parameters + RUNS_PER_PARAMETER:
         return runs
@@ -205,7 +210,7 @@ def _groups(timings: Timings, parameters: int) -> list[npt.NDArray[np.intp]]:
 def _means(
     design_SP: Array, timings: Timings, groups: list[npt.NDArray[np.intp]], value_S: Array
 ) -> tuple[Array, Array]:
-    """Design and seconds averaged over groups of steps; exact, since the model is linear."""
+    """Design and seconds averaged over groups of steps; exact for a linear model."""
     weights = timings.steps_S
     design = [np.average(design_SP[group], axis=0, weights=weights[group]) for group in groups]
     value = [np.average(value_S[group], weights=weights[group]) for group in groups]
@@ -213,7 +218,7 @@ def _means(
 
 
 def _exponent(timings: Timings, length_S: Array) -> float | None:
-    """How the rate grows with GPUs: the exponent with the least left over; None with one number of GPUs."""
+    """Exponent of the rate in GPUs with the smallest residual; None with a single number of GPUs."""
     counts = np.unique(timings.gpus_S)
     if len(counts) < 2:
         return None
@@ -228,7 +233,7 @@ def _exponent(timings: Timings, length_S: Array) -> float | None:
 
 
 def _evaluation_rate(timings: Timings, floor: float, growth: float, scale: float) -> float | None:
-    """Rollouts per second of evaluations, from all of them together."""
+    """Rollouts per second over all evaluations; None without timed evaluations."""
     if not len(timings.evaluation_seconds_E):
         return None
     length_E = 1.0 + growth * np.log1p(timings.evaluation_at_E / scale)

@@ -1,4 +1,4 @@
-"""A probe of speed: a few steps at three batch sizes, from which seconds per step are measured."""
+"""Speed probe: short runs at three batch sizes, from which seconds per step are measured."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from isocompute_sdk.training.backend import BackendInfo
 STEPS = 10
 BATCHES = 3
 SAVE_OPTION = "save_every_steps"
-"""Option of backends that save as often as a run is long: a run of ten steps would save after each."""
+"""Backend option: its default would save a run of ten steps after every step."""
 
 
 def probe_pairs(study: Study, group_size: int | None = None) -> tuple[tuple[int, int], ...]:
-    """Three (group size, problems per batch), 4x apart or more: the ends and the middle of the study's sweep.
+    """Three pairs (n, B_p) with batches at least 4x apart: the ends and the middle of the study's sweep.
 
-    A sweep whose batches span less, and a study without one, give one n at the recipe's floor of B_p, 4 and 16 times
-    that.
+    If the sweep's batches span less than 16x, or the study has no sweep: one n at 1, 4 and 16 times the recipe's
+    smallest B_p.
 
     Args:
-        study: what is going to be trained.
-        group_size: n of all three. None: as said above, the sweep's middle n or 8.
+        study: the study.
+        group_size: n of all three. None: as above, with the sweep's middle n or 8.
     """
     sweep, floor = study.sweep, study.recipe.min_problems_per_batch
     if sweep is not None and group_size is None:
@@ -40,19 +40,19 @@ def probe_pairs(study: Study, group_size: int | None = None) -> tuple[tuple[int,
 def probe_runs(
     study: Study, backend: BackendInfo, pairs: Sequence[tuple[int, int]], steps: int = STEPS
 ) -> tuple[RunSpec, ...]:
-    """One short run for each pair, evaluated at both ends, so that the time of evaluations is measured apart.
+    """One short run per pair, evaluated at both ends, so that evaluations are timed separately.
 
     Args:
         study: model, data, recipe, hardware and options.
-        backend: what the backend that trains says of itself.
+        backend: description of the backend that trains.
         pairs: (group size, problems per batch).
         steps: update steps of each run; the first is left out of the measurement.
 
     Raises:
-        SpecError: fewer than 3 steps, or a batch that the hardware does not take.
+        SpecError: fewer than 3 steps, or a batch that the hardware cannot hold.
     """
     if steps < 3:
-        raise SpecError(f"steps = {steps}; accepted: 3 or more, of which the first is left out", "Measure more steps.")
+        raise SpecError(f"steps = {steps}; accepted: 3 or more, since the first is left out", "Measure more steps.")
     options = dict(study.options)
     if any(option.name == SAVE_OPTION for option in backend.options):
         options.setdefault(SAVE_OPTION, steps)

@@ -1,4 +1,4 @@
-"""What runs have really taken, by purpose: training, evaluation, start, and attempts that were lost."""
+"""Time and rollouts that runs have used, by purpose: training, evaluation, start, and lost attempts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spending:
     evaluation_hours: float = 0.0
     start_hours: float = 0.0
     lost_hours: float = 0.0
-    """Hours between the start of an attempt and that of the next one of which no record is left: lost, or idle."""
+    """Hours between the starts of two attempts without a surviving record: lost, or idle."""
     rollouts: float = 0.0
     """Sampled in training."""
     evaluation_rollouts: float = 0.0
@@ -39,26 +39,26 @@ class Spending:
 
     @property
     def hours(self) -> float:
-        """Everything."""
+        """Sum of all hours."""
         return self.training_hours + self.evaluation_hours + self.start_hours + self.lost_hours
 
     def summary(self) -> str:
-        """One line."""
+        """Minutes and rollouts by purpose, on one line."""
         parts = {
             "training": self.training_hours,
             "evaluation": self.evaluation_hours,
             "start": self.start_hours,
             "lost or idle": self.lost_hours,
         }
-        told = ", ".join(f"{name} {60 * hours:.1f}" for name, hours in parts.items())
+        listed = ", ".join(f"{name} {60 * hours:.1f}" for name, hours in parts.items())
         return (
-            f"{60 * self.hours:.1f} minutes: {told}; {self.rollouts:,.0f} rollouts in training and "
+            f"{60 * self.hours:.1f} minutes: {listed}; {self.rollouts:,.0f} rollouts in training and "
             f"{self.evaluation_rollouts:,.0f} in evaluations"
         )
 
 
 def spending(folders: Iterable[str | Path]) -> Spending:
-    """What the runs in these folders have taken, by their metrics.jsonl; nothing for a run that has not begun."""
+    """Time and rollouts of the runs in these folders, from their metrics.jsonl; zero for a run that has not begun."""
     return sum((_of_run(Path(folder)) for folder in folders), Spending())
 
 
@@ -79,7 +79,7 @@ def _of_run(folder: Path) -> Spending:
 
 
 def _lost(attempts: list[dict[str, Any]], records: list[dict[str, Any]]) -> float:
-    """Seconds of all attempts but the last that no record kept."""
+    """Seconds of all attempts but the last that no surviving record covers."""
     kept: dict[int, float] = {}
     for record in records:
         number = int(record.get("attempt", 1))
@@ -89,12 +89,12 @@ def _lost(attempts: list[dict[str, Any]], records: list[dict[str, Any]]) -> floa
 
 
 def _started(attempt: dict[str, Any]) -> float:
-    """When an attempt began, in seconds: the built-in runner and launch scripts name it differently."""
+    """Start of an attempt in seconds; the built-in runner and launch scripts name it differently."""
     return float(attempt["started"] if "started" in attempt else attempt["time"])
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a JSON-lines file; none where it is missing."""
+    """Records of a JSON-lines file without an unfinished last line; empty if it is missing."""
     if not path.exists():
         return []
     return [parse_json(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]

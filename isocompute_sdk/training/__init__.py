@@ -17,6 +17,7 @@ from isocompute_sdk.training.backend import (
 )
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.rendering import comment, heredoc, render, sh
+from isocompute_sdk.training.request import Request, checkpoint_interval, identity
 from isocompute_sdk.training.script_backend import ScriptBackend
 
 __all__ = [
@@ -24,11 +25,14 @@ __all__ = [
     "BackendInfo",
     "BackendOption",
     "Launch",
+    "Request",
     "ScriptBackend",
+    "checkpoint_interval",
     "checks",
     "comment",
     "describe_options",
     "heredoc",
+    "identity",
     "invalid_option",
     "programs",
     "read_options",

@@ -1,7 +1,7 @@
-"""What a backend is: a translator from a `RunSpec` to one script, and from what a run logged to a `RunSet`.
+"""The `Backend` protocol: translate a `RunSpec` to one script, and logs of that script to a `RunSet`.
 
-A backend imports no training framework. Training is another process, often with another interpreter,
-because frameworks pin their own torch and vLLM.
+A backend imports no training framework: training is another process, often with another interpreter, because frameworks
+pin their own torch and vLLM.
 """
 
 from __future__ import annotations
@@ -11,57 +11,55 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
 
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.progress import Progress
+from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
 from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.problems import close_match
 
-if TYPE_CHECKING:
-    from isocompute_sdk.records import RunSet
-    from isocompute_sdk.run_folders.progress import Progress
-    from isocompute_sdk.run_folders.store import RunWatch
-
 SCRIPT = "launch.sh"
-"""The one file that starts a run; every executor runs it, and running it again resumes."""
+"""File that starts a run; every executor runs it, and running it again resumes the run."""
 
 Options = TypeVar("Options", bound=Spec)
 
 
 @dataclass(frozen=True)
 class BackendOption:
-    """One entry of `RunSpec.options` that a backend reads."""
+    """One entry of `RunSpec.options` that a backend accepts."""
 
     name: str
     """Key in `options`."""
     type: str
-    """What is accepted, e.g. `int` or `bool`."""
+    """Accepted type, e.g. `int` or `bool`."""
     default: str | int | float | bool | None
-    """Value used where the key is absent; None means that it is derived from the run."""
+    """Value if the key is absent; None is derived from the run."""
     description: str
     """Meaning and unit."""
 
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What a backend drives, which versions it was written for and what it needs."""
+    """Description of a backend: framework, version, requirements, options."""
 
     name: str
-    """Name it is loaded by."""
+    """Name under which it is registered."""
     framework: str
     """Training framework, as its own documentation spells it."""
     version: str
-    """Exact framework version whose flags and behaviour the backend was checked against."""
+    """Exact framework version for which it is written and tested."""
     summary: str
     """One sentence."""
     needs: tuple[str, ...]
-    """What has to be installed or present where the script runs."""
+    """What must be installed or present where the script runs."""
     algorithms: tuple[str, ...]
-    """Values of `Recipe.algorithm` that it can run."""
+    """Values of `Recipe.algorithm` that it runs."""
     options: tuple[BackendOption, ...]
-    """Everything that `RunSpec.options` may hold."""
+    """All accepted options."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -70,37 +68,37 @@ class BackendInfo:
 
 @dataclass(frozen=True)
 class Launch:
-    """A prepared run: files on disk and the command that starts it."""
+    """A prepared run: its files and the command that starts it."""
 
     folder: Path
-    """Folder the files were written to."""
+    """Folder of the files."""
     files: tuple[Path, ...]
-    """Everything written, the script first."""
+    """All files written, the script first."""
     argv: tuple[str, ...]
-    """Command; run it in the folder that the data paths of the run are relative to."""
+    """Command; its working directory is the folder to which the run's data paths are relative."""
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables to add."""
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """The contract every backend meets; test_contract.py and test_progress.py in tests/backends check it."""
+    """The contract of every backend, checked by test_contract.py and test_progress.py in tests/backends."""
 
     @property
     def name(self) -> str:
-        """Name the backend is registered under."""
+        """Name under which the backend is registered."""
         ...
 
     def describe(self) -> BackendInfo:
-        """What it drives and needs. Reads nothing from disk or network."""
+        """Its description; needs neither disk nor network."""
         ...
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """Everything worth knowing before the run starts; a note of severity `refuse` blocks it."""
+        """Notes on a run before it starts; severity `refuse` blocks it."""
         ...
 
     def script(self, run: RunSpec) -> str:
-        """The whole bash script. Pure: the same run gives the same text, and nothing is written.
+        """The bash script. Pure: the same run gives the same text, and no file is written.
 
         Raises:
             BackendError: preflight refuses the run.
@@ -108,66 +106,62 @@ class Backend(Protocol):
         ...
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Write `launch.sh` into `folder` in one step and say how to start it.
+        """Write `launch.sh` into `folder` and return how to start it.
 
         Raises:
-            BackendError: preflight refuses the run; nothing is written then.
+            BackendError: preflight refuses the run, and no file is written.
         """
         ...
 
     def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Say how to go on with a run that was prepared in `folder` and stopped; options of speed may differ.
+        """Return how to resume a run that was prepared in `folder`; options that only affect speed may differ.
 
         Raises:
-            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+            BackendError: no run or another run was prepared there, or preflight refuses the run.
         """
         ...
 
     def read_records(self, folder: str | Path) -> RunSet:
-        """Everything measured so far by the run, or the runs, in a folder that this backend's script wrote.
+        """All measurements so far of the run or runs at or below a folder that this backend's script wrote.
 
         Raises:
-            RecordError: there is nothing to read yet, or it cannot be read.
+            RecordError: nothing was measured yet, or a file cannot be read.
         """
         ...
 
 
 @runtime_checkable
 class TellsProgress(Protocol):
-    """What a backend may have beside the contract; of others metrics.jsonl is looked at."""
+    """Optional addition to the contract; the progress of other backends is read from metrics.jsonl."""
 
     def progress(self, folder: str | Path) -> Progress | None:
-        """How far the run in one folder is, from the end of what its framework writes; None before it says anything.
+        """Progress of the run in one folder, from the end of its framework's logs; None before the first line.
 
-        Cheap: it is asked again and again while the run goes on.
+        Called repeatedly while the run trains, so it must be cheap.
         """
         ...
 
 
 def follow(backend: Backend, folder: str | Path) -> RunWatch:
-    """Follow a run by what its backend knows of it."""
-    from isocompute_sdk.run_folders.store import RunWatch
-
+    """A `RunWatch` that reads progress through the backend if it can tell."""
     return RunWatch(folder, backend.progress) if isinstance(backend, TellsProgress) else RunWatch(folder)
 
 
 def write_launch(folder: str | Path, script: str, env: Mapping[str, str] | None = None) -> Launch:
-    """Write a script as the `launch.sh` of a folder, in one step, and say how to start it."""
+    """Write a script as `launch.sh` of a folder and return how to start it."""
     path = write_text(Path(folder) / SCRIPT, script, executable=True)
     return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)), env=env or {})
 
 
 def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:
-    """`Backend.resume` for a script that goes on by itself when it is run again in the same place.
+    """`Backend.resume` for a script that resumes by itself when it runs again in the same folder.
 
     Raises:
-        BackendError: nothing was prepared there, or another run; preflight refuses the run.
+        BackendError: no run or another run was prepared there, or preflight refuses the run.
     """
-    from isocompute_sdk.run_folders.store import another, read_spec
-
     if not (Path(folder) / SCRIPT).exists():
         raise BackendError(
-            f"nothing to resume in {folder}: it holds no {SCRIPT}", "Start the run with prepare (`isocompute run`)."
+            f"nothing to resume in {folder}: it holds no {SCRIPT}", "Prepare and start the run with `isocompute run`."
         )
     earlier = read_spec(folder)
     if earlier is not None:
@@ -175,40 +169,40 @@ def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:
         if changed is not None:
             raise BackendError(
                 f"{folder} was prepared for a run with another {changed}",
-                "Resume it with what it was prepared for, or prepare the new run in a folder of its own.",
+                "Resume it with the original settings, or prepare the new run in another folder.",
             )
     return backend.prepare(run, folder)
 
 
 def this_interpreter() -> dict[str, str]:
-    """Environment for a runner that is installed beside the SDK: this interpreter, unless PYTHON names another."""
+    """Environment for a runner installed beside the SDK: PYTHON is this interpreter unless it is set."""
     return {} if os.environ.get("PYTHON") else {"PYTHON": sys.executable}
 
 
 def raise_if_refused(notes: Iterable[Note], backend: str, run_id: str) -> None:
-    """Turn refusing notes into one error that names each of them.
+    """Raise one error that lists all refusing notes.
 
     Raises:
-        BackendError: at least one note has the severity `refuse`.
+        BackendError: at least one note has severity `refuse`.
     """
     refused = [note for note in notes if note.severity == "refuse"]
     if not refused:
         return
     reasons = "\n".join(f"  [{note.code}] {note.message}" for note in refused)
     raise BackendError(
-        f"backend {backend!r} cannot run {run_id!r} as it is specified:\n{reasons}",
-        "Change what is named above, or choose another backend (`isocompute backends` lists them).",
+        f"backend {backend!r} cannot run {run_id!r} as specified:\n{reasons}",
+        "Change the settings named above, or choose another backend (`isocompute backends` lists them).",
     )
 
 
 def run_folder(run: RunSpec) -> str:
-    """The run's own folder: `output_dir/run_id`, or `output_dir` where that ends in the run's name already."""
+    """The run's folder: `output_dir/run_id`, or `output_dir` if it already ends in the run's name."""
     folder = PurePosixPath(run.output_dir)
     return str(folder if folder.name == run.run_id else folder / run.run_id)
 
 
 def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tuple[Note, ...]]:
-    """The options of a run as the spec that a backend keeps them in, or refusing notes on what is wrong with them."""
+    """The options of a run as an instance of `model`, or None with refusing notes on what is wrong."""
     known = list(model.model_fields)
     notes: list[Note] = []
     for name in run.options:
@@ -226,12 +220,12 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
 
 
 def invalid_option(error: SpecError) -> Note:
-    """The refusing note on an option whose value is wrong."""
+    """`invalid-option`: the refusing note on an option with a wrong value."""
     return Note("invalid-option", "refuse", str(error).replace("\n  ", " "))
 
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:
-    """Options with their documentation, for `BackendInfo`, from the spec that a backend keeps them in."""
+    """Fields of `model` with their docstrings, for `BackendInfo.options`."""
     return tuple(
         BackendOption(name, _type_name(field.annotation), field.default, " ".join((field.description or "").split()))
         for name, field in model.model_fields.items()

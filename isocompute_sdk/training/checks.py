@@ -1,6 +1,6 @@
-"""Checks that most backends make before a run: each gives the notes on one matter, and a backend takes what applies.
+"""Checks before a run that several backends share: each returns notes, and a backend uses those that apply.
 
-What is particular to one framework stays in its backend. `docs/notes.md` lists the codes.
+Checks of one framework stay in its backend. `docs/notes.md` lists the codes.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 
 LARGEST_CHANGE = 1e-3
-"""Relative change of an advantage that is worth no more than a mention."""
+"""Relative change of an advantage up to which a note is an info."""
 LOWEST_TEMPERATURE = 0.01
-"""vLLM samples with at least this temperature (0 apart, which is greedy)."""
+"""vLLM samples with at least this temperature; 0 is greedy."""
 USUAL_NODE = 8
-"""GPUs of a node if `nodes` is not set."""
+"""GPUs of a machine if `nodes` is not set."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
 
 
 def problem_files(run: RunSpec) -> dict[str, str]:
-    """The files of problems, by what they are called in a spec."""
+    """Files of problems, by field of the spec."""
     return {"data.train": run.data.train, "data.validation": run.data.validation}
 
 
 def named_paths(run: RunSpec, files: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Everything of a run that may be a path, by what it is called in a spec; `files` in place of its problem files."""
+    """All fields of a run that may be paths, by name; `files` replaces its problem files."""
     problems = problem_files(run) if files is None else files
     return {"model": run.model, "output_dir": run.output_dir, **problems, "data.reward": run.data.reward}
 
 
 def data_formats(files: Mapping[str, str]) -> list[Note]:
-    """That problems are read from JSON lines: `data-format`, for a file whose name says something else."""
+    """`data-format` for problem files whose suffix is not that of JSON lines."""
     return [
         Note(
             "data-format",
@@ -47,12 +47,12 @@ def data_formats(files: Mapping[str, str]) -> list[Note]:
 
 
 def home_folders(paths: Mapping[str, str]) -> list[Note]:
-    """That a quoted `~` stays as it is: `home-not-expanded`."""
+    """`home-not-expanded`: a quoted `~` is not expanded."""
     return [
         Note(
             "home-not-expanded",
             "refuse",
-            f"{field} = {value!r}: '~' is not expanded here. Write the folder out, or a relative path.",
+            f"{field} = {value!r}: '~' is not expanded here. Write out the folder, or use a relative path.",
         )
         for field, value in paths.items()
         if value == "~" or value.startswith("~/")
@@ -60,34 +60,34 @@ def home_folders(paths: Mapping[str, str]) -> list[Note]:
 
 
 def problems_per_batch(run: RunSpec) -> list[Note]:
-    """B_p against the recipe's floor and the problems there are: `below-problems-floor`, `batch-repeats-problems`."""
+    """B_p against the recipe's minimum and the number of problems: `below-problems-floor`, `batch-repeats-problems`."""
     notes: list[Note] = []
     floor, known = run.recipe.min_problems_per_batch, run.data.n_problems
     if run.problems_per_batch < floor:
         message = (
-            f"{run.problems_per_batch} problems per batch are below the recipe's floor of {floor}, under which "
-            "training was found unstable."
+            f"{run.problems_per_batch} problems per batch are below the recipe's minimum of {floor}; training "
+            "was unstable below it. Use more problems per batch."
         )
         notes.append(Note("below-problems-floor", "warning", message))
     if known is not None and known < run.problems_per_batch:
         message = (
-            f"{known} training problems for {run.problems_per_batch} per batch: every batch repeats problems, which "
-            "the laws do not describe. Use fewer problems per batch."
+            f"{known} training problems for batches of {run.problems_per_batch}: every batch repeats problems, which "
+            "the laws do not cover. Use fewer problems per batch."
         )
         notes.append(Note("batch-repeats-problems", "warning", message))
     return notes
 
 
 def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[Note]:
-    """What a warm-up that starts at a learning rate of 0 leaves of the learning rate.
+    """Notes on a warm-up that starts at a learning rate of 0.
 
     Args:
         run: the run.
-        updates: how often the learning rate is set in it.
-        unit: what the framework counts: "update" (optimiser step), or "update step" where a batch can hold several.
+        updates: number of steps of the learning-rate schedule.
+        unit: what the framework counts: "update" (optimiser step), or "update step" if a batch can have several.
 
     Returns:
-        `no-learning`, `warmup-longer-than-run` or `warmup-starts-at-zero`; nothing without a warm-up.
+        `no-learning`, `warmup-longer-than-run` or `warmup-starts-at-zero`; empty without a warm-up.
     """
     warmup = run.recipe.warmup_steps
     if warmup == 0:
@@ -96,7 +96,7 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
     data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
     if updates == 1:
         message = (
-            f"a run of one {unit} with a warm-up: the first {unit} has a learning rate of 0, so nothing would be "
+            f"the first {unit} of a warm-up has a learning rate of 0, and this run has only one: nothing would be "
             "learned. Use more update_steps, or recipe.warmup_steps = 0."
         )
         return [Note("no-learning", "refuse", message, data)]
@@ -104,26 +104,26 @@ def warmup_from_zero(run: RunSpec, updates: int, unit: str = "update") -> list[N
         return warmup_unfinished(run, updates, reached, unit)
     message = (
         f"warm-up of {warmup} steps: {unit} u has the learning rate times min(1, (u - 1) / {warmup}), so the first "
-        "one changes nothing."
+        "one does not change the policy."
     )
     return [Note("warmup-starts-at-zero", "info", message, data)]
 
 
 def warmup_unfinished(run: RunSpec, updates: int, reached: float, unit: str = "update") -> list[Note]:
-    """That the warm-up outlasts the run, where the share `reached` of the learning rate is below 1."""
+    """`warmup-longer-than-run` if the share `reached` of the learning rate is below 1."""
     warmup = run.recipe.warmup_steps
     if reached >= 1:
         return []
     message = (
-        f"the warm-up of {warmup} steps is not over when the run of {updates} {unit}s ends: the learning rate "
-        f"reaches {reached:.0%} of {run.learning_rate:.3g}. Use more update_steps or a shorter warm-up."
+        f"the warm-up of {warmup} steps is longer than the run of {updates} {unit}s: the learning rate only reaches "
+        f"{reached:.0%} of {run.learning_rate:.3g}. Use more update_steps or a shorter warm-up."
     )
     data = {"updates": updates, "warmup_steps": warmup, "share_of_learning_rate_reached": reached}
     return [Note("warmup-longer-than-run", "warning", message, data)]
 
 
 def kl_off(recipe: Recipe) -> list[Note]:
-    """That nothing is penalised: `kl-off`."""
+    """`kl-off`: there is no KL penalty."""
     if recipe.kl_coef > 0:
         return []
     message = "kl_coef = 0: kl_in and kl_estimator have no effect, and no reference model is loaded."
@@ -131,40 +131,40 @@ def kl_off(recipe: Recipe) -> list[Note]:
 
 
 def kl_without_gradient(recipe: Recipe) -> list[Note]:
-    """A penalty that holds nothing back: `kl-estimator-without-gradient`."""
+    """`kl-estimator-without-gradient`: a KL term whose gradient has mean zero."""
     if recipe.kl_coef == 0 or recipe.kl_in != "loss" or recipe.kl_estimator != "k1":
         return []
     message = (
-        "kl_estimator = k1 in the loss: the gradient of that term has mean zero while every batch gets one update, so "
-        "nothing holds the policy near the base model. Use k2 or k3, or kl_in = reward."
+        "kl_estimator = k1 in the loss: with one update per batch the gradient of this term has mean zero, so it does "
+        "not keep the policy near the base model. Use k2 or k3, or kl_in = reward."
     )
     return [Note("kl-estimator-without-gradient", "warning", message)]
 
 
 def importance_weights(recipe: Recipe) -> list[Note]:
-    """Truncated sampling with truncated importance weights: `importance-weights-biased`."""
+    """`importance-weights-biased`: top-p sampling with importance weights."""
     if recipe.importance_sampling != "tis" or recipe.top_p == 1:
         return []
     message = (
-        f"top_p = {recipe.top_p:g} with importance_sampling = tis: the sampler's log-probabilities are those of "
-        "the truncated distribution, the trainer's are not, so every weight is too small. Use top_p = 1."
+        f"top_p = {recipe.top_p:g} with importance_sampling = tis: the sampler's log-probabilities belong to the "
+        "truncated distribution, the trainer's do not, so every weight is too small. Use top_p = 1."
     )
     return [Note("importance-weights-biased", "warning", message, {"top_p": recipe.top_p})]
 
 
 def sampled_temperature(recipe: Recipe) -> list[Note]:
-    """A temperature below what vLLM samples with: `temperature-too-low`."""
+    """`temperature-too-low`: a temperature that vLLM cannot sample with."""
     if recipe.temperature >= LOWEST_TEMPERATURE:
         return []
     message = (
-        f"temperature = {recipe.temperature:g}: vLLM samples with {LOWEST_TEMPERATURE:g} at least, while the "
+        f"temperature = {recipe.temperature:g}: vLLM samples with at least {LOWEST_TEMPERATURE:g}, while the "
         f"trainer divides logits by {recipe.temperature:g}. Use {LOWEST_TEMPERATURE:g} or more."
     )
     return [Note("temperature-too-low", "refuse", message, {"temperature": recipe.temperature})]
 
 
 def unused_fields(recipe: Recipe) -> list[Note]:
-    """Fields that this recipe does not use, where they were changed from its preset all the same."""
+    """`recipe-field-unused`: fields changed from the preset that this recipe does not use."""
     preset = Recipe.preset(recipe.based_on)
     idle: list[str] = []
     if recipe.algorithm != "ppo":
@@ -182,24 +182,23 @@ def unused_fields(recipe: Recipe) -> list[Note]:
 
 
 def zero_variance_filters(recipe: Recipe) -> list[str]:
-    """The filters of groups of equal rewards that a recipe turns on."""
+    """Names of the zero-variance filters that a recipe turns on."""
     return [name for name in Recipe.model_fields if name.startswith("zero_variance_filter") and getattr(recipe, name)]
 
 
 def std_epsilon_unused(recipe: Recipe) -> list[Note]:
-    """That nothing is divided by a deviation: `std-epsilon-unused`."""
+    """`std-epsilon-unused`: advantages are not divided by a deviation."""
     if recipe.normalize_advantage:
         return []
-    message = "std_epsilon is not used: nothing is divided."
+    message = "std_epsilon is not used: advantages are not normalised."
     return [Note("std-epsilon-unused", "info", message, {"std_epsilon": recipe.std_epsilon})]
 
 
 def change_of_advantages(run: RunSpec, framework: str, added: float) -> tuple[float, str]:
-    """What it changes that a framework adds `added` to the deviation of a group, whatever std_epsilon is.
+    """Effect of a framework that adds `added` to a group's deviation instead of std_epsilon.
 
     Returns:
-        The largest relative change of an advantage of 0/1 rewards, to be held against `LARGEST_CHANGE`; and what to
-        say of it.
+        The largest relative change of an advantage with rewards of 0 and 1 (see `LARGEST_CHANGE`), and a message.
     """
     epsilon = run.recipe.std_epsilon
     # The smallest non-zero deviation of n rewards of 0 and 1 is that of a lone success: 1 / sqrt(n).
@@ -212,22 +211,22 @@ def change_of_advantages(run: RunSpec, framework: str, added: float) -> tuple[fl
 
 
 def evaluation_top_p(run: RunSpec, framework: str) -> list[Note]:
-    """For a framework that evaluates with the top-p of training: `evaluation-top-p` where another is asked for."""
+    """`evaluation-top-p`, for frameworks that evaluate with the top-p of training."""
     if run.evaluation.top_p == run.recipe.top_p:
         return []
     message = (
         f"evaluation.top_p = {run.evaluation.top_p:g} and recipe.top_p = {run.recipe.top_p:g}: {framework} evaluates "
-        "with the top-p and the response length of training. Make both the same."
+        "with the top-p of training. Make both the same."
     )
     return [Note("evaluation-top-p", "refuse", message)]
 
 
 def nodes_for(gpus: int, stated: int | None) -> int | Note:
-    """Machines that `gpus` GPUs are on, or `gpus-do-not-fill-nodes` where these would not be equal.
+    """Number of equal machines for `gpus` GPUs, or the note `gpus-do-not-fill-nodes`.
 
     Args:
-        gpus: all of them.
-        stated: the option `nodes`; None for one machine up to 8 GPUs, else as many as give 8 each.
+        gpus: GPUs in total.
+        stated: the option `nodes`. None: one machine up to 8 GPUs, else 8 GPUs each.
     """
     whole = gpus if gpus < USUAL_NODE else USUAL_NODE
     if stated is None and gpus % whole == 0:
@@ -240,21 +239,21 @@ def nodes_for(gpus: int, stated: int | None) -> int | Note:
 
 
 def several_gpu_counts(run: RunSpec, advice: str = "Name one number of GPUs.") -> list[Note]:
-    """That a script is for one number of GPUs: `several-gpu-counts` where `hardware.gpus` lists more."""
+    """`several-gpu-counts`: a script is for one number of GPUs, and `hardware.gpus` lists several."""
     counts = run.hardware.gpu_counts
     if len(counts) == 1:
         return []
-    message = f"hardware.gpus lists {', '.join(map(str, counts))}; a script is for one of them. {advice}"
+    message = f"hardware.gpus lists {', '.join(map(str, counts))}; a script is for one number. {advice}"
     return [Note("several-gpu-counts", "refuse", message, {"hardware": list(counts)})]
 
 
 def batch_not_divisible(run: RunSpec, divisor: int, what: str = "GPUs") -> list[Note]:
-    """`batch-not-divisible` where the rollouts of an update are not a multiple of what shares them.
+    """`batch-not-divisible`: the rollouts of an update cannot be shared equally.
 
     Args:
-        run: the run; a batch is cut into `updates_per_batch` updates.
-        divisor: how many take an equal share of an update.
-        what: what they are, such as "GPUs x micro_train_batch".
+        run: the run; a batch is split into `updates_per_batch` updates.
+        divisor: number of equal shares.
+        what: what the divisor is, such as "GPUs x micro_train_batch".
     """
     updates = run.recipe.updates_per_batch
     rollouts = run.rollouts_per_batch // updates
@@ -271,7 +270,7 @@ def batch_not_divisible(run: RunSpec, divisor: int, what: str = "GPUs") -> list[
 
 
 def tensor_parallel_does_not_fit(tensor_parallel: int, gpus_per_node: int) -> list[Note]:
-    """`tensor-parallel-does-not-fit` where engines of that many GPUs do not fill a node."""
+    """`tensor-parallel-does-not-fit`: engines of `tensor_parallel` GPUs do not fill a machine."""
     if gpus_per_node % tensor_parallel == 0:
         return []
     message = (
@@ -282,7 +281,7 @@ def tensor_parallel_does_not_fit(tensor_parallel: int, gpus_per_node: int) -> li
 
 
 def several_nodes(nodes: int, gpus_per_node: int) -> list[Note]:
-    """`several-nodes`: what every node of a Ray cluster needs; nothing for one node."""
+    """`several-nodes`: what a Ray cluster needs; empty for one machine."""
     if nodes == 1:
         return []
     message = (

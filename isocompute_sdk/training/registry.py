@@ -1,7 +1,7 @@
 """Backends by name, found through the entry-point group `isocompute.backends`.
 
-A third party adds a backend by shipping a package whose metadata names a class in that group. Only the
-one asked for is imported, so that a broken plug-in cannot take the others down with it.
+A third party adds a backend with a package whose metadata names a class in that group. Only the requested backend is
+imported, so a broken plug-in does not affect the others.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from isocompute_sdk.run_folders.store import RunWatch, read_spec
 from isocompute_sdk.training.backend import Backend, follow
 
 GROUP = "isocompute.backends"
-"""Entry-point group that backends register in."""
+"""Entry-point group of backends."""
 
 
 def available() -> tuple[str, ...]:
-    """Names of all registered backends, sorted; none of them is imported."""
+    """Sorted names of all registered backends, without importing them."""
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 
@@ -28,8 +28,8 @@ def load(name: str) -> Backend:
     """Import the backend registered as `name` and return one instance.
 
     Raises:
-        BackendError: nothing or more than one thing is registered under that name, its import or its
-            constructor fails (the cause is chained), or what it yields is not a backend of that name.
+        BackendError: no entry point or several have that name, import or construction fails (the cause is chained), or
+            the object is not a backend of that name.
     """
     entry = _only_entry(name)
     try:
@@ -44,20 +44,20 @@ def load(name: str) -> Backend:
         missing = [m for m in ("name", "describe", "preflight", "script", "prepare") if not hasattr(candidate, m)]
         raise BackendError(
             f"{entry.value} (from {_origin(entry)}) is registered as backend {name!r} but lacks {', '.join(missing)}",
-            "A backend has what isocompute_sdk.training.backend.Backend lists.",
+            "Add them: a backend implements isocompute_sdk.training.Backend.",
         )
     if candidate.name != name:
         raise BackendError(
             f"{entry.value} (from {_origin(entry)}) is registered as {name!r} but calls itself {candidate.name!r}",
-            "The registered name and the backend's own name have to be the same.",
+            "Make the registered name and the backend's `name` the same.",
         )
     return candidate
 
 
 def watches(folders: Iterable[str | Path]) -> tuple[RunWatch, ...]:
-    """Follow the run in each folder by what its own backend knows of it.
+    """One `RunWatch` per folder that reads progress through the run's own backend.
 
-    A run whose backend cannot be loaded here is followed by its metrics.jsonl.
+    If a backend cannot be loaded here, progress is read from metrics.jsonl.
     """
     loaded: dict[str, Backend | BackendError] = {}
     found: list[RunWatch] = []
@@ -65,7 +65,7 @@ def watches(folders: Iterable[str | Path]) -> tuple[RunWatch, ...]:
         try:
             spec = read_spec(folder)
         except IsoComputeError:
-            spec = None  # asked for its status, the watch says why
+            spec = None  # RunWatch.status raises the error
         if spec is None:
             found.append(RunWatch(folder))
             continue
@@ -97,7 +97,7 @@ def _only_entry(name: str) -> EntryPoint:
     suggestion = f"Did you mean {close[0]!r}? " if close else ""
     raise BackendError(
         f"no backend is registered as {name!r}; registered: {', '.join(names) or 'none'}",
-        f"{suggestion}A backend becomes known when the package that ships it is installed.",
+        f"{suggestion}Install the package that contains the backend.",
     )
 
 

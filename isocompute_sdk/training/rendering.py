@@ -1,4 +1,8 @@
-"""Templates to text: an undefined variable is an error, and a value meets the shell through `| sh` only."""
+"""Launch scripts from templates, and quoting of values for the shell.
+
+An undefined variable is an error. The quoting functions return text that bash reads back as exactly the given value, or
+raise; only `comment` replaces anything: unprintable characters by escapes.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,14 @@ from isocompute_sdk.errors import BackendError
 def render(template: str, context: Mapping[str, Any]) -> str:
     """Fill `template` (Jinja2) with `context`.
 
-    Filters: `sh` for one quoted word, `comment` for comment lines, `heredoc("MARK")` for the body of a
-    quoted heredoc.
+    Filters: `sh` for one quoted word, `comment` for comment lines, `heredoc("MARK")` for the body of a quoted heredoc.
 
-    `{% include "size.sh.j2" %}` puts in one of the parts that scripts share (templates/): `size`, `notes` and `where`
-    are comments for the top; `strict` makes the first error the last; `folder` makes the run folder, and `rows` fills
-    it with `documents` and checks the problems. They read `run`, `folder`, `notes` and `documents`, as `ScriptBackend`
-    gives them.
+    `{% include "size.sh.j2" %}` inserts a shared part of templates/: `size`, `notes` and `where` are comments for the
+    top; `strict` stops the script at the first error; `folder` creates the run folder; `rows` also writes `documents`
+    into it and prepares the problems. They read `run`, `folder`, `notes` and `documents`, which `ScriptBackend` gives.
 
     Raises:
-        BackendError: a variable is undefined, the template is malformed, or a filter refuses a value.
+        BackendError: an undefined variable, a malformed template, or a value that a filter refuses.
     """
     environment = Environment(
         loader=PackageLoader("isocompute_sdk.training"),
@@ -41,40 +43,39 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     except TemplateError as error:
         raise BackendError(
             f"the launch template cannot be rendered: {error}",
-            "Every variable of a template has to be given; this is a defect of the backend.",
+            "This is a defect of the backend: every variable of its template must be given.",
         ) from error
 
 
 def _word(value: str | float | Undefined) -> str:
     if isinstance(value, Undefined):
-        return str(value)  # raises with the variable's name, which `sh` does not know
+        return str(value)  # raises an error with the variable's name, which `sh` does not know
     return sh(value)
 
 
 def sh(value: str | int | float) -> str:
-    """One shell word that expands to exactly `value`; newlines and unicode are kept.
+    """One shell word that expands to exactly `value`, newlines and unicode included.
 
     Raises:
-        BackendError: the value is not text or a number, holds a NUL (no argument can carry one), or holds
-            text that is not valid Unicode.
+        BackendError: the value is not text or a number, contains a NUL, or is not valid Unicode.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BackendError(
-            f"received {value!r} where a script needs one word; accepted: text, a whole number or a decimal",
-            "Turn the value into text before it reaches the template.",
+            f"received {value!r} for one word of a script; accepted: text, a whole number or a decimal",
+            "Convert the value to text before it reaches the template.",
         )
     text = value if isinstance(value, str) else repr(value)
-    # A leading "=" is safe for bash, but `name==x` reads as a comparison.
+    # A leading "=" is safe for bash, but `name==x` looks like a comparison.
     return f"'{text}'" if shlex.quote(_encodable(text)) == text and text.startswith("=") else shlex.quote(text)
 
 
 def comment(text: str, *, indent: str = "", width: int = 100) -> str:
-    """`text` as comment lines; no character of it can end the comment.
+    """`text` as comment lines; no character can end the comment.
 
     Args:
-        text: anything; line breaks and other unprintable characters are shown as escapes.
-        indent: put before every line but the first, inside the comment.
-        width: columns per line, the leading "# " included. A word longer than that stays whole.
+        text: any text; line breaks and other unprintable characters become escapes.
+        indent: text inside the comment before every line but the first.
+        width: columns per line including "# "; longer words stay whole.
     """
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
     lines = textwrap.wrap(
@@ -87,13 +88,13 @@ def heredoc(text: str, delimiter: str) -> str:
     """`text` as the body of a heredoc with a quoted delimiter, which bash copies byte for byte.
 
     Raises:
-        BackendError: a line of the text equals the delimiter, so that bash would stop there and run the
-            rest as commands; or the text holds a NUL or invalid Unicode.
+        BackendError: a line equals the delimiter, so bash would run the rest as commands; or the text contains a NUL
+            or is not valid Unicode.
     """
     body = _encodable(text)
     if delimiter in body.split("\n"):
         raise BackendError(
-            f"a document for the script holds the line {delimiter!r}, which ends the document early",
+            f"a document of the script contains the line {delimiter!r}, which would end it early",
             "Choose another delimiter in the template.",
         )
     return body if body.endswith("\n") else body + "\n"
@@ -102,14 +103,14 @@ def heredoc(text: str, delimiter: str) -> str:
 def _encodable(text: str) -> str:
     if "\0" in text:
         raise BackendError(
-            f"received {text!r}, which holds a NUL character; no argument or file name can carry one",
+            f"received {text!r}, which contains a NUL character; arguments and file names cannot",
             "Remove it.",
         )
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise BackendError(
-            f"received {text!r}, which holds half of a surrogate pair and cannot be written as UTF-8",
+            f"received {text!r}, which contains half of a surrogate pair and is not valid Unicode",
             "Give the text as valid Unicode.",
         ) from None
     return text

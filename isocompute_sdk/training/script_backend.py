@@ -1,4 +1,4 @@
-"""The part of a backend that is the same wherever one template makes a script that goes on when it is run again."""
+"""`ScriptBackend`: base class of backends whose template is a script that resumes when it runs again."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ from isocompute_sdk.training.rendering import render
 
 
 class ScriptBackend(ABC):
-    """Meets the `Backend` protocol; a subclass says what it drives, what it refuses and what its template needs."""
+    """Implements the `Backend` protocol from `describe`, `preflight` and a template with its `values`."""
 
     name: str
-    """Name the backend is registered under."""
+    """Name under which the backend is registered."""
     log_format: str | None = None
     """Log format of the framework's own logs; None if training writes a journal, metrics.jsonl."""
     beside_sdk: bool = False
-    """Whether training needs the SDK, so that it starts with this interpreter unless PYTHON names another."""
+    """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
 
     @abstractmethod
     def describe(self) -> BackendInfo:
-        """What it drives and needs."""
+        """Its description."""
 
     @abstractmethod
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
-        """What is refused and what is worth knowing about `run`."""
+        """Notes on a run before it starts; severity `refuse` blocks it."""
 
     def values(self, run: RunSpec) -> Mapping[str, Any]:
-        """What the template of a run that is not refused needs beside `run`, `folder`, `version` and `notes`."""
+        """Template variables of an accepted run beside `run`, `folder`, `version` and `notes`."""
         del run
         return {}
 
     def template(self) -> str:
-        """The template of the script: `templates/launch.sh.j2` in the package of the subclass."""
+        """Template of the script: `templates/launch.sh.j2` in the package of the subclass."""
         package = type(self).__module__.partition(".")[0]
         return resources.files(package).joinpath("templates", "launch.sh.j2").read_text(encoding="utf-8")
 
     def script(self, run: RunSpec) -> str:
-        """The launch script. Run it with bash in the folder that the data paths are relative to.
+        """The launch script; bash runs it in the folder to which the data paths are relative.
 
         Raises:
             BackendError: preflight refuses the run.
@@ -66,23 +66,23 @@ class ScriptBackend(ABC):
         return render(self.template(), {**common, **self.values(run)})
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Write `launch.sh` into `folder` and return the command that starts it.
+        """Write `launch.sh` into `folder` and return how to start it.
 
         Raises:
-            BackendError: preflight refuses the run; nothing is written then.
+            BackendError: preflight refuses the run, and no file is written.
         """
         return write_launch(folder, self.script(run), this_interpreter() if self.beside_sdk else None)
 
     def resume(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Say how to go on: the script does so by itself.
+        """Return how to resume a prepared run: by running its script again.
 
         Raises:
-            BackendError: nothing was prepared there, or another run; preflight refuses the run.
+            BackendError: no run or another run was prepared there, or preflight refuses the run.
         """
         return resume_launch(self, run, folder)
 
     def read_records(self, folder: str | Path) -> RunSet:
-        """Everything that the runs at or below the folder have measured, by their log format.
+        """All measurements of the runs at or below a folder, read with their log format.
 
         Raises:
             RecordError: nothing was measured yet, or a file cannot be read.
@@ -90,5 +90,5 @@ class ScriptBackend(ABC):
         return read_journals(folder) if self.log_format is None else read_launched(folder, self.log_format)
 
     def progress(self, folder: str | Path) -> Progress | None:
-        """How far the run in one folder is, from the end of its metrics.jsonl; None before it has one."""
+        """Progress of the run in one folder, from the end of its metrics.jsonl; None before the first record."""
         return journal_progress(Path(folder) / METRICS_FILE)

@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 
 from isocompute_openrlhf.flags import VERSION as OPENRLHF_VERSION
+from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.ingest import Diagnosis, RunMap, diagnose, propose, read_mapped
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
@@ -233,3 +234,19 @@ def test_times_and_context_come_with_the_rows(written: Written) -> None:
         assert np.isfinite(ours.length_S).all()
         assert np.isfinite(ours.sampling_S).all()
         assert "train_reward" in written.records.metrics
+
+
+def test_audit_and_status_agree_with_the_rows(written: Written) -> None:
+    audited, left = read_logs([written.folder])
+    assert ordered(audited).equals(ordered(written.records))
+    assert left == {}
+    (watch,) = registry.watches([written.folder])
+    status = watch.status()
+    frame = written.records.to_polars()
+    assert (status.run_id, status.step) == (written.records.run_ids[0], frame["step"].max())
+    rewards = frame.filter(pl.col("metric") == "train_reward").sort("step")["value"]
+    assert status.train_reward == (pytest.approx(rewards[-1], abs=1e-6) if len(rewards) else None)
+    assert status.headline is not None
+    name, value = status.headline
+    measured = frame.filter(pl.col("metric") == name, pl.col("eval_set") == "validation").sort("step")["value"]
+    assert value == pytest.approx(measured[-1], abs=1e-6)

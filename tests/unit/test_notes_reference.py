@@ -9,7 +9,7 @@ from pathlib import Path
 from isocompute_sdk.planning.caveats import LOST_BEYOND
 
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
-MAKERS = ("Note", "Finding", "found_at")
+MAKERS = ("Note", "Finding", "Finding.at")
 DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x"}
 """Codes that caveats.extrapolation puts together from the ratio."""
 
@@ -19,7 +19,7 @@ def codes_in(file: Path) -> set[str]:
     calls = [
         node
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS and node.args
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and node.args
     ]
     first = [call.args[0] for call in calls]
     return {arg.value for arg in first if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}

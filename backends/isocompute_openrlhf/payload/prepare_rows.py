@@ -3,9 +3,9 @@
     python3 prepare_rows.py RUN_FOLDER        (after claim_folder.py)
 
 A row is {"input": prompt, "label": text, "datasource": split}; the label is the JSON text of {"id", "split", "answer"},
-which the reward wrapper decodes. Evaluated is on the validation problems, on further evaluation sets, and on a fixed
-subset of the training problems as the set `train_probe`, which shows how much of a gain is memory. OpenRLHF tells
-evaluation sets apart by the text of their prompts, so no prompt may stand in two of them.
+which the reward wrapper decodes. Evaluation sets are the validation problems, further sets, and `train_probe`: a fixed
+subset of the training problems, which shows how much of a gain is memorisation. OpenRLHF identifies evaluation sets by
+the text of their prompts, so no prompt may be in two of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def completed(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets
 
 
 def plain(problem: Problem) -> str:
-    """The same text for prompts that look the same to OpenRLHF once they are templated."""
+    """Text that is equal for prompts that are equal after OpenRLHF applies its template."""
     messages = problem.messages
     if len(messages) == 1 and messages[0]["role"] == "user":
         return messages[0]["content"]
@@ -55,7 +55,7 @@ def plain(problem: Problem) -> str:
 
 
 def check_apart(sets: Sets) -> None:
-    """Refuse evaluation sets that share a prompt: OpenRLHF would count it for one of them only."""
+    """Refuse evaluation sets that share a prompt: OpenRLHF would count it in one of them only."""
     owner: dict[str, str] = {}
     for name, problems in sets.items():
         for problem in problems:
@@ -68,7 +68,7 @@ def check_apart(sets: Sets) -> None:
 
 
 def probe_subset(train: list[Problem], size: int, sets: Sets) -> list[Problem]:
-    """A fixed subset of the training problems in file order, the same for every run on them whatever its seed."""
+    """A fixed subset of the training problems in file order, independent of the seed."""
     taken = {plain(problem) for problems in sets.values() for problem in problems}
     free = [index for index, problem in enumerate(train) if plain(problem) not in taken]
     free.sort(key=lambda index: hashlib.sha256(f"probe:{train[index].id}".encode()).digest())

@@ -1,4 +1,4 @@
-"""Make the checkpoint folders of an OpenRLHF run loadable again after a stop at any moment.
+"""Make the checkpoint folders of an OpenRLHF run loadable after a stop at any moment.
 
     python3 resume_point.py CHECKPOINT_FOLDER ENGINE [ENGINE ...]       (engines: _actor, _critic)
 
@@ -7,9 +7,9 @@ checkpoint removes the old one before it is saved), can differ between actor and
 exist without any complete checkpoint, which OpenRLHF then fails on at every start. OpenRLHF writes
 metric.json into a checkpoint as the very last step, so its presence marks a complete one.
 
-Points `latest` of every engine at the newest checkpoint that all of them completed. Where there is none,
-moves what is there aside, so that training starts from the beginning. Nothing is deleted. Beside the checkpoint
-folder, resumed.jsonl gets one line per start: the attempt and the update step that it goes on from.
+Points `latest` of every engine at the newest checkpoint that all engines completed. Without one, the folders are
+renamed, so that training starts from the beginning. Nothing is deleted. Each start adds a line to resumed.jsonl beside
+the checkpoint folder: the attempt and the update step from which it resumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def newest_common(folders: list[Path]) -> tuple[str, int] | None:
         tags = {tag: step for tag, step in tags.items() if tag in complete_tags(folder)}
     if not tags:
         return None
-    # Of two at the same step the best_ one is the later: only it knows the evaluation made at that step.
+    # Of two at the same step, best_ is the later one: it was saved after the evaluation at that step.
     tag = max(tags, key=lambda name: (tags[name], name.startswith("best_")))
     return tag, tags[tag]
 
@@ -63,13 +63,13 @@ def point_latest(folder: Path, tag: str) -> None:
 
 
 def note_start(run_folder: Path, step: int) -> None:
-    """Write down from which update step this start goes on; claim_folder.py has numbered it."""
+    """Record the update step from which this start resumes; claim_folder.py has numbered the start."""
     with (run_folder / "resumed.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"attempt": attempt_of(run_folder), "step": step}) + "\n")
 
 
 def main(argv: list[str]) -> int:
-    """Repair the folders named on the command line and say where training goes on."""
+    """Repair the folders named on the command line and print where training resumes."""
     if len(argv) < 2:
         sys.stderr.write("usage: resume_point.py CHECKPOINT_FOLDER ENGINE [ENGINE ...]\n")
         return 2

@@ -1,9 +1,9 @@
 """Wrap a user's reward function in OpenRLHF's `reward_func(queries, prompts, labels)` contract.
 
-OpenRLHF executes this file inside every vLLM actor and calls `reward_func` from a thread pool with lists
-of one element. It drops whatever the function raises, and a sample without a reward ends the run much
-later with an unrelated message. So nothing is raised from here: an exception, a NaN or an infinity
-scores 0.0, is counted in the metric `reward_error`, and stands in the sample's record.
+OpenRLHF executes this file inside every vLLM actor and calls `reward_func` from a thread pool with lists of one
+element. It ignores exceptions, and a sample without a reward ends the run much later with an unrelated message. This
+wrapper therefore never raises: an exception, a NaN or an infinity scores 0.0, is counted in the metric `reward_error`,
+and is noted in the sample's record.
 
 The user's file defines either
 
@@ -17,8 +17,7 @@ the run folder: id, split, score, error, attempt, time. The update step is not k
 
     python3 reward_wrapper.py RUN_FOLDER
 
-loads the user's file and scores one row of each file, so that a wrong signature is found before any
-GPU is used.
+loads the user's file and scores one row of each file, so that a wrong signature is found before any GPU is used.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ class SampleRecords:
 
 
 def cut_off(file: BinaryIO) -> bool:
-    """Whether an earlier process with this number was stopped in the middle of a line."""
+    """Whether the file ends in the middle of a line, left by an earlier process with this number."""
     if file.seek(0, os.SEEK_END) == 0:
         return False
     file.seek(-1, os.SEEK_END)

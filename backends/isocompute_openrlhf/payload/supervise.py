@@ -1,18 +1,18 @@
-"""Run OpenRLHF, keep what it prints, keep the right checkpoints, and stop it early where that was asked for.
+"""Run OpenRLHF, log its output, remove old checkpoints, and stop early on request.
 
     python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
                          [--submit ADDRESS] ENGINE [ENGINE ...] -- COMMAND ...
 
-* Output goes on to this program's own output and to console.<attempt>.log.
-* Checkpoints: OpenRLHF can only keep the ones with the best metric. Here the newest N stay, those at S, 2 S, 4 S, 8 S
-  ... update steps, and the best one, which OpenRLHF looks after by itself. Others are moved out of its sight and
-  removed, at moments when it is not saving: between the end of one save and the evaluation or update after it.
+* Output is copied to this program's output and to console.<attempt>.log.
+* Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
+  8 S ... update steps; OpenRLHF keeps the best one. Others are moved away and removed while OpenRLHF is not saving:
+  between the end of one save and the next evaluation or update.
 * Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
-  while the run goes on), training is ended after the first checkpoint at or beyond that step and the evaluation of the
-  same step. The exit status is 0 then. Started again with a later step, the run goes on.
+  during the run), training stops after the first checkpoint at or beyond that step and the evaluation of the same
+  step, with exit status 0. Started again with a later step, the run resumes.
 * --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
 
-The exit status is otherwise that of the command. Where the command ended by itself it is also in exit.json.
+Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BEST_BEGINS, BEST_SAVED = b"New best eval metric: ", b"Saved best checkpoint: "
 TAG = re.compile(r"global_step(\d+)\Z")
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
 EXIT_FILE = "exit.json"
-"""How the last start ended, as whoever starts runs writes it too."""
+"""Exit status of the last start; the SDK's executors write the same file."""
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
 
 
 class Progress:
-    """What the console has said so far."""
+    """Progress read from the console."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -53,7 +53,7 @@ class Progress:
         self.saving_best = False
 
     def read(self, line: bytes) -> None:
-        """Take note of one line."""
+        """Read one line."""
         step, evaluated = STEP.search(line), EVALUATED.search(line)
         if step:
             self.step = int(step[1])
@@ -84,7 +84,7 @@ class Checkpoints:
         return sorted(steps or ())
 
     def prune(self) -> None:
-        """Remove every complete checkpoint that is not to be kept."""
+        """Remove every complete checkpoint that need not be kept."""
         complete = self.complete()
         kept = {*complete[-self.keep :], *self.spaced}
         for engine in self.engines:
@@ -96,7 +96,7 @@ class Checkpoints:
                     self._remove(self.folder / engine / tag, f"{engine}-{tag}")
 
     def _remove(self, folder: Path, name: str) -> None:
-        # Renaming takes no time, so that OpenRLHF never meets half a checkpoint.
+        # Renaming is atomic, so OpenRLHF never sees half a checkpoint.
         aside = self.folder / ".removing"
         try:
             aside.mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ class Training:
         self.job = f"isocompute-{folder.name}-{attempt}-{int(time.time())}"
         self.progress = Progress()
         argv = list(command) if submit is None else self._submission(command, submit)
-        # What this process holds, such as the lock of whoever started the run, the child holds as well.
+        # The child inherits open descriptors, such as the lock held by the executor.
         self.process = subprocess.Popen(
             argv,
             stdout=subprocess.PIPE,
@@ -161,7 +161,7 @@ class Training:
             log = written(log, line)
 
     def stop(self) -> None:
-        """Ask it to end; what does not end within two minutes is killed."""
+        """Ask it to stop; kill it after two minutes."""
         if self.stopping_since is None:
             self.stopping_since = time.monotonic()
             if self.submit is None:
@@ -183,13 +183,13 @@ class Training:
 
 
 def ray_program() -> str | None:
-    """The command `ray` of the interpreter that was chosen, else the one that a shell would find; None without both."""
+    """Path of the command `ray` beside this interpreter, else in PATH; None if there is neither."""
     beside = Path(sys.executable).with_name("ray")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("ray")
 
 
 def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
-    """The stream, or None where it takes no more."""
+    """Write a line; returns the stream, or None if it failed."""
     if stream is None:
         return None
     try:
@@ -201,7 +201,7 @@ def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
 
 
 def wanted_stop(folder: Path, option: int | None) -> int | None:
-    """The step to stop after: that of the file, which can be changed while the run goes on, else the option."""
+    """Step after which to stop: from the file `stop_after`, which can change during the run, else the option."""
     try:
         return int((folder / "stop_after").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -216,7 +216,7 @@ def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
 
 
 def may_stop(progress: Progress, complete: Sequence[int], wanted: int, evaluate_every: int) -> bool:
-    """Whether a checkpoint at or beyond the wanted step is there, and its evaluation is over."""
+    """Whether a checkpoint at or beyond the wanted step exists and its evaluation is over."""
     step = complete[-1] if complete else 0
     if step < wanted or progress.saving_best:
         return False
@@ -284,7 +284,7 @@ def main(argv: list[str]) -> int:
     if wanted is not None and any(step >= wanted for step in checkpoints.complete()):
         say(f"update step {checkpoints.complete()[-1]} is done already; asked for: stop after step {wanted}")
         return 0
-    # Beside this program in a run folder, but not where a plan imports it.
+    # run_files.py is beside this program in a run folder, but not when the SDK imports this module.
     from run_files import InputError, attempt_of, hold, write_json
 
     try:
@@ -301,7 +301,7 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     status = supervise(training, checkpoints, options)
-    if status == 0 or training.stopping_since is None:  # not where it was told to stop: it goes on when started again
+    if status == 0 or training.stopping_since is None:  # a requested stop leaves no exit status: the run can resume
         write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 1, "exit_code": status})
     return status
 

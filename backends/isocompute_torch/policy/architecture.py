@@ -15,12 +15,18 @@ from typing import Any, cast
 
 from isocompute_sdk.files import parse_json
 
-KNOWN = frozenset({"gemma", "gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3"})
+KNOWN = frozenset(
+    {
+        *("gemma", "gemma3_text", "glm4", "gpt2", "llama", "mistral", "olmo", "olmo2", "olmo3", "phi3"),
+        *("qwen2", "qwen3", "smollm3", "starcoder2"),
+    }
+)
 """Model types that the tests compare with the plain forward pass, gradients included."""
 LONGEST_TREE = 256
 """Most tokens of a sequence that holds trees. A sliding window of at least this size hides nothing in it."""
-CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
-"""Configuration keys of soft caps: x becomes cap * tanh(x / cap)."""
+RULES = ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
+"""Configuration keys of rules that neither a causal mask nor the output head expresses: soft caps, and attention to
+later tokens."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,11 @@ def architecture_of(config: Mapping[str, Any]) -> Architecture:
     """The architecture that a configuration describes.
 
     Args:
-        config: the content of config.json; of a model of several modalities, its text part.
+        config: the content of config.json. Caps and windows are read from its text part, if it has one.
     """
-    config = config.get("text_config") or config
     model_type = str(config.get("model_type"))
-    return Architecture(model_type, bool(config.get("attn_logit_softcapping")), _obstacle(model_type, config))
+    text = config.get("text_config") or config
+    return Architecture(model_type, bool(text.get("attn_logit_softcapping")), _obstacle(model_type, text))
 
 
 def architecture_in(folder: str | Path) -> Architecture | None:
@@ -72,7 +78,7 @@ def architecture_in(folder: str | Path) -> Architecture | None:
 
 
 def _obstacle(model_type: str, config: Mapping[str, Any]) -> str | None:
-    for key in CAPS:
+    for key in RULES:
         if config.get(key):
             return f"model type {model_type} has {key} = {config[key]}"
     if model_type not in KNOWN:

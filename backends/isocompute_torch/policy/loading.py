@@ -74,7 +74,7 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         _without_dropout(config)
-        attention = "eager" if architecture_of(config.get_text_config().to_dict()).caps_attention else "sdpa"
+        attention = "eager" if architecture_of(config.to_dict()).caps_attention else "sdpa"
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             name, config=config, dtype=dtype, attn_implementation=attention, output_loading_info=True
         )

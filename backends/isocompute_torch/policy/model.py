@@ -32,7 +32,7 @@ class Policy:
         self.model = model
         self.codec = codec
         self._call = cast("Any", model)
-        self.architecture = architecture_of(self._call.config.get_text_config().to_dict())
+        self.architecture = architecture_of(self._call.config.to_dict())
         # Architectures with other rules compute their logits themselves, from token ids to logits.
         self._backbone: Any = self._call.base_model if self.architecture.reads_trees else None
         self._head: Any = self._call.get_output_embeddings() if self.architecture.reads_trees else None

@@ -1,7 +1,7 @@
 """The journal of a run, metrics.jsonl: one JSON object a line, in the format of isocompute's built-in runner.
 
-Every line is handed to the kernel in one write to a file opened for appending, so that a kill leaves whole lines. A
-resumed run first takes away what was measured after its checkpoint.
+Every line is written in one call to a file opened for appending, so a kill leaves whole lines. A resumed run first
+removes the records after its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Journal:
         self.started = time.monotonic()
 
     def begin(self, resumed_step: int | None, context: dict[str, Any]) -> dict[str, Any]:
-        """Open the attempt; returns the last kept record of a step, or {} where nothing is kept.
+        """Open the attempt; returns the last kept record of a step, or {} without one.
 
         Args:
-            resumed_step: update step of the checkpoint that this attempt goes on from; None without one.
-            context: what holds for the whole run.
+            resumed_step: update step of the checkpoint from which this attempt resumes; None without one.
+            context: context fields of the run.
         """
         earlier = [] if resumed_step is None else read(self.path)
         kept = [r for r in earlier if r["kind"] not in ("run", "end") and r["step"] <= (resumed_step or 0)]
@@ -42,7 +42,7 @@ class Journal:
         return steps[-1] if steps else {}
 
     def append(self, kind: str, *, step: int, rollouts: int, tokens: int, **fields: Any) -> None:
-        """Write one record; numbers that are not finite are left out of mappings: they were not measured."""
+        """Write one record; numbers in mappings that are not finite were not measured and are left out."""
         record = self.record(kind, step=step, rollouts=rollouts, tokens=tokens, **fields)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         try:
@@ -66,7 +66,7 @@ class Journal:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """All whole records of a journal; none where the file is missing."""
+    """All complete records of a journal; empty if the file is missing."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]

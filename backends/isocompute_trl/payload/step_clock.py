@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class StepClock:
-    """Measures one update after the other; `now` tells the seconds."""
+    """Measures one update after the other; `now` returns seconds."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
@@ -17,17 +17,17 @@ class StepClock:
         self.whole = 0.0
 
     def begin(self) -> None:
-        """An update begins; what was measured before it, as in an evaluation, does not count."""
+        """Start an update; parts measured before it, as in an evaluation, are dropped."""
         self.parts = {}
         self.started = self.now()
 
     def end(self) -> None:
-        """The update is done."""
+        """End the update."""
         self.whole = self.now() - self.started
 
     @contextmanager
     def part(self, name: str) -> Generator[None]:
-        """Count what happens inside as part `name`."""
+        """Add the time inside the context to part `name`."""
         started = self.now()
         try:
             yield
@@ -35,6 +35,6 @@ class StepClock:
             self.parts[name] = self.parts.get(name, 0.0) + self.now() - started
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each part of the update that was done last; together they are the whole."""
+        """Seconds of each part of the last update; their sum is the whole."""
         rest = max(0.0, self.whole - sum(self.parts.values()))
         return {name: round(value, 6) for name, value in {**self.parts, "training": rest}.items()}

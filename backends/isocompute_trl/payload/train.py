@@ -4,7 +4,7 @@
 
 request.json holds the arguments of GRPOConfig. Written into RUN_FOLDER: metrics.jsonl (run_journal.py), samples/ with
 the reward of every validation response, checkpoints/ and, at the end, model/. Started again after any stop, training
-goes on from the last whole checkpoint. Exit status: 0 finished, 1 failed on the way, 2 input that cannot be used.
+resumes from the last complete checkpoint. Exit status: 0 finished, 1 failed, 2 unusable input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEP_METRICS = {
     "clip_ratio/region_mean": "clipped_share",
     "sampling/importance_sampling_ratio/mean": "importance_weight_mean",
 }
-"""TRL's names of what an update measures, and those of the journal."""
+"""Metrics of an update: TRL's name -> name in the journal."""
 EVALUATION_METRICS = {
     "eval_reward": "trl_eval_reward",
     "eval_completions/mean_length": "response_length",
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
 
 
 def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, reached: dict[str, Any]) -> None:
-    """Build TRL's trainer and run it; `reached` follows step, rollouts, tokens and GPU time.
+    """Build TRL's trainer and run it; `reached` is updated with step, rollouts, tokens and GPU time.
 
     Raises:
         InputError: a prompt is longer than the recipe allows.
@@ -103,7 +103,7 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
             int(os.environ.get("WORLD_SIZE", "1")),
             request["eval_samples_per_pass"],
         ),
-        # The evaluation at the checkpoint's own step is in the journal already.
+        # The journal already has the evaluation at the checkpoint's step.
         "eval_on_start": checkpoint is None,
     }
     trainer = timed(trl.GRPOTrainer, clock)(
@@ -120,7 +120,7 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
 
 
 def timed(trainer: Any, clock: StepClock) -> Any:
-    """TRL's trainer, with the time that sampling takes (copying the weights into the engine included)."""
+    """TRL's trainer, with sampling timed (including copying the weights into the engine)."""
 
     class TimedTrainer(trainer):
         def _generate(self, *arguments: Any, **options: Any) -> Any:
@@ -163,10 +163,9 @@ def reward_function(folder: Path, attempt: int, clock: StepClock) -> Any:
 
 
 class Bookkeeper:
-    """Writes what TRL logs into the journal.
+    """Writes TRL's logs into the journal.
 
-    GPU time is that of the updates, times their processes, of which each has one GPU; evaluations and checkpoints are
-    not in it.
+    GPU time is that of updates times the number of processes, each with one GPU, without evaluations and checkpoints.
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class Bookkeeper:
         self.gpus = int(os.environ.get("WORLD_SIZE", "1"))
 
     def begin(self, step: int) -> None:
-        """Training goes on from `step`; 0 for the base model."""
+        """Training resumes from `step`; 0 is the base model."""
         last = self.journal.begin(step or None, self.request["context"])
         self.reached.update(step=step, rollouts=step * self.batch)
         self.reached.update({name: last.get(name, 0) for name in ("tokens", "gpu_seconds")})
@@ -209,7 +208,7 @@ class Bookkeeper:
 
 
 def journal_callback(book: Bookkeeper) -> Any:
-    """A TrainerCallback that hands what TRL logs to `book`, and evaluates after the last step too."""
+    """A TrainerCallback that passes TRL's logs to `book` and also evaluates after the last step."""
 
     class JournalCallback(imported("transformers").TrainerCallback):
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -237,10 +236,10 @@ def journal_callback(book: Bookkeeper) -> Any:
 
 
 def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:
-    """Validation rollouts per process and pass: whole groups, and such that no problem is repeated to fill a batch.
+    """Validation rollouts per process and pass: whole groups, if possible without repeated problems in the last batch.
 
-    Where that is impossible (the problems are no multiple of the processes) TRL's own average counts some problems
-    twice; what stands in the journal as avg@k does not.
+    It is impossible if the problems are not a multiple of the processes: TRL's own average then counts some problems
+    twice, while avg@k in the journal does not.
     """
     sizes = range(samples, max(most, samples) + 1, samples)
     exact = [size for size in sizes if problems * samples % (size * processes) == 0]
@@ -253,7 +252,7 @@ def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:
 
 
 def check_lengths(tokenizer: Any, rows: list[dict[str, Any]], most: int) -> None:
-    """Refuse prompts that are longer than the recipe says: TRL would neither cut nor skip them."""
+    """Refuse prompts longer than the recipe allows: TRL would neither cut nor skip them."""
     prompts = {(row["split"], row["problem"]): row["prompt"] for row in rows}
     lengths: dict[str, int] = {}
     for (_, problem), prompt in prompts.items():
@@ -284,7 +283,7 @@ def last_checkpoint(folder: Path) -> str | None:
 
 
 def imported(name: str) -> Any:
-    """A module of the training environment, loaded on first use: importing it takes seconds."""
+    """A module of the training environment, imported on first use because that takes seconds."""
     return importlib.import_module(name)
 
 

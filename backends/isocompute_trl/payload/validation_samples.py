@@ -1,4 +1,4 @@
-"""The reward of every validation response, and what follows from those of one evaluation.
+"""Rewards of validation responses, and avg@k, best@k and worst@k of one evaluation.
 
 Each process appends to a file of its own, samples/<step>.<attempt>.<process>.jsonl, one response a line: problem,
 score, error. An evaluation is read back from the files of its step and attempt.
@@ -39,7 +39,7 @@ def metrics(scores: dict[str, list[float]], samples: int) -> dict[str, float]:
     Raises:
         RuntimeError: a problem has fewer than `samples` rewards.
     """
-    # Padding of the last batch can repeat a problem: its first samples count.
+    # Padding of the last batch can repeat a problem; only its first samples count.
     groups = [sorted(group[:samples]) for group in scores.values()]
     if not groups or any(len(group) < samples for group in groups):
         raise RuntimeError(f"an evaluation holds fewer than {samples} rewards of some problems")

@@ -1,7 +1,7 @@
-"""The user's reward function as veRL's `compute_score`: it never raises, and failures are counted as reward_error.
+"""The user's reward function as veRL's `compute_score`; it never raises, and failures are counted in reward_error.
 
-veRL loads this file in its reward workers and calls it for one response at a time, perhaps from several threads. A
-reward that raises there would end the run. `acc` is what veRL reports as its core validation metric.
+veRL loads this file in its reward workers and calls it for one response at a time, possibly from several threads. An
+exception there would end the run. veRL reports `acc` as its core validation metric.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Become veRL's trainer, with the overrides of request.json in Hydra's own quoting.
+"""Start veRL's trainer in this process, with the overrides of request.json in Hydra's quoting.
 
     python3 start_training.py RUN_FOLDER MODEL        (after prepare_rows.py)
 
-veRL empties its log file at every start and may write the evaluations of one step again, so every start gets the next
-free number: logs/attempt-<number>.jsonl and validation/<number>/.
+veRL empties its log file at every start and may repeat the evaluations of one step, so every start uses the next free
+number: logs/attempt-<number>.jsonl and validation/<number>/.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def arguments(request: dict[str, Any], run: Path, model: str, attempt: int) -> l
 
 
 def hydra(value: Any) -> str:
-    """One value in the grammar of Hydra's overrides, such that it is read back as it is."""
+    """One value in the grammar of Hydra's overrides, so that Hydra reads back the same value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -44,10 +44,10 @@ def hydra(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Text in single quotes, in which backslashes count before a quote and at the end only.
+    """Text in single quotes, in which only backslashes before a quote or at the end are special.
 
     Raises:
-        InputError: the text holds `${`, which veRL's configuration resolves as often as it is read.
+        InputError: the text contains `${`, which veRL's configuration would resolve.
     """
     if "${" in text:
         raise InputError(f"{text!r} holds '${{', which veRL would take for a reference: use another folder or name")
@@ -56,7 +56,7 @@ def quoted(text: str) -> str:
 
 
 def next_attempt(run: Path) -> int:
-    """The first number of which nothing was written yet; its folder marks it as taken."""
+    """The first unused number; creates its folder to reserve it."""
     attempt = 1
     while (run / "logs" / f"attempt-{attempt}.jsonl").exists() or (run / "validation" / str(attempt)).exists():
         attempt += 1
@@ -66,7 +66,7 @@ def next_attempt(run: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Start the trainer in place of this process."""
+    """Replace this process by the trainer."""
     if len(argv) != 2:
         sys.stderr.write("usage: start_training.py RUN_FOLDER MODEL\n")
         return 2

@@ -1,4 +1,4 @@
-"""Starting prepared runs: what an executor is given, what it answers, and the one for this machine."""
+"""Executors start prepared runs: the protocol, and the executor for this machine."""
 
 from isocompute_sdk.campaigns.executors.base import Executor, Job, Result
 from isocompute_sdk.campaigns.executors.local import LocalExecutor

@@ -1,4 +1,4 @@
-"""What an executor is: something that carries prepared runs out and says how each ended."""
+"""The executor protocol: start prepared runs and report how each ended."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Job:
     name: str
     """Name of the run, for messages."""
     launch: Launch
-    """Its script, and the folder that receives its log and measurements."""
+    """Its script, and the folder for its log and measurements."""
     cwd: Path
-    """Folder that the data paths of the run are relative to."""
+    """Folder to which the data paths of the run are relative."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class Result:
 
     job: Job
     exit_code: int
-    """0 on success; minus the signal where one ended the process."""
+    """0 on success; minus the signal number if a signal ended the process."""
     started: bool = True
-    """False where the run was finished before."""
+    """False if the run was already finished."""
 
 
 class Executor(Protocol):
-    """Carries jobs out; the same jobs may be given again after a stop, and finished ones are not started again."""
+    """Runs jobs. After a stop the same jobs may be given again; finished ones are not restarted."""
 
     def run(self, jobs: Sequence[Job], watch: Callable[[], None] | None = None) -> tuple[Result, ...]:
-        """Carry all jobs out and return their results in the order of the jobs.
+        """Run all jobs and return their results in the order of the jobs.
 
         Args:
             jobs: prepared runs, each in a folder of its own.
-            watch: called again and again while jobs run, to show how far they are.
+            watch: called repeatedly while jobs run, to show their progress.
         """
         ...

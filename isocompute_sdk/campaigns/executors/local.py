@@ -1,4 +1,4 @@
-"""Runs as processes of this machine, a few at a time. No scheduler: whoever wants one has one."""
+"""Runs as processes on this machine, a few at a time."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from isocompute_sdk.run_folders.locks import try_lock
 class LocalExecutor:
     """Starts `launch.sh` of each job with its output in the run folder's log.txt.
 
-    Ctrl-C and SIGTERM stop the jobs too (SIGTERM, then SIGKILL). If this process is killed outright, its jobs go on:
-    they hold the lock on their folders, and the next start waits for them instead of starting them twice.
+    Ctrl-C and SIGTERM also stop the jobs (SIGTERM, then SIGKILL). If this process itself is killed, its jobs continue:
+    they hold the locks on their folders, and the next start waits for them instead of starting them twice.
     """
 
     max_parallel: int | None = None
-    """Runs at a time. None: one per core that this process may use."""
+    """Parallel runs. None: one per core available to this process."""
     grace_seconds: float = 15.0
     """Time between SIGTERM and SIGKILL."""
     poll_seconds: float = 0.2
-    """Time between two looks at the jobs."""
+    """Time between two checks of the jobs."""
 
     def __post_init__(self) -> None:
         if self.max_parallel is not None and self.max_parallel < 1:
             raise BackendError(
                 f"max_parallel = {self.max_parallel}; accepted: 1 or more runs at a time",
-                "Correct it, or leave it out.",
+                "Give a larger number, or none for one run per core.",
             )
 
     @property
     def parallel(self) -> int:
-        """Runs at a time."""
+        """Parallel runs."""
         return self.max_parallel if self.max_parallel is not None else len(os.sched_getaffinity(0))
 
     def run(self, jobs: Sequence[Job], watch: Callable[[], None] | None = None) -> tuple[Result, ...]:
-        """Carry all jobs out; a failed one does not stop the others.
+        """Run all jobs; a failed one does not stop the others.
 
         Raises:
-            BackendError: a script cannot be started at all, or two jobs share a folder.
+            BackendError: a script cannot be started, or two jobs share a folder.
         """
         _refuse_shared_folders(jobs)
         results: dict[str, Result] = {}
@@ -73,7 +73,7 @@ class LocalExecutor:
         running: dict[str, tuple[Job, subprocess.Popen[bytes]]],
         results: dict[str, Result],
     ) -> None:
-        """Start waiting jobs while there is room."""
+        """Start waiting jobs up to `parallel`."""
         busy = len(running)
         for job in jobs:
             key = _key(job)
@@ -83,7 +83,7 @@ class LocalExecutor:
                 continue
             lock = try_lock(job.launch.folder)
             if lock is None:
-                busy += 1  # A process of an earlier start is still at it.
+                busy += 1  # A process of an earlier start still runs.
                 continue
             try:
                 if store.is_finished(job.launch.folder):
@@ -92,7 +92,7 @@ class LocalExecutor:
                     running[key] = job, self._process(job, lock)
                     busy += 1
             finally:
-                os.close(lock)  # The process has its own copy.
+                os.close(lock)  # The process holds its own copy.
 
     def _process(self, job: Job, lock: int) -> subprocess.Popen[bytes]:
         cores = len(os.sched_getaffinity(0))
@@ -107,13 +107,13 @@ class LocalExecutor:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches this process alone, which then stops the jobs in order.
+                    start_new_session=True,  # Ctrl-C reaches only this process, which then stops the jobs.
                     pass_fds=(lock,),
                 )
             except OSError as error:
                 raise BackendError(
                     f"{job.name}: {job.launch.argv[0]} cannot be started in {job.cwd}: {error.strerror}",
-                    "Check that the program is installed and that the folder is there.",
+                    "Check that the program is installed and that the folder exists.",
                 ) from error
 
 
@@ -127,7 +127,7 @@ def _collect(running: dict[str, tuple[Job, subprocess.Popen[bytes]]], results: d
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]], grace_seconds: float) -> None:
-    """End every process with its children: ask, wait, then force."""
+    """End every process with its children: SIGTERM, wait, SIGKILL."""
     try:
         for process in processes:
             _signal(process, signal.SIGTERM)
@@ -148,13 +148,13 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 @contextmanager
 def _sigterm_as_exit() -> Generator[None]:
-    """Turn SIGTERM into SystemExit, so that the jobs are stopped on the way out."""
+    """Turn SIGTERM into SystemExit, so that jobs are stopped before this process exits."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # Signals are the main thread's business.
+        yield  # Only the main thread may set signal handlers.
         return
     earlier = signal.signal(signal.SIGTERM, leave)
     try:

@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(frozen=True)
 class PaperOptions(MethodOptions):
-    """How the paper's data analysis is carried out."""
+    """Options of the paper's method."""
 
     points: Literal["records", "all"] = "records"
     """`records`: the paper's record-breaking points; `all`: every evaluation, which is less biased."""
@@ -47,12 +47,12 @@ class PaperOptions(MethodOptions):
     def __post_init__(self) -> None:
         if self.points not in ("records", "all"):
             raise FitError(f"points = {self.points!r}; accepted: 'records', 'all'", "Use one of the two.")
-        # Options come from command lines and notebooks: their types are promises, not facts.
+        # Command lines and notebooks pass any type.
         width: Any = vars(self)["bin_width"]
         if isinstance(width, bool) or not isinstance(width, float | int) or not 0 < width <= 1:
             raise FitError(
                 f"bin_width = {width!r}; accepted: a share of the metric's range, 0 < width <= 1",
-                "Leave it at 0.005, as the paper.",
+                "The paper uses 0.005.",
             )
         super().__post_init__()
 
@@ -69,7 +69,7 @@ def fit_paper(
 
     Args:
         runs: at least two group sizes with two evaluations each.
-        metric: its name, for messages.
+        metric: name of the metric.
         bounds: range of the metric.
         options: details of the method.
         draws: bootstrap replicates; 0 for none.
@@ -86,7 +86,7 @@ def fit_paper(
         kind = " that break their run's record" if options.points == "records" else ""
         raise FitError(
             f"{len({n for n, _ in curves})} group size(s) with two or more evaluations of {metric!r}{kind} "
-            f"(group sizes in the runs: {levels}); the best n cannot be seen in fewer than two",
+            f"(group sizes in the runs: {levels}); accepted: two group sizes or more",
             "Run at least two group sizes, better four, at the same problems_per_batch.",
         ).in_shell("Run at least two group sizes, better four, at the same B_p.")
     drawn = {key: curve_draws(curves[key], points[key], draws, bounds, rng) for key in curves} if draws else {}
@@ -111,8 +111,8 @@ def _refuse_partly_known(runs: Sequence[Run]) -> None:
     unknown = [run.run_id for run in runs if run.problems_per_batch is None]
     if unknown and len(unknown) < len(runs):
         raise FitError(
-            f"{len(unknown)} of {len(runs)} runs do not say their problems per batch ({', '.join(unknown[:3])}); "
-            "they cannot stand on one frontier with runs that do",
+            f"{len(unknown)} of {len(runs)} runs do not record their problems per batch ({', '.join(unknown[:3])}); "
+            "accepted: known for all runs or for none",
             "Add problems_per_batch to all of them, or fit them apart.",
         ).in_shell("Add --set problems_per_batch=... if all have the same, or fit them apart.")
 
@@ -120,7 +120,7 @@ def _refuse_partly_known(runs: Sequence[Run]) -> None:
 def _pool(
     runs: Sequence[Run], options: PaperOptions, bounds: tuple[float, float]
 ) -> tuple[dict[Configuration, Points], list[Note]]:
-    """Evaluations of all runs of a configuration in one set of points, each run reduced on its own first."""
+    """Evaluations pooled by configuration, after the selection of record-breaking points run by run."""
     kept: dict[Configuration, list[tuple[Array, Array]]] = defaultdict(list)
     base: dict[Configuration, list[float]] = defaultdict(list)
     seen: dict[Configuration, list[float]] = defaultdict(list)
@@ -155,7 +155,6 @@ def _pool(
 
 
 def _dropped(key: Configuration, evaluations: int, points: str) -> Note:
-    """A configuration without two usable evaluations has no curve."""
     problems = "unknown" if key[1] is None else key[1]
     return Note(
         "configuration-without-curve",

@@ -1,4 +1,4 @@
-"""A bootstrap over evaluations, for bands around curves and laws. Its intervals are not calibrated."""
+"""Bootstrap over evaluations, for intervals of curves and laws. These intervals are too narrow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from isocompute_sdk.fitting.varpro import project
 from isocompute_sdk.notes import Note
 
 MEASURED_COVERAGE = (0.25, 0.34)
-"""Coverage of n* that intervals of this kind reached in simulation at a nominal .8: evaluations of one run
-share its luck, which resampling them cannot show, and the best n is known at the levels of the grid only."""
+"""Coverage of n* by nominal 80 % intervals in simulation. Resampling evaluations misses the differences between runs,
+and the best n is known at the levels of the grid only."""
 
 
 def curve_draws(
     curve: RewardCurve, points: Points, draws: int, bounds: tuple[float, float], rng: np.random.Generator
 ) -> Array:
-    """Parameters (plateau, rise, shape parameters...) of curves refitted to resampled evaluations.
+    """Parameters (plateau, rise, shape parameters ...) of curves fitted to resampled evaluations.
 
     Returns:
         Shape (draws, 2 + P).
@@ -81,13 +81,13 @@ def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable) -> Array:
 
 
 def uncalibrated() -> Note:
-    """The bootstrap's intervals are too narrow."""
+    """Note that intervals of the bootstrap are too narrow."""
     low, high = MEASURED_COVERAGE
     return Note(
         "interval-uncalibrated",
         "warning",
-        f"Intervals come from a bootstrap over evaluations. In simulation such 80 % intervals held the best n in "
-        f"{low:.0%} to {high:.0%} of cases: read them as a lower limit of the uncertainty.",
+        "Intervals come from a bootstrap over evaluations. In simulation these 80 % intervals contained the best n in "
+        f"{low:.0%} to {high:.0%} of cases: the real uncertainty is larger.",
         {"measured_coverage": list(MEASURED_COVERAGE), "nominal": 0.8},
     )
 

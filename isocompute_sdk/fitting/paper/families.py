@@ -1,7 +1,7 @@
-"""The monotone curves R(C) = plateau - rise * (1 - S(C)): one unit shape S per family.
+"""Families of monotone curves R(C) = plateau - rise * (1 - S(C)), one unit shape S each.
 
-Every shape rises from 0 to 1 in the compute C (rollouts or tokens) and has at most two parameters of its
-own, so that plateau and rise stay linear: for given shape parameters they follow from least squares.
+Every shape rises from 0 to 1 in the compute C (rollouts or tokens) and has at most two parameters. For given shape
+parameters, plateau and rise follow from linear least squares.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from isocompute_sdk.fitting.arrays import Array
 
 @dataclass(frozen=True)
 class ShapeParameter:
-    """One parameter of a unit shape, searched between bounds that the data set."""
+    """One parameter of a unit shape, searched between bounds that depend on the data."""
 
     name: str
-    """Name in results; a `log10_` prefix says that the parameter is a decimal logarithm of compute."""
+    """Name in results; with the prefix `log10_` the parameter is a decimal logarithm of compute."""
     bounds: Callable[[float, float], tuple[float, float]]
     """(smallest, largest observed compute) -> (lower, upper) bound."""
     levels: int
@@ -28,7 +28,7 @@ class ShapeParameter:
 
 @dataclass(frozen=True)
 class Shape:
-    """A unit shape S(C; parameters), with what is needed to search and to report it."""
+    """A unit shape S(C; parameters), its parameters and their start values."""
 
     name: str
     formula: str
@@ -51,7 +51,7 @@ class Shape:
 
 
 def _log10(compute: Array) -> Array:
-    # C = 0 is the base model: its logarithm is a very small number, never minus infinity.
+    # C = 0 is the base model; the floor keeps its logarithm finite.
     return np.log10(np.maximum(compute, 1e-12))
 
 
@@ -76,7 +76,7 @@ SATURATING_EXPONENTIAL = Shape(
     parameters=(ShapeParameter("log10_tau", _midpoint_bounds, 120),),
     unit=_saturating_exponential,
 )
-"""What the curves drawn in the paper's fig. 6 are (digitised: residuals below 1e-4 of reward)."""
+"""The curves of the paper's fig. 6 (digitised: residuals below 1e-4 of reward)."""
 
 LOGISTIC = Shape(
     name="logistic",
@@ -84,7 +84,7 @@ LOGISTIC = Shape(
     parameters=(ShapeParameter("log10_midpoint", _midpoint_bounds, 60), _SLOPE),
     unit=_logistic,
 )
-"""A sigmoid in log C whose floor is fitted."""
+"""A sigmoid in log C with a free floor."""
 
 HILL = Shape(
     name="hill",
@@ -93,7 +93,7 @@ HILL = Shape(
     unit=_logistic,
     floor_is_base_reward=True,
 )
-"""ScaleRL's form (arXiv 2510.13786). With a free floor it is the same function as `LOGISTIC`; what sets it
-apart is that its floor is the base model's reward, so it needs an evaluation at step 0."""
+"""ScaleRL's form (arXiv 2510.13786): `LOGISTIC` with the base model's reward as floor, so it needs an evaluation at
+step 0."""
 
 SHAPES: dict[str, Shape] = {s.name: s for s in (SATURATING_EXPONENTIAL, LOGISTIC, HILL)}

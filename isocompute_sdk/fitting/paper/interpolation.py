@@ -1,4 +1,4 @@
-"""Predicted rewards between the levels of n that were run, from a curve for each."""
+"""Predicted rewards between the levels of n that were run, interpolated between their curves."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ def between_levels(
     group_size: Array,
     *,
     level: float,
-    kind: Literal["mean", "run"],
+    kind: Literal["mean", "at", "run"],
     bounds: tuple[float, float],
 ) -> tuple[Array, Array, Array]:
     """Curves at one B_p, interpolated in log n between the levels that were run.
 
     Args:
         curves: by increasing n.
-        draws: replicates of each curve's parameters; None where there are none, which leaves out the interval.
+        draws: replicates of each curve's parameters; a None gives NaN intervals.
         compute: C, any shape.
         group_size: n, in the same shape.
         level: coverage of the interval.
-        kind: `mean`, or `run`, which adds the noise of one measurement.
+        kind: `mean` or `at`, which are the same on curves that only rise; `run` adds the noise of one measurement.
         bounds: range of the metric.
+
+    Returns:
+        Mean, low and high, in the shape of `compute`.
 
     Raises:
         FitError: an n outside the levels that were run.

@@ -19,11 +19,11 @@ from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
 
 PLATEAU_SEEN = 3.0
-"""A plateau counts as identified once the data reach this many times the half-way compute; below it, one
-curve with evaluation noise of .012 pins its plateau to no better than half to twice the true gain."""
+"""A plateau counts as identified if the data reach this many times the half-way compute. With less data and an
+evaluation noise of .012, the fitted gain is only right to a factor of two."""
 PLATEAU_MISSING = 0.3
-"""Largest part of the rise that the data may leave unseen for that. It matters for flat sigmoids, which have
-hardly risen at 3 x their half-way compute; the Hill form with exponent 1 lacks a quarter there."""
+"""Largest share of the rise that may be missing at the last evaluation for that. Flat sigmoids have hardly risen at 3 x
+their half-way compute; the Hill form with exponent 1 lacks a quarter there."""
 
 
 MAX_EVALUATIONS = 500
@@ -59,15 +59,15 @@ class Points:
     group_size: int
     """Rollouts per problem, n."""
     problems_per_batch: int | None
-    """Problems per batch, B_p; None where the runs do not say."""
+    """Problems per batch, B_p; None if unknown."""
     compute_T: Array
     """Compute at each evaluation (rollouts or tokens), increasing."""
     reward_T: Array
     """Measured metric at each evaluation."""
     base_reward: float | None = None
-    """Metric of the base model (step 0), where measured."""
+    """Metric of the base model (step 0); None if not measured."""
     observed: tuple[float, float] | None = None
-    """First (after step 0) and last compute that was evaluated, where more was evaluated than is fitted to."""
+    """First (after step 0) and last evaluated compute; None: of these points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class RewardCurve:
 
     @property
     def plateau_identified(self) -> bool:
-        """Whether the data reach far enough past the half-way point, and up the rise, to pin the plateau."""
+        """Whether the data reach far enough beyond the half-way point, and up the rise, to identify the plateau."""
         reached = self.last_compute >= PLATEAU_SEEN * self.half_compute
         missing = self.plateau - float(self.predict(self.last_compute))
         return self.status is FitStatus.CONVERGED and reached and missing <= PLATEAU_MISSING * self.rise
@@ -161,15 +161,15 @@ def profile(
 ) -> Array:
     """Best (plateau, rise, shape parameters...) on the shape's grid for each row of weights.
 
-    For fixed shape parameters the curve is linear in plateau and rise (variable projection), so the whole
-    grid is solved at once for every weighting.
+    For fixed shape parameters the curve is linear in plateau and rise (variable projection), so the whole grid is
+    solved at once for all weights.
 
     Args:
         shape: the family.
         points: T evaluations.
         weights: shape (D, T), non-negative; one row per bootstrap replicate, or a single row of ones.
         bounds: range of the metric; plateau and floor are kept inside it.
-        floor: reward at no compute; None to fit it, or to take the base model's where the shape asks for it.
+        floor: reward at no compute; None to fit it, or for `hill` to use the base model's.
 
     Returns:
         Shape (D, 2 + P).
@@ -187,9 +187,9 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
 
     Args:
         points: at least two evaluations at different compute.
-        shape: a key of `SHAPES`, or `"auto"` for the one with the lowest corrected Akaike criterion among
-            those the points can carry (`hill` needs a step-0 evaluation).
-        bounds: range of the metric; no curve leaves it.
+        shape: a key of `SHAPES`, or `"auto"` for the one with the lowest corrected Akaike criterion (`hill` takes
+            part only with a step-0 evaluation).
+        bounds: range of the metric; the curve stays inside.
 
     Raises:
         FitError: fewer than two distinct compute values, an unknown shape, or `hill` without a step-0 reward.
@@ -206,7 +206,7 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
         return _fit_shape(points, SHAPES[shape], bounds)
     usable = [s for s in SHAPES.values() if points.base_reward is not None or not s.floor_is_base_reward]
     fitted = [_fit_shape(points, s, bounds) for s in usable]
-    # With too few points for any criterion the one with the fewest parameters stands first and wins.
+    # With too few points for the criterion, the first shape wins, which has the fewest parameters.
     return min(fitted, key=lambda curve: curve.aicc)
 
 
@@ -229,7 +229,7 @@ def _fit_shape(points: Points, shape: Shape, bounds: tuple[float, float]) -> Rew
     if shape.floor_is_base_reward:
         return _fit_with_floor(points, shape, bounds, _base(points))
     curve = _fit_with_floor(points, shape, bounds, None)
-    # Below the first evaluation a curve may point out of the metric's range: then its floor is the bound.
+    # If the curve leaves the metric's range below its first evaluation, its floor is the bound.
     return curve if curve.plateau - curve.rise >= bounds[0] else _fit_with_floor(points, shape, bounds, bounds[0])
 
 
@@ -243,7 +243,7 @@ def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], f
     room = bounds[1] - (bounds[0] if floor is None else floor)
     enough = len(y) > shape.n_free
     found, converged, stderr = start, False, dict[str, float | None]()
-    # A base model on the upper bound leaves nothing to fit: the curve is flat.
+    # With a base model on the upper bound the curve is flat.
     if enough and room > 0:
         model = lmfit.Parameters()
         if floor is None:
@@ -326,7 +326,7 @@ def _on_bounds(
 
 
 def _aicc(sse: float, count: int, free: int) -> float:
-    # One more for the noise variance. The floor on the variance keeps noise-free data comparable.
+    # One more parameter for the noise variance. The floor on the variance keeps noise-free data comparable.
     k = free + 1
     if count - k - 1 <= 0:
         return float("inf")

@@ -1,4 +1,4 @@
-"""The extrapolation passport: what the runs say about how far their fit may be trusted, the backtest first."""
+"""The extrapolation passport: how far a fit can be trusted beyond its data."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from isocompute_sdk.notes import Note
 Share = Annotated[float, Field(ge=0, le=1)]
 
 HIDDEN_FACTOR = 3.0
-"""The backtest hides what lies beyond the largest compute divided by this."""
+"""The backtest hides evaluations beyond the largest compute divided by this."""
 BACKTEST_DRAWS = 50
 BACKTEST_LEVEL = 0.8
 LAST_BINS = 3
-"""Bins of each run that are compared."""
+"""Last bins of each run that are compared."""
 FEWEST_BINS = 6
-"""Bins that must be left, and be hidden, for a backtest."""
+"""Fewest bins that must remain for a backtest."""
 FEWEST_LEVELS = 3
 """Levels of n below which the prior decides between and beyond them."""
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
 LITTLE_RISE = 0.5
 """Share of a curve's rise below which its end is mostly a guess."""
 
@@ -55,7 +57,7 @@ class Passport:
     """How far the fit may be extrapolated."""
 
     backtest: Backtest | None
-    """None if too little data would be left."""
+    """None with too little data for one."""
     largest_compute: Positive
     """Largest compute with an evaluation."""
     rise_seen: tuple[Share, Share]
@@ -74,16 +76,23 @@ class Passport:
     """Levels of B_p at which at least half of the runs collapsed."""
     beyond_grid_octaves: Annotated[int, Field(ge=0, le=64)]
     """Octaves above the largest n that a plan may use by default."""
+    most_rise_seen: tuple[Share, Share] | None = None
+    """80 % interval of the largest share of a rise that was measured; None in fits saved before it was drawn."""
+
+    @property
+    def least_rise_seen(self) -> float:
+        """Lower end of the interval of the largest share of a rise that was measured; the mean in old fits."""
+        return self.rise_seen[1] if self.most_rise_seen is None else self.most_rise_seen[0]
 
     def __post_init__(self) -> None:
         if self.rise_seen[0] > self.rise_seen[1]:
             raise FieldError("rise_seen", self.rise_seen, "smallest and largest share")
 
     def lines(self) -> list[str]:
-        """The passport as text, its backtest first."""
+        """The passport as text; the first line is the backtest."""
         test = self.backtest
         first = (
-            "backtest: not possible, too few evaluations would be left"
+            "backtest: not possible, too few evaluations would remain"
             if test is None
             else f"backtest: everything beyond C = {test.hidden_beyond:,.3g} hidden and predicted "
             f"({test.factor:.1f}x): rms error {test.rms_error:.3f}, mean {test.mean_error:+.3f}, "
@@ -133,7 +142,7 @@ class Passport:
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))
-        short = self.rise_seen[1] < LITTLE_RISE
+        short = self.least_rise_seen < LITTLE_RISE
         if short:
             text = (
                 f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior decides most "
@@ -158,14 +167,14 @@ class Passport:
 def passport(
     surface: Surface, prepared: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
 ) -> Passport:
-    """Everything about the data that tells how far the fit carries."""
+    """The passport of a surface, with its backtest."""
     runs = [run for run in prepared if len(run.log_compute_J)]
     levels = sorted({run.group_size for run in runs})
     cells = Counter((run.group_size, run.problems_per_batch) for run in runs)
     reward_N = surface.predict(surface.largest_compute, np.array(levels, dtype=float))
     best = int(np.argmax(reward_N))
     edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None
-    seen = _rise_seen(surface, runs)
+    seen, most = _rise_seen(surface, runs)
     return Passport(
         backtest=backtest(runs, bounds, rng),
         largest_compute=surface.largest_compute,
@@ -176,18 +185,19 @@ def passport(
         gain_between_levels=float(np.ptp(reward_N)),
         noise=surface.noise,
         unstable_problems_per_batch=_unstable(prepared),
-        beyond_grid_octaves=1 if edge == "largest" and len(levels) >= 3 else 0,
+        beyond_grid_octaves=1 if len(levels) > 1 else 0,
+        most_rise_seen=most,
     )
 
 
 def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator) -> Backtest | None:
-    """Hide the last part of the compute axis, fit the rest, predict the last bins of the runs that reach there."""
+    """Fit without the last part of the compute axis and predict the last bins there; None with too little data."""
     end = max(run.last_compute for run in runs)
     cut = float(np.log(end / HIDDEN_FACTOR))
     kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
     shown = [run for run in kept if len(run.log_compute_J)]
     hidden = [(run, run.log_compute_J > cut) for run in runs if np.any(run.log_compute_J > cut)]
-    # A tail that was dropped with a collapse cannot be predicted: nothing may be left to hide.
+    # After a collapse the end of a run is dropped, so there may be nothing to hide.
     if not hidden:
         return None
     if sum(len(run.log_compute_J) for run in shown) < FEWEST_BINS or len({run.group_size for run in shown}) < 2:
@@ -206,7 +216,7 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
     measured_R, mean_R, low_R, high_R = (
         np.bincount(owner, weight_Q * values) / total_R for values in (reward_Q, *predicted)
     )
-    # The interval is for one evaluation; the mean of several is noisier by less.
+    # The interval is for one evaluation; the mean of several has less noise.
     noise = NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2) * surface.noise
     shrink_R = noise**2 * (1.0 - 1.0 / np.maximum(total_R, 1.0))
     below_R, above_R = _less(mean_R - low_R, shrink_R), _less(high_R - mean_R, shrink_R)
@@ -233,7 +243,7 @@ def _less(width: Array, squared: Array) -> Array:
 
 
 def _configurations(runs: Sequence[PreparedRun]) -> tuple[Array, Array]:
-    """N and B_p of runs, NaN where B_p is not known."""
+    """Group size and B_p of runs; NaN for an unknown B_p."""
     problems = [run.problems_per_batch for run in runs]
     return (
         np.array([run.group_size for run in runs], dtype=float),
@@ -253,11 +263,18 @@ def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> P
     )
 
 
-def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> Array:
-    """Share of the rise from the base model to very large compute that is predicted for each run's last evaluation."""
+def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> tuple[Array, tuple[float, float]]:
+    """Share of the rise from the base model to `RISEN` times the largest compute that each run's end is predicted at.
+
+    Returns:
+        The mean share of each run, and the 80 % interval of the largest of them over draws.
+    """
     sizes, problems = _configurations(runs)
-    at_end = surface.predict(np.array([run.last_compute for run in runs]), sizes, problems)
-    limit = surface.predict(surface.largest_compute * 1e6, sizes, problems)
-    rise = limit - float(np.mean(surface.parameters_DP[:, 0]))
-    seen = 1.0 - (limit - at_end) / np.where(rise > 1e-6, rise, 1.0)
-    return np.where(rise > 1e-6, np.clip(seen, 0.0, 1.0), 1.0)
+    end_DR = surface.draws(np.array([run.last_compute for run in runs]), sizes, problems)
+    limit_DR = surface.draws(surface.largest_compute * RISEN, sizes, problems)
+    base_D = surface.parameters_DP[:, :1]
+    rise_DR = limit_DR - base_D
+    seen_DR = np.where(rise_DR > 1e-6, np.clip((end_DR - base_D) / np.maximum(rise_DR, 1e-6), 0.0, 1.0), 1.0)
+    mean_R = (end_DR - base_D).mean(axis=0) / np.maximum(rise_DR.mean(axis=0), 1e-6)
+    low, high = np.quantile(seen_DR.max(axis=1), [0.1, 0.9])
+    return np.where(rise_DR.mean(axis=0) > 1e-6, np.clip(mean_R, 0.0, 1.0), 1.0), (float(low), float(high))

@@ -27,7 +27,7 @@ from isocompute_sdk.records import RunSet
 
 @dataclass(frozen=True)
 class CollectedLog:
-    """A run whose log says nothing certain about n and B_p itself."""
+    """A run whose log does not contain n and B_p itself."""
 
     log: RunLog
     config: SavedConfig | None
@@ -134,7 +134,7 @@ def _file(found: Collection, path: Path) -> None:
 
 
 def _with_reason(log: RunLog, error: RecordError) -> RunLog:
-    """The log with why it is no table, where it has the columns of one: else the reason is that it lacks them."""
+    """The log with a note on why it cannot be read as a table, if it has the columns of one."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
     if "group_size" not in log.said or not (counted or "problems_per_batch" in log.said):

@@ -30,14 +30,14 @@ FEW_EVALUATIONS = 4
 
 @dataclass(frozen=True)
 class RunFinding:
-    """One run, or one file that is none."""
+    """One run, or one file that is not a run."""
 
     name: str
     """Run, or file that cannot be read."""
     source: str
     """Where it was read from."""
     group_size: str = "?"
-    """n; several where it changes; `?` where nothing says it."""
+    """n; several values if it changes; `?` if unknown."""
     problems_per_batch: str = "?"
     """B_p, as `group_size`."""
     rollouts: float | None = None
@@ -51,7 +51,7 @@ class RunFinding:
     attempts: int = 1
     """How often the run was started, as far as its log shows."""
     context_group: int | None = None
-    """Runs of one number may be pooled; None where the run cannot be read."""
+    """Runs of one number may be pooled; None if the run cannot be read."""
     context: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Context fields that are known."""
     problems: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ class _Known:
 
 
 def _learning_rate_rule(cell: Sequence[RunFinding]) -> str | None:
-    """The rule that all learning rates of a cell follow; None where there is none, or n or B_p is not one number."""
+    """The rule that all learning rates of a cell follow; None if there is none, or if n or B_p changes."""
     if any(one.context.get(_RATE) is None or not one.group_size.isdigit() for one in cell):
         return None
     known = [

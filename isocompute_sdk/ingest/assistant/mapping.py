@@ -54,11 +54,11 @@ class MappedRun(Spec):
     skip: bool = False
     """True leaves it out."""
     group_size: int | dict[int, int] | None = None
-    """n; or step -> n where it changed."""
+    """n; or step -> n if it changed."""
     problems_per_batch: int | dict[int, int] | None = None
-    """B_p; or step -> B_p where it changed."""
+    """B_p; or step -> B_p if it changed."""
     batch: int | None = None
-    """A batch size of which it is not known whether it counts problems or rollouts."""
+    """A batch size that may count problems or rollouts."""
     step_unit: StepUnit | None = None
     """What its logged steps count; None for what its framework is known to count."""
     steps_per_batch: float | None = Field(default=None, gt=0)
@@ -119,7 +119,7 @@ class RunMap(Spec):
         """How to read every run that is not skipped.
 
         Raises:
-            RecordError: a question is open, an answer is none of its candidates, the mapping is not confirmed, a
+            RecordError: a question is open, an answer is not one of its candidates, the mapping is not confirmed, a
                 value is missing or makes no sense.
         """
         _refuse_open(self, source)

@@ -87,7 +87,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
 
     Args:
         path: the mapping's file; what it searched is relative to its folder.
-        mapping: its contents, where they are at hand.
+        mapping: its contents, if already loaded.
 
     Raises:
         RecordError: a question is open, the mapping is not confirmed, a run of it is gone, a file cannot be read.
@@ -224,7 +224,7 @@ def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
 
 
 def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> None:
-    """A batch size of which it is not said whether it counts problems or rollouts."""
+    """Ask whether a batch size counts problems or rollouts."""
     batch = hints.values.get("batch")
     size = draft.values.get("group_size")
     if "problems_per_batch" in draft.values:
@@ -285,9 +285,7 @@ def _evaluation(draft: _Draft, log: RunLog) -> None:
         draft.values["metrics"] = {tag: tag for tag in named}
         draft.evidence["metrics"] = "certain: the column names its metric"
         return
-    if any(meaning.needs_k for meaning in measured.values()):
-        tags = ", ".join(tag for tag, meaning in measured.items() if meaning.needs_k)
-        draft.ask(("eval_samples", tags), f"How many samples per problem are behind {tags}?", "eval_samples")
+    # How many samples are behind a mean decides what it is called, and nothing else: a note says that it is unknown.
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
     trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
@@ -314,7 +312,7 @@ def _described(log: RunLog, tag: str) -> str:
 
 
 def _plain(column: str, value: Any) -> Any:
-    """A cell as a number where its column holds numbers; step -> number as it is, a single number where it is one."""
+    """A cell as a number if its column holds numbers; step -> number as it is, or one number if it never changes."""
     if isinstance(value, Mapping):
         pieces = cast(Mapping[int, int], value)
         return dict(pieces) if len(set(pieces.values())) > 1 else next(iter(pieces.values()))

@@ -13,7 +13,7 @@ from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAI
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
 Configuration = tuple[Any, Any]
-"""n and B_p, None where unknown."""
+"""n and B_p, None if unknown."""
 _Fingerprint = tuple[str, str, bytes, bytes]
 
 

@@ -203,7 +203,12 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class LogFormat:
-    """What the logs of one framework mean. Immutable; everything that is optional may be missing from a framework."""
+    """What the logs of one framework mean; a field with a default may be left out.
+
+    How a resume shows is part of how a log lies on disk: the store, or `run_folder`, returns one `Attempt` for each
+    start that it can tell apart (an event file, a numbered file, rows whose steps go back), with `from_step` if
+    something says which checkpoint it went on from. `ingest.attempts` does the rest for every format.
+    """
 
     name: str
     """Name it is registered under."""
@@ -224,6 +229,11 @@ class LogFormat:
     other one may count calls of W&B's `log`."""
     batch_tag: str | None = None
     """Regular expression over the tag that logs the rollouts of a batch, n times B_p."""
+    rollouts_tag: str | None = None
+    """Tag that logs how many rollouts an update sampled, if their number varies."""
+    from_zero: Literal["never", "training", "rows"] = "never"
+    """Whether a row with step i was logged after i + 1 updates: never; what an update measured always was, and
+    evaluations after i; or whole rows were, but for a first evaluation at step 0, if an update is logged at step 0."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
     filtered_groups: str | None = None

@@ -32,7 +32,7 @@ _PLUGIN_OF_SCALARS = "scalars"
 
 
 def read_event_file(path: Path) -> Attempt | None:
-    """Read every scalar of one file; texts, images and histograms are passed over. None where no record is whole.
+    """Read every scalar of one file; texts, images and histograms are skipped. None if no record is whole.
 
     Raises:
         RecordError: the file cannot be opened, or the package `tensorboard` is missing.
@@ -188,7 +188,7 @@ class _Format:
         return cls(messages.Event, DecodeError, masked_crc32c, make_ndarray, int(messages.SessionLog.START))
 
     def parse(self, payload: bytes) -> Any | None:
-        """The message in a record; None where it is none."""
+        """The message in a record; None if it cannot be parsed."""
         try:
             return self.event.FromString(payload)
         except self.decode_error:

@@ -16,12 +16,12 @@ OTHERS = (".bz2", ".xz", ".zst", ".zip")
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z")
 """Endings of files that hold other files; a `.tar` may be packed once more."""
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading raises where a file of gzip was cut off or is none."""
+"""What reading raises if a gzip file was cut off, or is not gzip."""
 CUT_PACKING = "{path} cannot be unpacked: it was cut off or is no gzip file"
 
 
 def unpacked(path: Path) -> Path:
-    """The path without the ending .gz; the ending before it names the format."""
+    """The path without `.gz`: the ending before it says what the file holds."""
     return path.with_suffix("") if path.suffix.lower() == GZIP else path
 
 

@@ -8,6 +8,7 @@ holds itself. What a key means is certain only if its framework is known, which 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,10 @@ FILES = (
     "training_args.json",
     "request.json",
     "params.json",
+    "rl.json",
+    "orchestrator.json",
+    "orchestrator.toml",
+    "orch.toml",
     "launch.sh",
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
@@ -63,6 +68,8 @@ class SavedConfig:
     """Columns of a run."""
     batch: Said | None = None
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
+    keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Everything that the file says, with dotted keys."""
     disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
     """Field -> its values, if several sources say different things. A field of `SIZES` is not in `fields` then; of any
     other the first counts."""
@@ -230,7 +237,8 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
                 for name, said in fields.items()
                 if name == STEPS_PER_BATCH or (name in PER_RUN and _fits(name, said.value))
             }
-            return SavedConfig(path, one.dialect, usable, one.batch(keys))
+            if usable or one.batch(keys) is not None:
+                return SavedConfig(path, one.dialect, usable, one.batch(keys), keys.flat)
     return None
 
 
@@ -272,6 +280,8 @@ def document(path: Path, text: str) -> object:
     """
     if path.suffix == ".json":
         return parse_json(text)
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 

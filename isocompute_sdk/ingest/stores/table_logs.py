@@ -88,7 +88,7 @@ def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
 
 
 def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
-    """One run in two charts of W&B, which exports a metric a file; None where they are not sure to be that."""
+    """One run in two charts of W&B, which exports a metric a file; None unless that is certain."""
     charts = one.format == other.format == "wandb" and one.step_name == other.step_name
     if not charts or len(one.attempts) != 1 or len(other.attempts) != 1 or {*one.tags} & {*other.tags}:
         return None
@@ -154,7 +154,7 @@ def _said(
 ) -> dict[str, Any]:
     """What columns say of the run: one value each, or step -> value where n or B_p changed after it.
 
-    Other columns whose value changes, such as a learning rate that follows a schedule, say nothing of the whole run.
+    Other columns whose value changes, such as a learning rate that follows a schedule, are skipped.
 
     Raises:
         RecordError: nothing says where n or B_p changed.

@@ -1,23 +1,23 @@
-"""Make sure that a run folder is used for one run only, and note this start in it.
+"""Reserve a run folder for one run, and record this start in it.
 
-    python3 claim_folder.py RUN_FOLDER        (in the folder that the data paths are relative to)
+    python3 claim_folder.py RUN_FOLDER        (in the folder to which the data paths are relative)
 
-Reads RUN_FOLDER/request.json and checks what has to hold before any data is read: the installed framework, the folder's
-path, that nothing trains there, that the inputs exist, and, where RUN_FOLDER/started.json tells of an earlier start,
-that it was the same run with the same inputs. Of the request it reads
+Reads RUN_FOLDER/request.json and checks, before any data is read, the installed framework, the folder's path, that
+nothing trains there, that the inputs exist and, if RUN_FOLDER/started.json records an earlier start, that it was the
+same run with the same inputs. Of the request it reads
 
-* framework, version: the package that has to be installed;
-* earlier_releases, if there: [version, what releases before it take], ascending;
-* misread_in_paths, if there: what the path of the folder must not hold;
-* run.data, and evaluation_sets, if there: name -> file;
-* identity: what a later start has to ask for again.
+* framework, version: the package that must be installed;
+* earlier_releases (optional): [version, flags of the releases before it], ascending;
+* misread_in_paths (optional): texts that the folder's path must not contain;
+* run.data, and evaluation_sets (optional): name -> file;
+* identity: settings that every later start must have in common.
 
 Writes
 
-* inputs.json: absolute path and SHA-256 of each input, and the name of the reward function where one was given;
+* inputs.json: absolute path and SHA-256 of each input, and the name of the reward function if given;
 * attempts.jsonl: one line per start.
 
-What cannot be used ends with exit status 2 and one message that says what is accepted.
+Unusable input ends with exit status 2 and a message that says what is accepted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from run_files import ATTEMPTS, STARTED, InputError, attempt_of, digest_of, hold
 
 
 def main(argv: list[str]) -> int:
-    """Claim the run folder named on the command line; 0 on success, 2 where it cannot be used."""
+    """Claim the run folder named on the command line; 0 on success, 2 if it cannot be used."""
     if len(argv) != 1:
         sys.stderr.write("usage: claim_folder.py RUN_FOLDER\n")
         return 2
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def claim(run_folder: Path, data_folder: Path) -> None:
-    """Check the request in `run_folder` against its past and write down this start.
+    """Check the request in `run_folder` against earlier starts and record this start.
 
     Raises:
         InputError: an input is missing, or the folder cannot be used for this run.
@@ -74,7 +74,7 @@ def claim(run_folder: Path, data_folder: Path) -> None:
 
 
 def check_framework(package: str, expected: str, earlier: list[tuple[str, str]]) -> None:
-    """Refuse an installed framework of another version: its settings and their meaning differ."""
+    """Refuse another installed version of the framework: its settings differ."""
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -106,7 +106,7 @@ def check_run_folder(folder: Path, package: str, misread: list[str]) -> None:
 
 
 def check_nobody_trains(folder: Path) -> None:
-    """Refuse a run folder in which a process of another start is still at work."""
+    """Refuse a run folder in which a process of another start is still running."""
     lock = hold(folder)
     if lock is not None:
         os.close(lock)
@@ -163,7 +163,7 @@ def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
 
 
 def note_start(folder: Path) -> None:
-    """Number this start (from 1) and note its time."""
+    """Record the number of this start (from 1) and its time."""
     line = json.dumps({"attempt": attempt_of(folder) + 1, "time": time.time()}) + "\n"
     with (folder / ATTEMPTS).open("a", encoding="utf-8") as file:
         file.write(line)

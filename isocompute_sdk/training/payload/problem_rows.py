@@ -1,12 +1,12 @@
-"""Turn problem files into exactly the rows that one run needs; the programs that know a framework's row import this.
+"""Turn problem files into the rows of one run; each framework's prepare_rows.py imports this.
 
 `main(argv, row, completed)` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
 * evaluation_rows.jsonl: the validation problems in file order, then those of further evaluation sets.
-* started.json: the request with the digests of all inputs and outputs and the number of problems, written last. Where
-  it exists, the rows are only compared with it: a resumed run continues inside the same rows.
+* started.json: the request with the digests of all inputs and outputs and the number of problems, written last. If it
+  exists, the rows are only compared with it: a resumed run continues within the same rows.
 
 Bad input ends with exit status 2 and one message that names the file, the line and what is accepted.
 """
@@ -38,7 +38,7 @@ class Problem:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The prompt as a chat: text is what the user says."""
+        """The prompt as a chat; plain text becomes a user message."""
         return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt
 
 
@@ -47,12 +47,12 @@ Row = Callable[[Problem, str], dict[str, Any]]
 Sets = dict[str, list[Problem]]
 """Name of an evaluation set -> its problems."""
 Completed = Callable[[dict[str, Any], list[Problem], Sets], Sets]
-"""Says from the request, the training problems and the evaluation sets that were given what is evaluated on; refuses
-what the framework cannot use."""
+"""Returns the evaluation sets, from the request, the training problems and the given sets; refuses what the framework
+cannot use."""
 
 
 def as_given(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets:
-    """The evaluation sets that were given."""
+    """The given evaluation sets."""
     return sets
 
 
@@ -70,7 +70,7 @@ def main(argv: list[str], row: Row, completed: Completed = as_given) -> int:
 
 
 def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
-    """Write the rows and the record of the run, or check those of an earlier start.
+    """Write the rows and started.json, or check those of an earlier start.
 
     Raises:
         InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
@@ -84,7 +84,7 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     keys = run["data"]["prompt_key"], run["data"]["answer_key"]
     train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
-    # The first ones, so that every run of a sweep is measured on the same problems whatever its seed.
+    # The first ones, so that every run of a sweep is evaluated on the same problems, independent of its seed.
     sets = {"validation": validation[: run["evaluation"]["n_problems"]]}
     for name in request.get("evaluation_sets", {}):
         sets[name] = read_problems(Path(inputs[f"evaluation set {name}"]["path"]), name, *keys)
@@ -105,7 +105,7 @@ def evaluation_rows(sets: Sets, row: Row) -> Iterator[dict[str, Any]]:
 
 
 def check_rows(folder: Path, outputs: dict[str, str]) -> None:
-    """Refuse rows that are not the ones the run started with."""
+    """Refuse rows that differ from those of the first start."""
     for name, digest in outputs.items():
         if not (folder / name).is_file() or digest_of(folder / name) != digest:
             raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
@@ -158,7 +158,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parsed(path: Path, number: int, line: str) -> Any:
-    """One JSON value; text that cannot be written as UTF-8 again is refused here."""
+    """One JSON value; text that cannot be written as UTF-8 is refused."""
     try:
         value = json.loads(line)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -222,7 +222,7 @@ def is_message(value: Any) -> bool:
 
 
 def problem_id(where: str, row: dict[str, Any], default: str) -> str:
-    """The row's own id as text, else a name made from its position."""
+    """The row's id as text, else `default`."""
     value = row.get(ID_KEY)
     if value is None:
         return default
@@ -232,7 +232,7 @@ def problem_id(where: str, row: dict[str, Any], default: str) -> str:
 
 
 def uniform_prompts(problems: list[Problem]) -> list[Problem]:
-    """Make all prompts message lists where one is: a column of mixed types cannot be loaded."""
+    """Make all prompts message lists if one is: a column of mixed types cannot be loaded."""
     if all(isinstance(problem.prompt, str) for problem in problems):
         return problems
     return [
@@ -244,7 +244,7 @@ def uniform_prompts(problems: list[Problem]) -> list[Problem]:
 
 
 def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:
-    """Indices of `rows` rows: every epoch holds each problem once, in an order of its own."""
+    """Problem indices of `rows` rows: every epoch has each problem once, in its own seeded order."""
     for epoch in range(-(-rows // problems)):
         order = list(range(problems))
         random.Random(f"{seed}:{epoch}").shuffle(order)
@@ -252,7 +252,7 @@ def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:
 
 
 def report(run: dict[str, Any], train: list[Problem], validation: list[Problem]) -> None:
-    """Say on stderr what is legal but may not be meant."""
+    """Warn on stderr about settings that are legal but probably not intended."""
     batch = run["problems_per_batch"]
     if len(train) < batch:
         warn(f"{len(train)} training problems for batches of {batch}: every batch repeats problems")

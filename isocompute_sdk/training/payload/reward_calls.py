@@ -1,8 +1,8 @@
-"""The user's reward function, called so that nothing it raises reaches the training framework.
+"""Calls the user's reward function; its exceptions never reach the training framework.
 
 The user's file defines `reward(prompt, response, answer) -> float`, or another function named `file.py:function`:
-`prompt` is the text the model saw, `response` what it wrote, `answer` the JSON value of the problem file. What is
-raised, is no number, NaN or infinite scores 0.0 and is counted.
+`prompt` is the text the model saw, `response` its answer text, `answer` the JSON value of the problem file. An
+exception or a value that is not a finite number scores 0.0 and is counted.
 
 `check` scores one problem of each row file, so that a wrong signature is found before any GPU is used.
 """
@@ -24,7 +24,7 @@ from run_files import ROW_FILES, read_json
 
 ARGUMENTS = "(prompt, response, answer)"
 CONTRACTS: Mapping[str, str] = {"reward": ARGUMENTS}
-"""Names that are looked for where none is given -> what such a function is called with."""
+"""Function names that are tried if none is given -> their arguments."""
 
 
 class RewardFileError(Exception):
@@ -44,7 +44,7 @@ class Scorer:
         self.lock = threading.Lock()
 
     def __call__(self, prompt: str, response: str, answer: Any, problem: str) -> tuple[float, str | None]:
-        """The reward, and what the function failed with, if it did; `problem` names the problem in a complaint."""
+        """The reward, and the error message or None; `problem` names the problem in a printed error."""
         try:
             return as_float(self.function(prompt, response, answer)), None
         except Exception as raised:
@@ -108,7 +108,7 @@ def load_function(
 
 
 def check_signature(path: Path, name: str, function: Callable[..., Any], arguments: str) -> None:
-    """Refuse a function that three positional arguments, `arguments` in words, do not fit."""
+    """Refuse a function that cannot be called with three positional arguments, `arguments` in words."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in and compiled functions state no signature
@@ -120,7 +120,7 @@ def check_signature(path: Path, name: str, function: Callable[..., Any], argumen
 
 
 def function_of(folder: Path) -> Callable[..., Any]:
-    """The reward function of a run folder that was claimed.
+    """The reward function of a claimed run folder.
 
     Raises:
         RewardFileError: as `load_function`.
@@ -129,7 +129,7 @@ def function_of(folder: Path) -> Callable[..., Any]:
 
 
 def named_function_of(folder: Path, contracts: Mapping[str, str] = CONTRACTS) -> tuple[Callable[..., Any], str]:
-    """The reward function of a run folder that was claimed, and its name.
+    """The reward function of a claimed run folder, and its name.
 
     Raises:
         RewardFileError: as `load_function`.

@@ -1,4 +1,4 @@
-"""Files of a run folder that several programs use: names, writing in one step, digests, and the lock on the folder."""
+"""Files of a run folder that several programs use: names, atomic writing, digests, and the folder's lock."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 ROW_FILES = {"train": "train_rows.jsonl", "evaluation": "evaluation_rows.jsonl"}
 STARTED = "started.json"
-"""The request, inputs and outputs of the first start; written once everything else is there."""
+"""Request, inputs and outputs of the first start; written last."""
 ATTEMPTS = "attempts.jsonl"
 """One line per start."""
 LOCK = ".lock"
 LOCK_PATIENCE_SECONDS = 2.0
-"""Whoever looks whether a run goes on takes its lock for a moment."""
+"""Wait for the lock: a status check holds it for a moment."""
 
 
 class InputError(Exception):
@@ -31,12 +31,12 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file in one step."""
+    """Replace a JSON file atomically."""
     write_text(path, [json.dumps(value, indent=1), "\n"])
 
 
 def write_text(path: Path, parts: Iterable[str]) -> str:
-    """Replace a file in one step; returns the SHA-256 of what was written."""
+    """Replace a file atomically; returns the SHA-256 of its content."""
     temporary = path.with_name(path.name + ".tmp")
     digest = hashlib.sha256()
     with temporary.open("wb") as file:
@@ -60,12 +60,12 @@ def digest_of(path: Path) -> str:
 
 
 def hold(folder: Path) -> int | None:
-    """Keep the run folder for this process, and for what it becomes by exec, until it ends; others see that it runs.
+    """Lock the run folder for this process, across exec, until it ends; others see that the run is active.
 
-    Returns the descriptor of the lock; None on a file system without locks, where nobody can be kept out.
+    Returns the descriptor of the lock; None on a file system without locks.
 
     Raises:
-        InputError: a process of another start has it.
+        InputError: a process of another start holds the lock.
     """
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     os.set_inheritable(descriptor, True)
@@ -87,7 +87,7 @@ def hold(folder: Path) -> int | None:
 
 
 def attempt_of(folder: Path) -> int:
-    """Number of the start that is going on, from 1; 0 before the first."""
+    """Number of the current start, from 1; 0 before the first."""
     path = folder / ATTEMPTS
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 

@@ -13,7 +13,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from isocompute_openrlhf import payload
 from isocompute_openrlhf.preflight import examine
-from isocompute_openrlhf.request import request_of
+from isocompute_openrlhf.request import REQUEST_DOCUMENT, request_of
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import write_inputs
 from tests.backends.programs import load
@@ -36,7 +36,7 @@ class LoggedRun:
         _, options, placement = examine(self.run)
         assert options is not None
         assert placement is not None
-        (self.folder / "request.json").write_text(json.dumps(request_of(self.run, options, placement)))
+        (self.folder / "request.json").write_text(REQUEST_DOCUMENT.to_text(request_of(self.run, options, placement)))
         if from_step:
             checkpoint = self.folder / "checkpoints" / "_actor" / f"global_step{from_step}"
             checkpoint.mkdir(parents=True)

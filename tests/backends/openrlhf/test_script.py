@@ -36,7 +36,7 @@ HOSTILE = [
     "back\\slash\\",
     "!history #comment ~",
     "%s %n",
-    "END_OF_PROGRAM",
+    "END_OF_DOCUMENT",
     "=x",
 ]
 
@@ -208,7 +208,7 @@ def test_too_few_visible_gpus_are_a_warning(make_run: MakeRun, tmp_path: Path) -
         finished = subprocess.run(
             ["bash"], input=script, cwd=tmp_path, env=environment, capture_output=True, check=True
         )
-        assert (b"this machine shows 1 GPUs" in finished.stderr) == warned
+        assert (b"warning" in finished.stderr) == warned
 
 
 def test_every_flag_has_a_line_of_its_own(make_run: MakeRun) -> None:

@@ -62,7 +62,13 @@ def configurations() -> dict[str, transformers.PretrainedConfig]:
         "gemma2": transformers.Gemma2Config(
             **common, head_dim=8, sliding_window=4, final_logit_softcapping=2.0, attn_logit_softcapping=0.5
         ),
+        "gemma3_text": transformers.Gemma3TextConfig(**common, head_dim=8),
+        "glm4": transformers.Glm4Config(**common, head_dim=8),
         "phi3": transformers.Phi3Config(**common),
+        "smollm3": transformers.SmolLM3Config(**common),
+        "starcoder2": transformers.Starcoder2Config(**common),
+        "olmo": transformers.OlmoConfig(**common),
+        "olmo3": transformers.Olmo3Config(**common),
         "olmo2": transformers.Olmo2Config(**common),
         "gpt2": transformers.GPT2Config(
             vocab_size=WIDTH,

@@ -103,13 +103,20 @@ def test_merging_and_micro_batches_leave_the_gradient_unchanged(
         assert other_stats == pytest.approx(stats, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen3", "gemma2", "mistral-window"])
+@pytest.mark.parametrize(
+    ("family", "recipe_name"),
+    [
+        *((family, "grpo") for family in ("llama", "mistral", "qwen3", "gemma2", "mistral-window")),
+        ("gemma2", "ppo"),
+        ("gemma2", "grpo-terms"),
+    ],
+)
 def test_merging_leaves_the_gradient_unchanged_for_other_families(
-    policy: Callable[..., Policy], model_folder: Callable[[str], Any], family: str
+    policy: Callable[..., Policy], model_folder: Callable[[str], Any], family: str, recipe_name: str
 ) -> None:
     chosen = policy(family)
     samples, rewards = rollouts(chosen)
-    recipe = Recipe.model_validate({**RECIPES["grpo"], "temperature": 0.5})
+    recipe = Recipe.model_validate({**RECIPES[recipe_name], "temperature": 0.5})
     folder = str(model_folder(family))
     whole, _ = gradient(learner_for(chosen, recipe, folder, merge=False), samples, rewards)
     other, _ = gradient(learner_for(chosen, recipe, folder, merge=True), samples, rewards)

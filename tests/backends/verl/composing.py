@@ -12,14 +12,14 @@ from omegaconf import OmegaConf
 
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
-from isocompute_verl.backend import request
 from isocompute_verl.options import VeRLOptions
+from isocompute_verl.request import REQUEST_DOCUMENT, request_of
 from tests.backends.programs import load
 
 
 def words(run: RunSpec, folder: str = "/data/runs/small", attempt: int = 1) -> list[str]:
     """The overrides that veRL's program receives."""
-    wanted = request(run, VeRLOptions.model_validate(run.options))
+    wanted = REQUEST_DOCUMENT.to_dict(request_of(run, VeRLOptions.model_validate(run.options)))
     return load("start_training", own).arguments(wanted, Path(folder), run.model, attempt)
 
 

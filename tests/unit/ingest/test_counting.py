@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.ingest.attempts import (
+    Attempt,
     Counter,
     Extent,
+    RunLog,
     attempt_at,
+    attempt_of_steps,
     limits,
     running_total,
     split_attempts,
@@ -81,8 +86,9 @@ def test_what_is_lost_is_counted_once_where_a_resume_logs_nothing() -> None:
 def test_samples_of_an_update_that_was_never_logged_are_lost_too() -> None:
     counter = Counter.of_pieces([0], [8])
     # 3 of 8 samples of the fifth update; the second attempt's log is gone, and it had reached update 6.
-    attempts = [Extent(0, 4, 35), Extent(4, 4, 16), Extent(6, 7)]
-    assert wasted_before(attempts, [counter] * 3).tolist() == [0, 3, 3]
+    for sampled, lost in ((0.0, 3), (16.0, 3), (20.0, 7)):
+        attempts = [Extent(0, 4, 35), Extent(4, 4, sampled), Extent(6, 7)]
+        assert wasted_before(attempts, [counter] * 3).tolist() == [0, 3, lost]
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=12))
@@ -105,3 +111,15 @@ def test_attempts_are_the_longest_parts_in_which_steps_do_not_go_down(steps: lis
     assert [step for part in parts for step in part] == steps
     assert all(part == sorted(part) for part in parts)
     assert all(one[-1] > other[0] for one, other in pairwise(parts))
+
+
+def test_an_attempt_that_logged_nothing_begins_where_the_one_before_it_ended() -> None:
+    first, last = (
+        attempt_of_steps(Path("a"), {step: {"train/reward": 0.5} for step in steps})
+        for steps in (range(1, 10), range(10, 13))
+    )
+    between = Attempt(Path("a"), {}, 1.0, None, (), sampled=5.0)
+    resumed = replace(between, from_step=6.0, sampled=0.0)
+    log = RunLog("a", Path("a"), "tensorboard", (first, between, resumed, last))
+    assert log.extents == (Extent(0, 9), Extent(9, 9, 5.0), Extent(6, 6), Extent(9, 12))
+    assert log.series("train/reward").step_T.tolist() == [*range(1, 7), 10, 11, 12]

@@ -250,3 +250,10 @@ def test_tags_of_known_frameworks_get_our_names_in_a_wandb_chart(tmp_path: Path)
     runs = RunSet.read(tmp_path / "chart.csv", runs={"run - 1": {"n": 8, "bp": 32}})
     assert runs.metrics == ("avg@4", "best@4:bootstrap")
     assert runs.eval_sets == ("gsm",)
+
+
+def test_times_of_optimiser_steps_are_not_taken_for_times_of_updates(tmp_path: Path) -> None:
+    tags = {"train/reward": lambda step: 0.5, "train/frac_reward_zero_std": lambda step: 0.5}
+    write_events(tmp_path / "a", range(1, 13), {**tags, "train/step_time": lambda step: 2.0})
+    assert "step_seconds" in RunSet.read(tmp_path / "a", n=4, bp=4, updates_per_batch=1).metrics
+    assert "step_seconds" not in RunSet.read(tmp_path / "a", n=4, bp=4, updates_per_batch=2).metrics

@@ -51,7 +51,7 @@ def test_a_metric_line_that_is_cut_is_left_out_with_a_note(folder_store: Path, t
         metric = run / "metrics" / "critic" / "score" / "mean"
         metric.write_bytes(metric.read_bytes()[:-9])
         found = read_folder(run)
-        assert found.metrics["critic/score/mean"].step_T.tolist() == list(range(10))
+        assert found.metrics["critic/score/mean"].step_T.tolist() == list(range(1, 10))
         assert [note.code for note in found.notes] == ["log-cut-off"]
         assert np.isnan(found.metrics["bad"].value_T).all()
         assert found.params["actor_rollout_ref/rollout/n"] == "4"
@@ -75,7 +75,7 @@ def test_a_database_is_read_and_not_changed_while_another_process_writes(tmp_pat
     assert writer.stdout.readline() == "waiting\n"
     before = path.read_bytes()
     (run,) = runs_in_database(path)
-    assert read_from_database(path, run).metrics["critic/score/mean"].step_T.tolist() == list(range(11))
+    assert read_from_database(path, run).metrics["critic/score/mean"].step_T.tolist() == list(range(1, 11))
     assert path.read_bytes() == before
     writer.communicate()
     assert is_database(path)

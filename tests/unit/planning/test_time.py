@@ -114,7 +114,7 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
     assert 512 / 1.25 <= plan.rollouts_per_batch <= 512 * 1.25
     assert "throughput-near-one-batch" in codes(plan)
     assert plan.optima == ()
-    with pytest.raises(iso.PlanError, match="cannot be converted to 4,096"):
+    with pytest.raises(iso.PlanError, match="4,096"):
         Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(Budget(gpu_hours=30), rollouts_per_batch=4096)
     free = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate("300k", spend="all")
     assert "throughput-near-one-batch" not in codes(free)

@@ -131,7 +131,7 @@ def test_a_plan_loaded_from_its_file_can_be_drawn(plan: Plan, tmp_path: Path) ->
     assert labels(plot_reward_curves(loaded)) == labels(plot_reward_curves(plan))
     from dataclasses import replace
 
-    with pytest.raises(FitError, match="saved without the fits"):
+    with pytest.raises(FitError, match="without its fits"):
         plot_allocation_law(replace(plan, fits=None))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,3 +97,16 @@ def test_a_throughput_survives_its_file(model: Throughput) -> None:
         measured=Measurement(rollouts_per_batch=(64, 256), runs=3, steps=30, intervals={"rollouts_per_second": (1, 2)})
     )
     assert parse_spec(dump_spec(measured), Throughput) == measured
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rollouts_per_batch": (256, 64)},
+        {"intervals": {"rollouts_per_second": (2.0, 1.0)}},
+        {"intervals": {"step_overhead_seconds": (-1.0, 1.0)}},
+    ],
+)
+def test_a_measurement_out_of_order_is_refused_by_field(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=next(iter(wrong))):
+        Measurement(**{"rollouts_per_batch": (64, 256), "runs": 3, "steps": 30, **wrong})

@@ -59,7 +59,7 @@ def test_a_document_arrives_byte_for_byte(text: str) -> None:
 
 
 def test_a_document_that_holds_its_own_end_mark_is_refused() -> None:
-    with pytest.raises(BackendError, match="ends the document early"):
+    with pytest.raises(BackendError, match="MARK"):
         heredoc("a\nMARK\ntouch x\n", "MARK")
     assert heredoc("a MARK\n", "MARK") == "a MARK\n"
 

@@ -165,10 +165,9 @@ def test_a_best_n_that_goes_up_and_down_with_steps_is_not_forced_into_a_law(make
     fits = fit(runs, points="all", method="paper")
     sizes = [h.to_group_size for h in fits.handovers()]
     assert sizes == [512, 64]
-    with pytest.raises(FitError, match=r"'group_size_vs_steps' here: at B = 8192 the best n goes up and down with M"):
-        fits.law("group_size_vs_steps")
-    with pytest.raises(FitError, match="not monotone"):
-        fits.law("problems_per_batch_vs_steps")
+    for name in ("group_size_vs_steps", "problems_per_batch_vs_steps"):
+        with pytest.raises(FitError, match=f"{name!r}.*8192"):
+            fits.law(name)
     assert "not-monotone" in codes(fits)
     assert fits.law() is not None
 
@@ -182,9 +181,9 @@ def test_monotone_data_carry_no_note_about_monotony(make_runs: Make) -> None:
 
 def test_laws_in_steps_need_configurations_of_one_batch(make_runs: Make) -> None:
     fits = fit(make_runs(THREE, [(8, 32), (64, 32)]), draws=0, method="paper")
-    with pytest.raises(FitError, match="no two configurations share one rollouts_per_batch"):
+    with pytest.raises(FitError, match=r"'group_size_vs_steps'.*rollouts_per_batch"):
         fits.law("group_size_vs_steps")
-    with pytest.raises(FitError, match=r"rollouts_per_batch = 512: fewer than two configurations have it; .*none"):
+    with pytest.raises(FitError, match=r"rollouts_per_batch = 512.*none"):
         fit(make_runs(THREE, [(8, 32), (64, 32)]), rollouts_per_batch=512, draws=0, method="paper")
 
 
@@ -193,14 +192,16 @@ def test_the_batch_of_the_step_laws_can_be_chosen(make_runs: Make) -> None:
     runs = make_runs(THREE, levels)
     assert fit(runs, draws=0, method="paper").rollouts_per_batch == 4096
     assert fit(runs, draws=0, rollouts_per_batch=512, method="paper").rollouts_per_batch == 512
-    with pytest.raises(FitError, match=r"rollouts_per_batch = 1024: fewer than two .* \[512, 4096\]"):
+    with pytest.raises(FitError, match=r"rollouts_per_batch = 1024.*\[512, 4096\]"):
         fit(runs, draws=0, rollouts_per_batch=1024, method="paper")
 
 
 def test_one_common_budget_gives_curves_but_no_law(make_runs: Make) -> None:
     for levels in ([(8, 32), (16, 32)], [(8, 64), (16, 32)]):
         fits = fit(make_runs(lambda n, bp, c: 0.3 + 0.1 * (c > 0), levels, [0.0, 2e5]), method="paper")
-        with pytest.raises(FitError, match="no budget at which the best curve was observed"):
+        assert len(fits.curves) == 2
+        assert set(fits.unsupported) >= {"group_size"}
+        with pytest.raises(FitError, match="'group_size'"):
             fits.law()
         with pytest.raises(FitError):
             fits.law("group_size_vs_steps")
@@ -268,7 +269,7 @@ def test_runs_with_and_without_problems_per_batch_are_not_mixed(make_runs: Make)
     unknown = RunSet.from_columns(
         {"n": [512] * 25, "C": COMPUTE, "reward": [THREE(512, 0, c) for c in COMPUTE]}, metric="avg@4"
     )
-    with pytest.raises(FitError, match="1 of 3 runs do not say their problems per batch"):
+    with pytest.raises(FitError, match="1 of 3 runs"):
         fit(known.concat(unknown), method="paper")
 
 
@@ -283,7 +284,7 @@ def test_rewards_that_are_all_equal_give_flat_curves_and_a_flat_law(make_runs: M
 
 def test_rewards_that_never_break_a_record_are_refused_with_the_way_out(make_runs: Make) -> None:
     for reward in (lambda *_: 0.5, lambda n, bp, c: 0.6 - 0.05 * np.log10(c)):
-        with pytest.raises(FitError, match=r"0 group size\(s\) with two or more evaluations of 'avg@4'") as caught:
+        with pytest.raises(FitError, match=r"0 group size.*'avg@4'") as caught:
             fit(make_runs(reward, [(8, 32), (64, 32)]), method="paper")
         assert "[8, 64]" in str(caught.value)
 

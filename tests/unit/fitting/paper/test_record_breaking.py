@@ -73,5 +73,5 @@ def test_records_of_a_noisy_constant_are_biased_upward() -> None:
 
 @pytest.mark.parametrize("width", [0.0, -0.1, float("nan")])
 def test_a_bin_without_width_is_refused(width: float) -> None:
-    with pytest.raises(FitError, match=r"bin_width = .*accepted: a positive reward difference"):
+    with pytest.raises(FitError, match="bin_width"):
         record_breaking(np.array([0.1, 0.2]), width)

@@ -16,7 +16,9 @@ with mlflow.start_run(run_name="verl-n4"):
         {"actor_rollout_ref/rollout/n": 4, "data/train_batch_size": 16, "actor_rollout_ref/actor/loss": None}
     )
     for step in range(11):
-        mlflow.log_metrics({"critic/score/mean": step / 10, "bad": float("nan")}, step=step)
+        mlflow.log_metrics({"bad": float("nan")}, step=step)
+        if step:
+            mlflow.log_metrics({"critic/score/mean": step / 10, "training/global_step": step}, step=step)
         if step % 5 == 0:
             mlflow.log_metrics({"val-core/gsm8k/acc/mean_at_4": step / 20}, step=step)
     if "wait" in sys.argv:

@@ -1,0 +1,115 @@
+"""What the logs of prime-rl mean: `metrics.jsonl` of trainer and orchestrator, `rl.json` and `orchestrator.json`.
+
+Trainer and orchestrator each write a row for every step into one file. Their batch counts rollouts; with a batch that
+is measured in tokens the number of problems varies and is not known. Keys have changed from release to release: known
+are those of 2025 (`reward/mean`) and of 2026 (`train/agg/...`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isocompute_sdk.ingest.attempts import RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
+from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+
+_LONGEST_FIRST_LINE = 1 << 20
+_MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "batch/")
+
+
+def _is_metrics(path: Path) -> bool:
+    if unpacked(path).name != "metrics.jsonl":
+        return False
+    first = first_object(path, _LONGEST_FIRST_LINE)
+    return "step" in first and "progress/done_frac" not in first and any(key.startswith(_MARKS) for key in first)
+
+
+def _read(paths: Sequence[Path], name: str) -> RunLog:
+    """All rows, those of one step together: a row of the other process does not begin anew.
+
+    Raises:
+        RecordError: a line that is no object, but for a last one that was cut off.
+    """
+    rows, _, notes = read_objects(paths[0], "drop")
+    steps: list[float] = []
+    values: list[dict[str, float]] = []
+    for row in rows:
+        step = row.get("step")
+        if not isinstance(step, int | float) or isinstance(step, bool):
+            continue
+        own = {key: value for key, value in numeric(row).items() if key != "step"}
+        at = _row_of(steps, values, float(step), own)
+        if at is None:
+            steps.append(float(step))
+            values.append(own)
+        else:
+            values[at].update(own)
+    attempts = attempts_from_rows(paths[0], steps, values, notes)
+    return RunLog(name, paths[0], "prime-rl", attempts, notes)
+
+
+def _row_of(
+    steps: Sequence[float], values: Sequence[Mapping[str, Any]], step: float, own: Mapping[str, Any]
+) -> int | None:
+    """The earlier row of this step that has none of these keys; None if there is none among the last few."""
+    for back in range(len(steps) - 1, max(-1, len(steps) - 9), -1):
+        if steps[back] == step and values[back].keys().isdisjoint(own):
+            return back
+    return None
+
+
+def _fields(keys: Keys) -> Mapping[str, Said | None]:
+    """`batch_size` counts rollouts, in `rl.json` under the orchestrator."""
+    prefix = "orchestrator." if any(key.startswith("orchestrator.") for key in keys.flat) else ""
+    sizes = (f"{prefix}group_size", f"{prefix}rollouts_per_example")
+    size = next((number for name in sizes if (number := keys.number(name))), None)
+    batch, by_tokens = keys.number(f"{prefix}batch_size"), keys.number(f"{prefix}token_batch_size")
+    problems = batch / size if batch and size and not by_tokens else None
+    get = keys.get
+    return {
+        "group_size": get(*sizes),
+        "problems_per_batch": keys.derived(problems, f"{prefix}batch_size", *sizes),
+        "seed": get(f"{prefix}seed"),
+        "model": get(f"{prefix}model.name", "model.name"),
+        "learning_rate": get("trainer.optim.lr", "optim.lr"),
+        "max_tokens": get(f"{prefix}sampling.max_tokens"),
+        "temperature": get(f"{prefix}sampling.temperature"),
+    }
+
+
+def _fields_of_orchestrator(keys: Keys) -> Mapping[str, Said | None]:
+    """As `_fields`; a file of another name may mean something else by so plain a key."""
+    found = _fields(keys)
+    return found if keys.path.name.startswith("orch") else dict.fromkeys(found)
+
+
+FORMAT = LogFormat(
+    name="prime-rl",
+    framework="prime-rl",
+    signature=r"train/agg/(effective|all)/.+|progress/ckpt_step|scheduler/async_level",
+    tags=(
+        validation(r"eval/(?P<set>[^/]+)(?:/.+)?/avg@(?P<k>\d+)", "avg@{k}"),
+        Tag(r"train/agg/all/[^/]+/reward/mean", "train_reward"),
+        Tag(r"train/agg/effective/[^/]+/reward/mean", "train_reward"),
+        Tag("reward/mean", "train_reward"),
+        Tag("entropy/mean", "entropy"),
+        Tag(r"optim/grad_norm", "gradient_norm"),
+        Tag("optim/lr", "learning_rate"),
+        Tag("seq_len/mean", "response_length"),
+        Tag("time/step", "step_seconds"),
+    ),
+    step="rollout_batches",
+    components=r"(train|eval)/.+/reward/(?!mean).+",
+    from_zero="rows",
+    configurations=(
+        Configuration("prime-rl", "orchestrator.batch_size", _fields),
+        Configuration("prime-rl", "rollouts_per_example", _fields),
+        Configuration("prime-rl", "orchestrator.group_size", _fields),
+        Configuration("prime-rl", "group_size", _fields_of_orchestrator),
+    ),
+    store=LogStore("prime-rl", _is_metrics, lambda path: path.parent, _read),
+)

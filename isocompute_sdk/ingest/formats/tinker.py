@@ -1,0 +1,91 @@
+"""What the logs of tinker-cookbook mean: `metrics.jsonl` and `config.json` in the folder of a run.
+
+Row i holds what the update with number i measured, counted from 0, and the evaluations made before it. Each batch says
+how many episodes it sampled. A resume cuts the rows after its checkpoint and keeps the old file as
+`metrics.jsonl.pre_resume_NNNNNN`. Supervised training and distillation write files of the same name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
+from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
+from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+
+FILE = "metrics.jsonl"
+_PRE_RESUME = re.compile(r"metrics\.jsonl\.pre_resume_(\d+)")
+_LONGEST_FIRST_LINE = 1 << 20
+_BUILDER = "dataset_builder"
+
+
+def _is_metrics(path: Path) -> bool:
+    if unpacked(path).name != FILE and not _PRE_RESUME.fullmatch(path.name):
+        return False
+    first = first_object(path, _LONGEST_FIRST_LINE)
+    return "step" in first and any(key.startswith(("env/", "progress/", "test/env/")) for key in first)
+
+
+def _read(paths: Sequence[Path], name: str) -> RunLog:
+    """The file of a run, and those that its resumes kept.
+
+    Raises:
+        RecordError: a line that is no object, but for a last one that was cut off.
+    """
+    kept = {int(found[1]): path for path in paths if (found := _PRE_RESUME.fullmatch(path.name))}
+    files = [*(kept[step] for step in sorted(kept)), *(path for path in paths if path not in kept.values())]
+    starts = [0, *sorted(kept)]
+    attempts: list[Attempt] = []
+    for path, start in zip(files, starts, strict=False):
+        rows, _, notes = read_objects(path, "drop")
+        own = [row for row in rows if isinstance(row.get("step"), int) and row["step"] >= start]
+        values = [{key: value for key, value in numeric(row).items() if key != "step"} for row in own]
+        found = attempts_from_rows(path, [row["step"] for row in own], values, notes)
+        attempts += [replace(one, from_step=float(start)) if i == 0 else one for i, one in enumerate(found)]
+    return RunLog(name, files[-1], "tinker", tuple(attempts), tuple(note for one in attempts for note in one.notes))
+
+
+def _fields(keys: Keys) -> Mapping[str, Said | None]:
+    """Every recipe has a data set builder of its own; those for groups name these two alike."""
+    get = keys.get
+    return {
+        "group_size": get(f"{_BUILDER}.group_size"),
+        "problems_per_batch": get(f"{_BUILDER}.batch_size", f"{_BUILDER}.groups_per_batch"),
+        "seed": get(f"{_BUILDER}.seed"),
+        "model": get("model_name", f"{_BUILDER}.model_name_for_tokenizer"),
+        "algorithm": keys.algorithm("loss_fn"),
+        "learning_rate": get("learning_rate"),
+        "kl_coef": get("kl_penalty_coef"),
+        "updates_per_batch": get("num_substeps"),
+        "max_tokens": get("max_tokens"),
+        "temperature": get("temperature"),
+    }
+
+
+FORMAT = LogFormat(
+    name="tinker",
+    framework="tinker-cookbook",
+    signature=r"(test/)?env/all/(reward/total|total_episodes|by_group/.+)",
+    tags=(
+        validation(r"test/env/all/reward/total", "avg@{k}"),
+        validation(r"test/env/all/ac_tokens_per_turn", "response_length"),
+        Tag("env/all/reward/total", "train_reward"),
+        Tag("optim/entropy", "entropy"),
+        Tag("optim/kl_sample_train_v2", "sampler_kl"),
+        Tag("optim/lr", "learning_rate"),
+        Tag("env/all/ac_tokens_per_turn", "response_length"),
+        Tag("time/total", "step_seconds"),
+        Tag("time/sampling", "sampling_seconds"),
+    ),
+    step="rollout_batches",
+    components=r"(test/)?env/all/(?!reward/total|ac_tokens|total_episodes).+",
+    from_zero="training",
+    rollouts_tag="env/all/total_episodes",
+    configurations=(Configuration("tinker", f"{_BUILDER}.group_size", _fields),),
+    store=LogStore("tinker", _is_metrics, lambda path: path.parent, _read),
+)
