@@ -154,7 +154,7 @@ class RunSet:
         if "metric" in constants:
             table["metric"] = [constants.pop("metric")] * len(table.get("value", ()))
         frame, notes = build(table, Options(constants=constants))
-        return cls(frame, [*notes, *(Note.from_dict(note) for note in raw.get("notes", ()))])
+        return cls(frame, [*notes, *(Note(**note) for note in raw.get("notes", ()))])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe form: columns as lists, what is the same in all rows once, empty columns left out."""
