@@ -75,8 +75,8 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "a study and --read; accepted: one of them"),
-        (["study.yaml", "--read", "runs"], "a study and --read; accepted: one of them"),
+        ([], "STUDY and --read; accepted: one of them"),
+        (["study.yaml", "--read", "runs"], "STUDY and --read; accepted: one of them"),
         (["study.yaml", "--batch", "eight"], "accepted: group size x problems per batch, such as 8x32"),
         (["study.yaml", "--batch", "9x7"], "not a multiple of 8"),
         (["study.yaml", "--backend", "none"], "no backend is registered as 'none'"),
