@@ -1,4 +1,4 @@
-"""`isocompute run`: carry out a study's sweep on this machine."""
+"""`isocompute run`: train a study's sweep on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Train every run of a study's sweep here, with the study's backend.
 
-    Finished runs are left alone and stopped ones go on, so the same command resumes after Ctrl-C or a crash.
+    Finished runs are skipped and stopped ones resume, so the same command continues after Ctrl-C or a crash.
 
     Examples:
         isocompute run study.yaml --parallel 2
@@ -68,7 +68,7 @@ def run(
 
 
 def _pooled(runs: Sequence[RunSpec]) -> str:
-    """What `fit` has to be told of learning rates that a recipe sets by the batch, where it cannot see the rule."""
+    """The option that lets `fit` pool learning rates set by batch, where too few batches show the rule."""
     from isocompute_sdk.records.comparable import BATCHES_FOR_A_RULE
 
     few = len({run.rollouts_per_batch for run in runs}) < BATCHES_FOR_A_RULE

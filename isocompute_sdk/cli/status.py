@@ -19,7 +19,7 @@ def status(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign.")],
     json: opt.Json = False,
 ) -> None:
-    """Show how far every run in a folder is; one that cannot be read is told after the others, with exit code 1.
+    """Show how far every run in a folder is; unreadable runs are reported last, with exit code 1.
 
     Example:
         isocompute status runs/quick
