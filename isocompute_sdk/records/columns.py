@@ -47,10 +47,24 @@ def _context(name: str, kind: Kind, meaning: str, minimum: int | None = None, *,
     return Column(name, kind, meaning, minimum=minimum, per_run=True, context=True, lenient=lenient)
 
 
+# Frameworks' own names; those that count samples in one framework and prompts in another are left out.
+_GROUP_SIZE = (
+    "num_generations",
+    "n_samples_per_prompt",
+    "generations_per_prompt",
+    "rollouts_per_prompt",
+    "rollouts_per_problem",
+    "rollout.n",
+    "actor_rollout_ref.rollout.n",
+)
+_PROBLEMS = ("prompts_per_step", "prompts_per_batch", "problems_per_step", "data.train_batch_size")
+
 COLUMNS: tuple[Column, ...] = (
-    Column("run_id", "text", "name of the training run", ("run",)),
-    Column("group_size", "integer", "rollouts per problem in one update, n", ("n",), 1, per_run=True),
-    Column("problems_per_batch", "integer", "problems per update, B_p", ("bp", "Bp", "B_p"), 1, per_run=True),
+    Column("run_id", "text", "name of the training run", ("run", "run_name", "experiment", "experiment_name")),
+    Column("group_size", "integer", "rollouts per problem in one update, n", ("n", *_GROUP_SIZE), 1, per_run=True),
+    Column(
+        "problems_per_batch", "integer", "problems per update, B_p", ("bp", "Bp", "B_p", *_PROBLEMS), 1, per_run=True
+    ),
     Column("seed", "integer", "seed of the run", per_run=True),
     Column("step", "number", "update steps done, 0 = base model", ("Step", "_step", "update_steps", "M"), 0),
     Column("rollouts", "number", "rollouts sampled so far, C = n B_p M", ("C", "compute"), 0),
