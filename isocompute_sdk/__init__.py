@@ -34,7 +34,16 @@ if TYPE_CHECKING:
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planning import Alternative, Plan, Planner
+    from isocompute_sdk.planning import (
+        Alternative,
+        BudgetFor,
+        Marginal,
+        Plan,
+        PlanComparison,
+        Planner,
+        Verdict,
+        change_plan,
+    )
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
     from isocompute_sdk.specs import (
@@ -71,7 +80,16 @@ _HOMES = {
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
-    "isocompute_sdk.planning": ("Alternative", "Plan", "Planner"),
+    "isocompute_sdk.planning": (
+        "Alternative",
+        "BudgetFor",
+        "Marginal",
+        "Plan",
+        "PlanComparison",
+        "Planner",
+        "Verdict",
+        "change_plan",
+    ),
     "isocompute_sdk.records": ("RunSet",),
     "isocompute_sdk.specs": (
         "Allocation",
@@ -99,6 +117,7 @@ __all__ = [
     "Audit",
     "BackendError",
     "Budget",
+    "BudgetFor",
     "Campaign",
     "Data",
     "DifficultySplit",
@@ -110,8 +129,10 @@ __all__ = [
     "Hardware",
     "Health",
     "IsoComputeError",
+    "Marginal",
     "Note",
     "Plan",
+    "PlanComparison",
     "PlanError",
     "Planner",
     "Recipe",
@@ -122,9 +143,11 @@ __all__ = [
     "Study",
     "Sweep",
     "Throughput",
+    "Verdict",
     "audit",
     "avg_at_k",
     "best_at_k",
+    "change_plan",
     "check_health",
     "fit",
     "launch_script",

@@ -23,13 +23,8 @@ class Note:
     """The numbers in the message, as JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
+        """Plain JSON form; `Note(**mapping)` reads it back."""
         return {**vars(self), "data": dict(self.data)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Note:
-        """Inverse of `to_dict`."""
-        return cls(raw["code"], raw["severity"], raw["message"], dict(raw.get("data", {})))
 
 
 def unique(notes: Iterable[Note]) -> tuple[Note, ...]:

@@ -1,4 +1,4 @@
-"""`isocompute run`: carry out a study's sweep on this machine."""
+"""`isocompute run`: train a study's sweep on this machine."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def run(
     """Train every run of a study's sweep here, with the study's backend.
 
     Each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of this machine.
-    Runs that need no GPU share the CPU cores. The same command resumes after Ctrl-C or a crash: finished runs are
-    skipped, stopped ones continue.
+    Runs that need no GPU share the CPU cores. Finished runs are skipped and stopped ones resume, so the same command
+    continues after Ctrl-C or a crash.
 
     Examples:
         isocompute run study.yaml --parallel 2
@@ -85,7 +85,7 @@ def _slots(slots: Slots) -> str:
 
 
 def _pooled(runs: Sequence[RunSpec]) -> str:
-    """Option of `fit` for learning rates that follow the batch, with too few batches to show the rule."""
+    """The option that lets `fit` pool learning rates set by batch, where too few batches show the rule."""
     from isocompute_sdk.records.comparable import BATCHES_FOR_A_RULE
 
     few = len({run.rollouts_per_batch for run in runs}) < BATCHES_FOR_A_RULE

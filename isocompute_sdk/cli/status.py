@@ -19,7 +19,7 @@ def status(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign.")],
     json: opt.Json = False,
 ) -> None:
-    """Show how far every run in a folder is, and its GPUs. A run that cannot be read comes last, with exit code 1.
+    """Show how far every run in a folder is, and its GPUs; unreadable runs are reported last, with exit code 1.
 
     Example:
         isocompute status runs/quick

@@ -35,10 +35,10 @@ def check_kind(kind: object) -> None:
     """Reject an unknown kind of prediction.
 
     Raises:
-        FitError: neither `mean` nor `run`.
+        FitError: not `mean`, `at` or `run`.
     """
-    if not isinstance(kind, str) or kind not in ("mean", "run"):
-        raise FitError(f"kind = {kind!r}; accepted: 'mean', 'run'", "Use one of the two.")
+    if not isinstance(kind, str) or kind not in ("mean", "at", "run"):
+        raise FitError(f"kind = {kind!r}; accepted: 'mean', 'at', 'run'", "Use one of them.")
 
 
 def check_level(level: object) -> float:

@@ -48,8 +48,9 @@ Method = Literal["surface", "paper", "published", "prior"]
 """`surface`: all runs fitted together; `paper`: a curve per configuration and their envelope; `published`: one law of
 the paper; `prior`: hedged over all of them."""
 
-Kind = Literal["mean", "run"]
-"""`mean`: noise-free reward averaged over runs; `run`: one new measurement of one run."""
+Kind = Literal["mean", "at", "run"]
+"""`mean`: noise-free reward of the best checkpoint up to C, averaged over runs; `at`: the same at C itself, after a
+decline lower; `run`: one new measurement of one run."""
 
 
 class Prediction(NamedTuple):
@@ -336,7 +337,9 @@ class Fits:
                 the range that was run; the paper's method takes the nearest level, in octaves.
             level: coverage asked for. Intervals of a surface are checked in simulation, those of the paper's method
                 are too narrow.
-            kind: `mean`, the noise-free reward of the best checkpoint up to C; `run`, one new measurement.
+            kind: `mean`, the noise-free reward of the best checkpoint up to C; `at`, the reward at C itself, lower
+                after a decline (the curves of the paper's method only rise: both are the same); `run`, one new
+                measurement.
 
         Raises:
             FitError: no curves, compute not positive, or a group size outside the levels that were run.
@@ -352,6 +355,29 @@ class Fits:
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
         drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
         return Prediction(*between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds))
+
+    def draws(self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
+        """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
+
+        Draws are paired: one row is one possible truth at every point, so differences between points keep what they
+        share. Points are the broadcast of the arguments, flattened.
+
+        Args:
+            rollouts: compute, positive (tokens for fits on a token axis).
+            group_size: within the levels that were run, or up to one octave above.
+            problems_per_batch: None for the smallest that was run.
+
+        Returns:
+            Rewards, shape (draws, points).
+
+        Raises:
+            FitError: fits of another method, compute not positive, or a group size out of reach.
+        """
+        surface = self._joint_model()
+        at, sizes = together(positive(rollouts), positive(group_size))
+        smallest, largest = self.group_size_range
+        check_reach(sizes, smallest, 2 * largest)
+        return surface.draws(at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch))
 
     def for_problem_set(self, n_problems: int) -> Fits:
         """Fits that predict for another number of distinct training problems D.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, DECAY_LOST, SIGNIFICANT
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, SIGNIFICANT
 from isocompute_sdk.health.diagnosis import Finding
 from isocompute_sdk.health.levels import Array, first_lasting, means, start_of
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace
@@ -21,6 +21,8 @@ CERTAIN = 2.5
 """Standard errors that a fall must exceed, before the correction for repeated tests. The surface uses 4, for one test
 of a finished run with the noise of a whole sweep; here `levels.DOUBT` already enlarges the noise. Chosen on
 simulated runs (docs/health.md)."""
+DECAY_LOST = 0.12
+"""A run has decayed when more than this share of its largest gain is lost."""
 LASTING_FALL = 3
 """Evaluations in a row at which the reward must be down."""
 FEW = 3

@@ -14,9 +14,17 @@ from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
 from isocompute_sdk.ingest.log_table import Reading, tabulate
-from isocompute_sdk.ingest.logs import SHARED, TENSORBOARD, LogSource, NothingMeasured, find_logs, log_formats
+from isocompute_sdk.ingest.logs import (
+    SHARED,
+    TENSORBOARD,
+    LogSource,
+    NoRewardLearning,
+    NothingMeasured,
+    find_logs,
+    log_formats,
+)
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, find_config
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -126,11 +134,11 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
         try:
             log = source.read()
         except NothingMeasured as error:
-            # A run that has only just begun keeps no other from being read.
+            # A run that has only just begun, or is of another kind, keeps no other from being read.
             waiting.append(error)
             continue
         logs[name] = log
-        saved = None if source.launched else find_config(source.folder, found.roots[name], log.settings)
+        saved = source.configuration(log, found.roots[name])
         reading, told = _reading(name, log, saved, request)
         sizes[name] = reading.group_size, reading.problems_per_batch
         table = tabulate(log, reading)
@@ -139,6 +147,11 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
         notes += [*told, *table.notes]
     if waiting and not frames:
         raise waiting[0]
+    notes += [
+        Note("run-without-reward", "info", f"left out: {error.message}", {"message": error.message})
+        for error in waiting
+        if isinstance(error, NoRewardLearning)
+    ]
     copies = twins(logs, sizes)
     notes += [_repeated(name, kept) for name, kept in copies.items()]
     kept = {name: frame for name, frame in zip(logs, frames, strict=True) if name not in copies}

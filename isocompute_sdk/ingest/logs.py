@@ -12,17 +12,21 @@ from pathlib import Path
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
-from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, RunFolder
+from isocompute_sdk.ingest.console_logs import CONSOLE, is_console_log, read_console_log
+from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, in_order, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
-from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed
+from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
+from isocompute_sdk.ingest.stores.printed import printed_configurations
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.rewards import rank
 
 TENSORBOARD = "tensorboard"
 """Store of event files, which every format may be read from."""
@@ -71,24 +75,49 @@ class LogSource:
             RecordError: it cannot be read.
         """
         log = counted_from_one(self._read())
+        refuse_supervised(log)
         log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
         return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
+
+    def configuration(self, log: RunLog, root: Path) -> SavedConfig | None:
+        """What is configured for the run, no file above `root` included; None if nothing says it.
+
+        Consoles are searched only if n or B_p is in no other place, since they are long.
+        """
+        if self.launched is not None:
+            return None
+        found = find_config(self.folder, root, log.settings)
+        if (
+            found is not None
+            and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
+        ):
+            return found
+        printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
+        return find_config(self.folder, root, (*log.settings, *printed)) if printed else found
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
             return self._launched(self.launched.run_folder)
         if self.format == TENSORBOARD:
             return _read_events(self.name, self.folder, self.paths)
+        if self.format == CONSOLE:
+            return read_console_log(self.paths[0], self.name)
         log = _stores()[self.format].read(self.paths, self.name)
-        if not self.events:
-            return log
-        events = _read_events(self.name, self.folder, self.events)
-        if not events.attempts:
-            return log
+        return self._with_events(log) if self.events else log
+
+    def _with_events(self, log: RunLog) -> RunLog:
+        """A log together with the event files of the same run."""
+        try:
+            events = _read_events(self.name, self.folder, self.events)
+        except RecordError as error:
+            message = f"run {self.name!r}: its event files were not read: {error.message}. What {log.source} holds is."
+            note = Note("events-not-read", "warning", message, {"run_id": self.name, "folder": str(self.folder)})
+            return replace(log, notes=(*log.notes, note))
+        settings = (*log.settings, *events.settings)
         # A state keeps every digit but only what was saved; the events also have what came after that.
         if events.extents[-1].last > log.extents[-1].last:
             return events
-        return replace(log, other_extents=events.extents, settings=(*log.settings, *events.settings))
+        return replace(log, other_extents=events.extents, settings=settings)
 
     def _launched(self, folder: RunFolder) -> RunLog:
         log = folder.read(self.folder)
@@ -104,9 +133,46 @@ class NothingMeasured(RecordError):
     """A run that was started and has no measurement yet."""
 
 
+class NoRewardLearning(NothingMeasured):
+    """A run of another kind of training, which has no reward."""
+
+
+_SUPERVISED = {"mean_token_accuracy", "token_acc", "train_mean_nll"}
+_PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
+_OF_TRAINERS = {"loss", "grad_norm", "learning_rate"}
+
+
+def refuse_supervised(log: RunLog) -> None:
+    """Refuse the log of a training without a reward of its own, by what it measures.
+
+    Raises:
+        NoRewardLearning: supervised fine-tuning, preferences or distillation.
+    """
+    names = {re.sub(r"^(train|eval)[/_]", "", tag) for tag in log.tags}
+    kind = next(
+        (
+            kind
+            for kind, marks in (
+                ("supervised fine-tuning", _SUPERVISED),
+                ("training on preferences", _PREFERENCES),
+                ("distillation", {"teacher_kl"}),
+            )
+            if names & marks
+        ),
+        None,
+    )
+    if kind is None and names >= _OF_TRAINERS and all(rank(name, VALIDATION) is None for name in names):
+        kind = "training without a reward, such as supervised fine-tuning,"
+    if kind is not None and not names & {"reward", "env/all/reward/total"}:
+        raise NoRewardLearning(
+            f"{log.source}: run {log.name!r} is {kind} and logs no reward; accepted: runs of reinforcement learning",
+            "Leave it out.",
+        )
+
+
 def log_formats() -> tuple[str, ...]:
     """Formats of logs that say nothing about n and B_p themselves, as `format=` takes them."""
-    return (TENSORBOARD, *_stores())
+    return (TENSORBOARD, CONSOLE, *_stores())
 
 
 SHARED = {store.name: store for store in (wandb_run.STORE, mlflow_runs.STORE)}
@@ -150,7 +216,16 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
         for name, folder, form in _named(launched, base)
     ]
     free = [file for file in files if launched.keys().isdisjoint(file.parents)]
-    return [*found, *_with_beside(_unlaunched(root, free, base, format), free, root)]
+    others = _with_beside(_unlaunched(root, free, base, format), free, root)
+    if format not in ("auto", CONSOLE) or found or others or (root.is_dir() and any(map(_is_table, free))):
+        return [*found, *others]
+    # A console tells less than any log, and is read where there is nothing else.
+    consoles = [file for file in free if (file == root or is_console(file)) and is_console_log(file)]
+    return [LogSource(_name(file.with_suffix(""), base), CONSOLE, file.parent, (file,)) for file in consoles]
+
+
+def _is_table(path: Path) -> bool:
+    return unpacked(path).suffix.lower() in (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
 
 
 def _named(launched: Mapping[Path, LogFormat], base: Path) -> Iterator[tuple[str, Path, LogFormat]]:

@@ -1,7 +1,7 @@
 """A prior over all published laws, for plans without data.
 
-The best n saturates at 512, 128, 64, 32 and 16 on the five model-and-set pairs of the paper: a law copied from one
-pair to another can be wrong by a factor of 30. The paper prints midpoint and slope for two of the five only.
+The best n saturates at 512, 128, 64, 32 and 16 on the paper's five model-and-set pairs, so a law copied from one pair
+to another can be wrong by a factor of 30. The paper prints midpoint and slope for only two of the five.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PUBLISHED_PLATEAUS: dict[str, int] = {
 }
 """Plateau of n*(C) at B_p = 32 per model and set (paper, sections 4 and 5)."""
 MIDPOINTS = (5.54, 5.84, 6.08, 6.13, 6.43)
-"""log10 C at half height: the printed values (5.84 twice, 6.08, 6.13) and, as an assumption for the three pairs without
-one, a factor of 2 beyond both ends."""
+"""log10 C at half height: the printed values (5.84 twice, 6.08, 6.13) and, assumed for the three other pairs, a factor
+of 2 beyond both ends."""
 SLOPES = (4.75, 7.23, 8.84)
-"""k as printed (figs. 7 and 21), without the fourth value, which lies on its bound."""
+"""k as printed (figs. 7 and 21), without the fourth value, which is at its bound."""
 SMALLEST = 8
 """Smallest n of the published sweeps, 2^b of every law to within 10 %."""
 

@@ -30,9 +30,9 @@ SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "ex
 STARTED_FILE = "started.json"
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
-_RUNNER_SPEC_FILE = "run.json"
+RUNNER_SPEC_FILE = "run.json"
 """From which the built-in runner starts; other tools write files of that name too."""
-_RUNNER_SPEC = Document("torch-run", 1, RunSpec, remedy=RUN_SPEC.remedy)
+RUNNER_SPEC = Document("torch-run", 1, RunSpec, remedy=RUN_SPEC.remedy)
 _REQUEST_FILE = "request.json"
 """What launch scripts of training frameworks write first, with a whole run in it; other tools write such files too."""
 
@@ -164,10 +164,10 @@ def read_spec(folder: str | Path) -> RunSpec | None:
     path = Path(folder) / SPEC_FILE
     if path.exists():
         return RUN_SPEC.load(path)
-    path = Path(folder) / _RUNNER_SPEC_FILE
-    if not path.exists() or _is_of_another_kind(path, _RUNNER_SPEC.kind):
+    path = Path(folder) / RUNNER_SPEC_FILE
+    if not path.exists() or _is_of_another_kind(path, RUNNER_SPEC.kind):
         return _requested(Path(folder))
-    return _RUNNER_SPEC.load(path)
+    return RUNNER_SPEC.load(path)
 
 
 def _requested(folder: Path) -> RunSpec | None:

@@ -120,7 +120,7 @@ def test_it_accepts_the_presets_of_the_paper(backend: Backend) -> None:
 def test_notes_are_plain_data_with_stable_codes(backend: Backend) -> None:
     for note in backend.preflight(run_for(backend)):
         assert note.code == note.code.lower().replace(" ", "-").replace("_", "-")
-        assert Note.from_dict(json.loads(json.dumps(note.to_dict()))) == note
+        assert Note(**json.loads(json.dumps(note.to_dict()))) == note
 
 
 def test_the_script_is_a_pure_function_of_the_run(

@@ -183,7 +183,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 def test_notes_survive_json_and_repeats_are_dropped_in_order() -> None:
     a = Note("extrapolation-beyond-3x", "warning", "target is 4x", {"ratio": 4.0})
     b = Note("near-tie", "info", "two are alike")
-    assert Note.from_dict(json.loads(json.dumps(a.to_dict()))) == a
+    assert Note(**json.loads(json.dumps(a.to_dict()))) == a
     assert unique([a, b, Note(a.code, "info", a.message), b, a]) == (a, b)
     other = Note(a.code, a.severity, "target is 5x", {"ratio": 5.0})
     assert unique([a, other]) == (a, other)

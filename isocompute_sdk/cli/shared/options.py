@@ -87,7 +87,7 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
 
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
-    """Both pictures of fits or a plan, each where there is something to draw."""
+    """Write the pictures of fits or a plan that there is data for; their paths."""
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.plots import figures as plots
 

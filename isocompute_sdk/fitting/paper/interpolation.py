@@ -21,7 +21,7 @@ def between_levels(
     group_size: Array,
     *,
     level: float,
-    kind: Literal["mean", "run"],
+    kind: Literal["mean", "at", "run"],
     bounds: tuple[float, float],
 ) -> tuple[Array, Array, Array]:
     """Curves at one B_p, interpolated in log n between the levels that were run.
@@ -32,7 +32,7 @@ def between_levels(
         compute: C, any shape.
         group_size: n, in the same shape.
         level: coverage of the interval.
-        kind: `mean`, or `run`, which adds the noise of one measurement.
+        kind: `mean` or `at`, which are the same on curves that only rise; `run` adds the noise of one measurement.
         bounds: range of the metric.
 
     Returns:

@@ -16,9 +16,11 @@ FEWEST_BINS = 4
 ROWS = 2000
 """Bins of all runs together; large sweeps get fewer per run."""
 COLLAPSE_LEFT = 0.35
-"""A run has collapsed when less than this share of its largest gain is left at its end."""
-DECAY_LOST = 0.12
-"""A run has decayed when more than this share of its largest gain is lost at its end."""
+"""A fall is a collapse when less than this share of the largest gain is left at its end, and it was sudden."""
+SUDDEN_LOSS, SUDDEN_SHARE = 0.5, 0.15
+"""Sudden: this share of the loss within this share of the evaluations."""
+SMALLEST_FALL = 0.05
+"""A fall loses more than this share of the largest gain."""
 DEFAULT_NOISE, SMALLEST_NOISE = 0.02, 1e-4
 """Noise where no run has evaluations enough to show it, and the least that is believed, of a metric in [0, 1]."""
 SCALE_SEEN = 10.0
@@ -32,6 +34,14 @@ OWN_NOISE = 20
 """Evaluations from which a run's own noise is looked at."""
 SIGNIFICANT = 4.0
 """Standard errors that a fall must exceed before it is called one."""
+WILD, KEPT = 4.0, 2.0
+"""An evaluation this many standard deviations from the running median is an outlier, and is moved to that many."""
+DIP = 1.5
+"""Errors of one evaluation below the base model from which an early dip is one."""
+WINDOW = 5
+"""Evaluations of a running median or mean."""
+
+_RHO: Array = np.linspace(0.0, LARGEST_CORRELATION, 60)
 
 Fault = Literal["collapse", "decay"]
 
@@ -75,10 +85,15 @@ class PreparedRun:
     correlation: float
     """Correlation of the noise of successive evaluations, pooled over the sweep."""
     fault: Fault | None
-    """What was repaired."""
+    """Why its end was cut off: it collapsed, or it declined after a peak."""
     fault_compute: float | None
-    """Compute after which it was."""
+    """Compute of the last evaluation that was kept."""
     last_compute: float
+    """Compute of the last evaluation of all."""
+    decline: float | None = None
+    """Share of the largest gain lost per unit of log compute after the peak, for a decayed run."""
+    outliers: int = 0
+    """Evaluations that were moved towards their neighbours."""
 
 
 def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun, ...]:
@@ -90,10 +105,13 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
     """
     bins = int(np.clip(ROWS // max(len(runs), 1), FEWEST_BINS, MOST_BINS))
     scale = noise_scale([run.reward_T for run in runs], span)
-    pooled = pooled_noise([_trained(run) for run in runs], scale)
+    series = [_trained(run) for run in runs]
+    rough = rough_noise(series, scale)
+    pooled = pooled_noise([without_outliers(values, rough) for values in series], scale)
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
-    base = float(np.mean(bases)) if bases.size else None
-    return tuple(_prepare_one(run, bins, pooled, base) for run in runs)
+    # One wrong evaluation of the base model must not move the start of every curve.
+    base = float(np.median(bases)) if bases.size > 2 else float(np.mean(bases)) if bases.size else None
+    return tuple(_prepare_one(run, bins, rough, pooled, base) for run in runs)
 
 
 def noise_scale(rewards: Sequence[Array], span: float) -> float:
@@ -103,27 +121,48 @@ def noise_scale(rewards: Sequence[Array], span: float) -> float:
 
 
 def pooled_noise(series: Sequence[Array], scale: float = 1.0) -> tuple[float, float]:
-    """Standard deviation of one evaluation and correlation of successive ones, from differences over all series.
+    """Standard deviation of one evaluation and correlation of successive ones, from second differences of all series.
 
-    Evaluations `lag` apart differ by sqrt(2 (1 - rho^lag)) sigma: the ratio of two lags gives rho, then either gives
-    sigma. Correlated noise has small successive differences; taken for independent it looks like a plateau.
+    y(t + L) - 2 y(t) + y(t - L) has variance 2 (1 - r) (3 - r) sigma^2 with r = rho^L, and holds no straight trend:
+    the ratio of two lags gives rho, then lag 1 gives sigma. Correlated noise taken for independent looks like a curve.
     """
-    usable = [values for values in series if len(values) > 3]
+    usable = [values for values in series if len(values) > WINDOW]
     count = sum(len(values) for values in usable)
     if not usable:
         return DEFAULT_NOISE * scale, 0.0
-    near, far = (_spread(np.concatenate([_differences(values, lag) for values in usable])) for lag in (1, 2))
+    near, far = (_spread(np.concatenate([_second_differences(values, lag) for values in usable])) for lag in (1, 2))
     if near <= 0:
         return SMALLEST_NOISE * scale, 0.0
+    ratio = (1.0 + _RHO) * (3.0 - _RHO**2) / (3.0 - _RHO)
     # Few points say little about a ratio: then the noise counts as independent.
-    rho = float(np.clip((far / near) ** 2 - 1.0, 0.0, LARGEST_CORRELATION)) * count / (count + CORRELATION_POINTS)
-    return max(near / float(np.sqrt(2.0 * (1.0 - rho))), SMALLEST_NOISE * scale), rho
+    rho = float(np.interp((far / near) ** 2, ratio, _RHO)) * count / (count + CORRELATION_POINTS)
+    return max(near / float(np.sqrt(_second_variance(rho))), SMALLEST_NOISE * scale), rho
 
 
-def _differences(values: Array, lag: int) -> Array:
-    """Differences of values `lag` apart without their mean, which is the trend's."""
-    step = values[lag:] - values[:-lag]
-    return step - np.mean(step)
+def rough_noise(series: Sequence[Array], scale: float = 1.0) -> float:
+    """Noise of one evaluation from the median size of second differences, which outliers hardly move."""
+    usable = [_second_differences(values, 1) for values in series if len(values) > WINDOW]
+    if not usable:
+        return DEFAULT_NOISE * scale
+    median = float(np.median(np.abs(np.concatenate(usable)))) / MEDIAN_TO_SD
+    return max(median / float(np.sqrt(_second_variance(0.0))), SMALLEST_NOISE * scale)
+
+
+def _second_differences(values: Array, lag: int) -> Array:
+    return values[2 * lag :] - 2.0 * values[lag:-lag] + values[: -2 * lag]
+
+
+def _second_variance(rho: float) -> float:
+    """Variance of a second difference at lag 1 for noise of variance 1."""
+    return 2.0 * (1.0 - rho) * (3.0 - rho)
+
+
+def without_outliers(values: Array, noise: float) -> Array:
+    """Values far from the running median of their neighbours, moved towards it."""
+    if len(values) < WINDOW:
+        return values
+    off = values - running_median(values)
+    return np.where(np.abs(off) > WILD * noise, values - off + np.sign(off) * KEPT * noise, values)
 
 
 def _spread(values: Array) -> float:
@@ -138,30 +177,42 @@ def _trained(run: SurfaceRun) -> Array:
     return run.reward_T[order][run.compute_T[order] > 0] / run.noise_scale
 
 
+def running_median(values: Array) -> Array:
+    """Running median over `WINDOW`, the ends padded with their own values."""
+    padded = np.concatenate([values[[0, 0]], values, values[[-1, -1]]])
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, WINDOW), axis=1), dtype=float)
+
+
 def smoothed(values: Array) -> Array:
     """Running median over five, then running mean over five, ends shortened."""
-    if len(values) < 5:
+    if len(values) < WINDOW:
         return values.copy()
-    padded = np.concatenate([values[[0, 0]], values, values[[-1, -1]]])
-    middle = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+    middle = running_median(values)
     padded = np.concatenate([middle[[0, 0]], middle, middle[[-1, -1]]])
-    return np.mean(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+    return np.mean(np.lib.stride_tricks.sliding_window_view(padded, WINDOW), axis=1)
 
 
-def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: float | None) -> PreparedRun:
+def _prepare_one(
+    run: SurfaceRun, bins: int, rough: float, pooled: tuple[float, float], base: float | None
+) -> PreparedRun:
     order = np.argsort(run.compute_T, kind="stable")
     compute, reward = run.compute_T[order], run.reward_T[order]
     trained = compute > 0
     at_base, compute, reward = reward[~trained], compute[trained], reward[trained]
     noise, rho = pooled[0] * run.noise_scale, pooled[1]
-    if len(reward) >= OWN_NOISE:
-        own = _spread(_differences(reward, 1)) / float(np.sqrt(2.0 * (1.0 - rho)))
+    clean = without_outliers(reward, rough * run.noise_scale)
+    outliers = int(np.count_nonzero(clean != reward))
+    if len(clean) >= OWN_NOISE:
+        own = _spread(_second_differences(clean, 1)) / float(np.sqrt(_second_variance(rho)))
         # A run of a few dozen evaluations measures its own noise about as well as it differs from the others'.
         noise = float(np.sqrt((noise**2 + own**2) / 2.0))
     last = float(compute[-1]) if len(compute) else 0.0
-    start = base if base is not None else (float(reward[0]) if len(reward) else 0.0)
-    compute, reward, fault = _repaired(compute, reward, start, noise * np.sqrt((1.0 + rho) / (1.0 - rho)))
-    log_J, reward_J, count_J = _binned(compute, reward, bins)
+    start = base if base is not None else (float(clean[0]) if len(clean) else 0.0)
+    error = noise * float(np.sqrt((1.0 + rho) / (1.0 - rho)))
+    cut = fall_of(compute, clean, start, error)
+    kept = len(clean) if cut is None else cut.kept
+    first = 0 if base is None else end_of_dip(clean[:kept], start, error)
+    log_J, reward_J, count_J = _binned(compute[first:kept], clean[first:kept], bins)
     return PreparedRun(
         run_id=run.run_id,
         group_size=run.group_size,
@@ -174,35 +225,83 @@ def _prepare_one(run: SurfaceRun, bins: int, pooled: tuple[float, float], base: 
         base_reward=at_base,
         noise=noise,
         correlation=rho,
-        fault=fault[0] if fault else None,
-        fault_compute=fault[1] if fault else None,
+        fault=None if cut is None else cut.fault,
+        fault_compute=None if cut is None else float(compute[kept - 1]),
         last_compute=last,
+        decline=None if cut is None or cut.fault == "collapse" else cut.rate,
+        outliers=outliers,
     )
 
 
-def _repaired(
-    compute: Array, reward: Array, start: float, noise: float
-) -> tuple[Array, Array, tuple[Fault, float] | None]:
-    """Drop the tail of a collapsed run; hold the peak of a decayed one, since its best checkpoint is kept."""
-    if len(reward) < 5:
-        return compute, reward, None
+def end_of_dip(reward: Array, start: float, error: float) -> int:
+    """Number of evaluations at the beginning that lie in a dip below the base model; 0 without one.
+
+    Answers may first change their form and lose reward. What counts is the rise after it: a curve that begins at the
+    base model's reward and only rises cannot follow both.
+    """
+    if len(reward) < 2 * WINDOW:
+        return 0
+    curve = smoothed(reward)
+    below = np.flatnonzero(curve < start - DIP * error)
+    last = int(below[-1]) + 1 if below.size else 0
+    recovers = last <= len(reward) - WINDOW and float(curve[last:].max()) > start + DIP * error
+    return last if recovers else 0
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A fall after a peak."""
+
+    fault: Fault
+    kept: int
+    """Evaluations up to the end of the peak."""
+    rate: float
+    """Share of the largest gain lost per unit of log compute."""
+
+
+def fall_of(compute: Array, reward: Array, start: float, error: float) -> Fall | None:
+    """The fall at the end of a run, None if there is none beyond the noise.
+
+    The peak is the stretch around the largest smoothed reward that stays within its noise. A fall is a suffix behind
+    it whose mean lies `SIGNIFICANT` standard errors below the peak's mean.
+
+    Args:
+        compute: compute of each evaluation, increasing.
+        reward: rewards without outliers.
+        start: reward of the base model.
+        error: standard deviation of one evaluation, correlation counted in.
+    """
+    if len(reward) < WINDOW:
+        return None
     curve = smoothed(reward)
     peak = int(np.argmax(curve))
     gain = float(curve[peak] - start)
-    lost = float(curve[peak] - curve[-1])
-    error = noise * np.sqrt(2.0 / 3.0)
-    if gain <= 0 or lost < SIGNIFICANT * error:
-        return compute, reward, None
-    where = float(compute[peak])
-    if curve[-1] - start < COLLAPSE_LEFT * gain:
+    within = np.flatnonzero(curve < curve[peak] - 2.0 * error / np.sqrt(3.0))
+    behind = within[within > peak]
+    end = int(behind[0]) if behind.size else len(reward)
+    before = np.flatnonzero(curve < curve[peak] - error / np.sqrt(3.0))
+    before = before[before < peak]
+    first = int(before[-1]) + 1 if before.size else 0
+    after = len(reward) - end
+    if gain <= 0 or after < 2:
+        return None
+    level = float(reward[first:end].mean())
+    count_K = np.arange(1, after + 1)
+    suffix_K = np.cumsum(reward[::-1][:after]) / count_K
+    lost_K = level - suffix_K
+    z_K = lost_K / (error * np.sqrt(1.0 / (end - first) + 1.0 / count_K))
+    found = 1 + int(np.argmax(z_K[1:]))
+    if z_K[found] < SIGNIFICANT or lost_K[found] < SMALLEST_FALL * gain:
+        return None
+    lost = level - float(curve[-1])
+    window = max(2, round(SUDDEN_SHARE * len(curve)))
+    steepest = float((curve[: -window or None] - curve[window:]).max()) if len(curve) > window else lost
+    if float(curve[-1]) - start < COLLAPSE_LEFT * gain and steepest >= SUDDEN_LOSS * lost:
         # What falls belongs to the collapse from the last evaluation on that still stood near the peak.
-        near = np.flatnonzero(curve >= curve[peak] - max(2 * error, 0.1 * gain))
-        return compute[: near[-1] + 1], reward[: near[-1] + 1], ("collapse", float(compute[near[-1]]))
-    if lost > DECAY_LOST * gain and peak < len(reward) - 2:
-        level = float(np.mean(reward[max(peak - 2, 0) : peak + 3]))
-        held = np.where(np.arange(len(reward)) > peak, level, reward)
-        return compute, held, ("decay", where)
-    return compute, reward, None
+        near = np.flatnonzero(curve >= curve[peak] - max(2 * error * np.sqrt(2.0 / 3.0), 0.1 * gain))
+        return Fall("collapse", int(near[-1]) + 1, 0.0)
+    reach = float(np.log(compute[-1] / compute[max(end - 1, 0)]))
+    return Fall("decay", end, max(lost, float(lost_K[found])) / gain / max(reach, 0.05))
 
 
 def _binned(compute: Array, reward: Array, bins: int) -> tuple[Array, Array, Array]:

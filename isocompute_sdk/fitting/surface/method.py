@@ -16,12 +16,16 @@ from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.law import with_law
 from isocompute_sdk.fitting.surface.passport import passport
-from isocompute_sdk.fitting.surface.surface import fit_surface
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 
 FEWEST_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
 DEFAULT_DRAWS = 200
+CHECKING_DRAWS = 50
+"""Draws of a fit without the outlying runs."""
+MANY_OUTLIERS = 0.02
+"""Share of outlying evaluations above which they are a warning."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ def fit_joint(
         found = with_step_laws(found, options.rollouts_per_batch)
     notes = [
         *_about_runs(prepared),
+        *_about_outlying(surface, prepared, bounds, rng),
         *known.notes(found.group_sizes),
         *found.notes,
         *findings.about_curves(found),
@@ -109,6 +114,15 @@ def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
             "checkpoint is kept. On a small problem set this is overfitting: compare training and validation reward."
         )
         notes.append(Note("decayed-run", "warning", text, {"runs": [run.run_id for run in decayed]}))
+    wild = {run.run_id: run.outliers for run in runs if run.outliers}
+    if wild:
+        total = sum(wild.values())
+        text = (
+            f"{total} evaluation(s) of {len(wild)} run(s) lie far from their neighbours and were moved towards them "
+            f"(most in {max(wild, key=lambda run: wild[run])}). Look at the grader and at failed evaluations."
+        )
+        share = total / max(sum(int(run.count_J.sum()) for run in runs), 1)
+        notes.append(Note("outlying-evaluations", "warning" if share > MANY_OUTLIERS else "info", text, {"runs": wild}))
     if not any(len(run.base_reward) for run in runs):
         text = (
             "No run was evaluated at step 0: the base model's reward is inferred from the curves. Evaluate the base "
@@ -116,6 +130,36 @@ def _about_runs(runs: Sequence[PreparedRun]) -> list[Note]:
         )
         notes.append(Note("base-reward-unmeasured", "info", text))
     return notes
+
+
+def _about_outlying(
+    surface: Surface, prepared: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
+) -> list[Note]:
+    """Runs that do not agree with the others, with the best n without them."""
+    if not surface.outlying:
+        return []
+    named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(surface.outlying.items())[:5])
+    rest = [run for run in prepared if run.run_id not in surface.outlying]
+    best: dict[str, int | None] = {"with": _best_seen(surface, prepared), "without": None}
+    if len({run.group_size for run in rest if len(run.log_compute_J)}) > 1:
+        best["without"] = _best_seen(fit_surface(rest, bounds, CHECKING_DRAWS, rng), rest)
+    answer = (
+        ""
+        if best["without"] is None
+        else f" At the largest compute the best n of those run is {best['with']} with it and {best['without']} without."
+    )
+    text = (
+        f"{len(surface.outlying)} run(s) lie off what the other runs say, by this much reward: {named}. They count "
+        f"less.{answer} Look for another evaluation set, grader or checkpoint."
+    )
+    numbers = {"runs": dict(surface.outlying), "best_group_size": best}
+    return [Note("outlying-run", "warning", text, numbers)]
+
+
+def _best_seen(surface: Surface, runs: Sequence[PreparedRun]) -> int:
+    """Level of n with the largest expected reward at the largest compute."""
+    levels = sorted({run.group_size for run in runs if len(run.log_compute_J)})
+    return levels[int(np.argmax(surface.predict(surface.largest_compute, np.array(levels, dtype=float))))]
 
 
 def _faults(runs: Sequence[PreparedRun]) -> str:

@@ -10,19 +10,16 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.surface import Surface
 
-CONSERVATIVE_SPREAD = 0.5
-"""Conservative: expected reward less this many posterior standard deviations."""
-PER_SQUARED_OCTAVE = 0.5
+CONSERVATIVE_QUANTILE = 0.1
+"""Conservative: this quantile of the reward over draws in place of its mean."""
+PER_SQUARED_OCTAVE = 0.25
 """Share of the doubt that a candidate is charged per squared octave from where each draw has its good n, on average
 over draws. The doubt is what the best single n is expected to lose for want of knowing which draw is true: without
 doubt nothing is charged. Draws put the best n now at one end of the grid, now at the other, where the truth mostly lies
 between: on simulated sweeps (tuning seeds of benchmarks/allocation.py) expected reward alone lost a tenth more."""
-TIE = 2.0
-"""In each draw an n counts for where the good ones lie by exp(-loss / (`TIE` doubt)). On the same sweeps, hard ones,
+SPREAD = 2.0
+"""In each draw an n counts for where the good ones lie by exp(-loss / (`SPREAD` doubt)). On the same sweeps, hard ones,
 whose reward falls at large n, lost a fifth less at 10x than by the best n of each draw alone."""
-BEYOND_GRID_MARGIN = 1.0
-"""An n that nobody ran is chosen only where its expected gain over the best n on the grid is at least this many of
-the gain's standard deviations. On simulated sweeps one octave beyond the grid lost more than it won without it."""
 NEAR_BEST = 0.0125
 """Share of the gain within which an n counts as good as the best of a draw: then sets hold an n within .005 of the true
 best about as often as they say, on the same sweeps."""
@@ -41,32 +38,33 @@ class GroupSizeOdds:
     """Expected reward."""
     spread: Array
     """Its posterior standard deviation."""
+    careful: Array
+    """Its lower quantile over draws (`CONSERVATIVE_QUANTILE`)."""
     probability_best: Array
-    """Share of the draws in which this n is the best of them."""
+    """Share of the draws in which this n is the best, one octave above the grid included where the budget leaves it
+    enough updates: the sum may be less than 1."""
     expected_regret: Array
-    """Mean over draws of the reward lost against the best n of that draw."""
+    """Mean over draws of the reward lost against the best n of that draw, the same octave included."""
     on_grid: npt.NDArray[np.bool_]
     """False above the largest n that was run."""
     gain_over: Array
     """Mean reward gained over the best n on the grid, in units of its standard deviation over draws; 0 there."""
+    probability_above: float
+    """Share of the draws in which the octave above the grid is the best."""
     doubt: float
     """Expected regret of the best single n, one octave above the grid included where the budget leaves it enough
     updates."""
     squared_octaves: Array
-    """Mean over draws of the squared distance, in octaves, to the centre of the n that are good there (`TIE`), of
+    """Mean over draws of the squared distance, in octaves, to the centre of the n that are good there (`SPREAD`), of
     the same n as for `doubt`."""
 
     def best(self, *, conservative: bool = False) -> int:
-        """Position of the n to choose: large expected (or conservative) reward, near to what the draws call good.
+        """Position of the n to choose: large expected (or cautious) reward, near to what the draws call good.
 
-        Each squared octave from the centre of a draw's good n counts as `PER_SQUARED_OCTAVE` of the doubt. An n that
-        nobody ran is taken only where it is ahead of the grid by `BEYOND_GRID_MARGIN`.
+        Each squared octave from the centre of a draw's good n costs `PER_SQUARED_OCTAVE` of the doubt.
         """
-        score = self.reward - (CONSERVATIVE_SPREAD * self.spread if conservative else 0.0)
-        score = score - PER_SQUARED_OCTAVE * self.doubt * self.squared_octaves
-        if self.on_grid.any():
-            score = np.where(self.on_grid | (self.gain_over >= BEYOND_GRID_MARGIN), score, -np.inf)
-        return int(np.argmax(np.round(score, 12)))
+        score = self.careful if conservative else self.reward
+        return int(np.argmax(np.round(score - PER_SQUARED_OCTAVE * self.doubt * self.squared_octaves, 12)))
 
 
 def best_size_interval(
@@ -122,21 +120,24 @@ def group_size_odds(
     spent = np.full(len(sizes), compute) if compute_of_each is None else np.asarray(compute_of_each, dtype=float)
     drawn_DN = surface.draws(spent, sizes, problems_per_batch)
     reward = drawn_DN.mean(axis=0)
-    best_D = drawn_DN.max(axis=1, keepdims=True)
     on_grid = sizes <= largest_on_grid
     reference = int(np.argmax(np.where(on_grid, reward, -np.inf))) if on_grid.any() else 0
     ahead_DN = drawn_DN - drawn_DN[:, [reference]]
     asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
-    loss_DN = reward_DN.max(axis=1, keepdims=True) - reward_DN
+    best_D = reward_DN.max(axis=1, keepdims=True)
+    loss_DN = best_D - reward_DN
     doubt = float(loss_DN.mean(axis=0).min())
     centre_D = _centres(np.log2(asked_N), loss_DN, doubt)
+    chance_N = np.bincount(np.argmax(reward_DN, axis=1), minlength=len(asked_N)) / len(drawn_DN)
     return GroupSizeOdds(
         compute=compute,
         group_size=sizes,
         reward=reward,
         spread=drawn_DN.std(axis=0),
+        careful=np.quantile(drawn_DN, CONSERVATIVE_QUANTILE, axis=0),
         on_grid=on_grid,
-        probability_best=np.bincount(np.argmax(drawn_DN, axis=1), minlength=len(sizes)) / len(drawn_DN),
+        probability_best=chance_N[: len(sizes)],
+        probability_above=float(chance_N[asked_N > largest_on_grid].sum()),
         expected_regret=(best_D - drawn_DN).mean(axis=0),
         gain_over=ahead_DN.mean(axis=0) / np.maximum(ahead_DN.std(axis=0), 1e-12),
         doubt=doubt,
@@ -146,7 +147,7 @@ def group_size_odds(
 
 def _centres(octave_N: Array, loss_DN: Array, doubt: float) -> Array:
     """Per draw, the mean log2 n of the sizes that are good there, each for the octaves that it stands for."""
-    weight_DN = np.exp(-loss_DN / max(TIE * doubt, 1e-12))
+    weight_DN = np.exp(-loss_DN / max(SPREAD * doubt, 1e-12))
     if len(octave_N) > 1:
         weight_DN *= np.maximum(np.gradient(octave_N), 1e-9)
     return np.asarray((weight_DN @ octave_N) / weight_DN.sum(axis=1), dtype=float)

@@ -29,6 +29,8 @@ FEWEST_BINS = 6
 """Fewest bins that must remain for a backtest."""
 FEWEST_LEVELS = 3
 """Levels of n below which the prior decides between and beyond them."""
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
 LITTLE_RISE = 0.5
 """Share of a curve's rise below which its end is mostly a guess."""
 
@@ -74,6 +76,13 @@ class Passport:
     """Levels of B_p at which at least half of the runs collapsed."""
     beyond_grid_octaves: Annotated[int, Field(ge=0, le=64)]
     """Octaves above the largest n that a plan may use by default."""
+    most_rise_seen: tuple[Share, Share] | None = None
+    """80 % interval of the largest share of a rise that was measured; None in fits saved before it was drawn."""
+
+    @property
+    def least_rise_seen(self) -> float:
+        """Lower end of the interval of the largest share of a rise that was measured; the mean in old fits."""
+        return self.rise_seen[1] if self.most_rise_seen is None else self.most_rise_seen[0]
 
     def __post_init__(self) -> None:
         if self.rise_seen[0] > self.rise_seen[1]:
@@ -133,7 +142,7 @@ class Passport:
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))
-        short = self.rise_seen[1] < LITTLE_RISE
+        short = self.least_rise_seen < LITTLE_RISE
         if short:
             text = (
                 f"At most {self.rise_seen[1]:.0%} of any curve's predicted rise was measured: the prior decides most "
@@ -165,7 +174,7 @@ def passport(
     reward_N = surface.predict(surface.largest_compute, np.array(levels, dtype=float))
     best = int(np.argmax(reward_N))
     edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None
-    seen = _rise_seen(surface, runs)
+    seen, most = _rise_seen(surface, runs)
     return Passport(
         backtest=backtest(runs, bounds, rng),
         largest_compute=surface.largest_compute,
@@ -176,7 +185,8 @@ def passport(
         gain_between_levels=float(np.ptp(reward_N)),
         noise=surface.noise,
         unstable_problems_per_batch=_unstable(prepared),
-        beyond_grid_octaves=1 if edge == "largest" and len(levels) >= 3 else 0,
+        beyond_grid_octaves=1 if len(levels) > 1 else 0,
+        most_rise_seen=most,
     )
 
 
@@ -253,11 +263,18 @@ def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> P
     )
 
 
-def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> Array:
-    """Predicted share of the rise, from base model to very large compute, at the last evaluation of each run."""
+def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> tuple[Array, tuple[float, float]]:
+    """Share of the rise from the base model to `RISEN` times the largest compute that each run's end is predicted at.
+
+    Returns:
+        The mean share of each run, and the 80 % interval of the largest of them over draws.
+    """
     sizes, problems = _configurations(runs)
-    at_end = surface.predict(np.array([run.last_compute for run in runs]), sizes, problems)
-    limit = surface.predict(surface.largest_compute * 1e6, sizes, problems)
-    rise = limit - float(np.mean(surface.parameters_DP[:, 0]))
-    seen = 1.0 - (limit - at_end) / np.where(rise > 1e-6, rise, 1.0)
-    return np.where(rise > 1e-6, np.clip(seen, 0.0, 1.0), 1.0)
+    end_DR = surface.draws(np.array([run.last_compute for run in runs]), sizes, problems)
+    limit_DR = surface.draws(surface.largest_compute * RISEN, sizes, problems)
+    base_D = surface.parameters_DP[:, :1]
+    rise_DR = limit_DR - base_D
+    seen_DR = np.where(rise_DR > 1e-6, np.clip((end_DR - base_D) / np.maximum(rise_DR, 1e-6), 0.0, 1.0), 1.0)
+    mean_R = (end_DR - base_D).mean(axis=0) / np.maximum(rise_DR.mean(axis=0), 1e-6)
+    low, high = np.quantile(seen_DR.max(axis=1), [0.1, 0.9])
+    return np.where(rise_DR.mean(axis=0) > 1e-6, np.clip(mean_R, 0.0, 1.0), 1.0), (float(low), float(high))

@@ -21,10 +21,18 @@ from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 HUBER = 2.5
 """Whitened residual beyond which a bin counts less."""
+OUTLYING = 2.0
+"""Standard deviations of a run's mean residual beyond which the run counts less."""
+FEWEST_TO_COMPARE = 4
+"""Runs below which none can be told to be outlying."""
+NAMED = 3.5
+"""Standard deviations from which such a run is named."""
 EMPTY_VARIANCE = 1e12
 """Variance of a bin that is not there."""
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
+ROUGH = 0.5
+"""Prior probability that the dependence on n is irregular."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
 
 
@@ -102,6 +110,8 @@ class Posterior:
     layout: Layout
     noise_factor: float
     """Factor on the evaluation noise's variance that the residuals asked for."""
+    odd_R: Array
+    """By how much each run that is named as outlying lies above the fit; 0 for the others."""
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
@@ -111,14 +121,14 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     start = _start(data)
     problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
     found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
-    data, factor = _reweighted(data, problem, found)
+    data, factor, odd_R = _reweighted(data, problem, found)
     by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
     starts = np.stack([by_shape[member.shape] for member in members])
     for _ in range(2):
         problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
         found = problem.solve(starts, MAP_ITERATIONS)
         starts = found.parameters_NP
-    evidence = problem.log_evidence(found)
+    evidence = problem.log_evidence(found) + np.log([ROUGH if member.rough else 1.0 - ROUGH for member in members])
     weight = np.exp(evidence - evidence.max())
     weight /= weight.sum()
     # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
@@ -127,7 +137,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
     parameters = drawn.parameters_NP if draws else starts[:0]
-    return Posterior(parameters, member_D, members, weight, data.layout, factor)
+    return Posterior(parameters, member_D, members, weight, data.layout, factor, odd_R)
 
 
 @dataclass(frozen=True)
@@ -251,15 +261,32 @@ def _rough_effects(data: Data, prior: Prior, members: Sequence[Member]) -> Array
     return np.repeat(effects[None], len(members), axis=0)
 
 
-def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, float]:
-    """Noise as large as the residuals of the best shape ask for, and outlying bins discounted (Huber)."""
+def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, float, Array]:
+    """Noise as large as the residuals of the best shape ask for, outlying bins and runs discounted.
+
+    Returns:
+        The data, the factor on the noise variance, and the shift of each run that is named (0 for the others).
+    """
     best = int(np.argmin(found.sse_N))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
     real = data.real_RJ
     spread = np.median(np.abs(residual[real])) / 0.6745
     factor = float(np.clip(spread**2, *NOISE_FACTOR))
+    # A run's mean residual in whitened units: w = W 1, so that its variance is 1 / (w w).
+    one_RJ = (problem.whiten_MRJJ[best] @ real.astype(float)[:, :, None])[..., 0]
+    weight_R = (one_RJ**2).sum(axis=1)
+    shift_R = -(one_RJ * residual).sum(axis=1) / weight_R
+    unusual_R = np.abs(shift_R) * np.sqrt(weight_R / max(factor, 1.0))
+    if len(unusual_R) < FEWEST_TO_COMPARE:
+        unusual_R = np.zeros(len(unusual_R))
+    odd_R = unusual_R > OUTLYING
+    common_R = np.where(odd_R, ((unusual_R / OUTLYING) ** 2 - 1.0) / weight_R, 0.0)
+    # What is common to a run is no outlier of its bins.
+    residual = np.where(odd_R[:, None], residual + shift_R[:, None] * one_RJ, residual)
     excess = np.where(real, np.sqrt(factor * np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)), 1.0)
-    return replace(data, noise_RJJ=data.noise_RJJ * excess[:, :, None] * excess[:, None, :]), factor
+    noise = data.noise_RJJ * excess[:, :, None] * excess[:, None, :]
+    noise = noise + common_R[:, None, None] * (real[:, :, None] & real[:, None, :])
+    return replace(data, noise_RJJ=noise), factor, np.where(unusual_R > NAMED, shift_R, 0.0)
 
 
 def bin_covariance(run: PreparedRun) -> Array:

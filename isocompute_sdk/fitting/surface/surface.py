@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Annotated, Literal
 
@@ -14,15 +14,18 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve
+from isocompute_sdk.fitting.surface.decline import Declines, sample_declines, shift
+from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
+from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 DEFAULT_PRIOR = Prior()
-SPREAD_ABOVE, LARGEST_REACH = 0.15, 2.5
-"""By how much draws above the mean are moved further up, as a share of their distance to it, per unit of log compute
-beyond the data, and up to how many units: where little of a rise was seen it may still go on far. Chosen on simulated
-sweeps (tuning seeds of benchmarks/allocation.py)."""
+SPREAD_ABOVE, OLD_REACH = 0.15, 2.5
+"""In fits without a lack of fit: by how much draws above the mean are moved further up, as a share of their distance to
+it, per unit of log compute beyond the data, and up to how many units."""
+LEAST_LEFT = -0.1
+"""Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
 RUN_SHIFT = 0.25
@@ -47,6 +50,12 @@ class Surface:
     """Largest compute at which any run was evaluated."""
     n_problems: Positive | None = None
     """Distinct training problems D that predictions are for; None for what the runs had. Only where they vary it."""
+    declines: Declines | None = None
+    """Where rewards begin to fall; None in fits saved before that was learned."""
+    misfit: Misfit | None = None
+    """Lack of fit; None in fits saved before it was drawn."""
+    outlying: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Runs that do not agree with the others, with by how much they lie above the fit."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -55,6 +64,11 @@ class Surface:
         shape = (len(self.shape_D), self.layout.size)
         if self.parameters_DP.shape != shape:
             raise FieldError("parameters", self.parameters_DP.shape, f"shape {shape}, draws by parameters")
+        draws, knots = len(self.shape_D), len(self.layout.knots_K)
+        if self.declines is not None and len(self.declines.onset_D) != draws:
+            raise FieldError("declines", len(self.declines.onset_D), f"{draws}, one for each draw")
+        if self.misfit is not None and self.misfit.level_DK.shape != (draws, knots):
+            raise FieldError("misfit", self.misfit.level_DK.shape, f"shape {(draws, knots)}, draws by knots")
         largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
@@ -65,6 +79,8 @@ class Surface:
         group_size: npt.ArrayLike,
         problems_per_batch: npt.ArrayLike | None = None,
         n_problems: npt.ArrayLike | None = None,
+        *,
+        at: bool = False,
     ) -> Array:
         """Noise-free reward of the best checkpoint up to C, averaged over runs: shape (draws, Q).
 
@@ -73,9 +89,10 @@ class Surface:
             group_size: n.
             problems_per_batch: B_p; None for the smallest that was run.
             n_problems: D; None for the one that most runs have.
+            at: the reward at C itself instead, after a decline lower than the best.
         """
         nan = float("nan")
-        at, sizes, problems, sets = (
+        spent, sizes, problems, sets = (
             np.atleast_1d(np.asarray(a, dtype=float)).ravel()
             for a in np.broadcast_arrays(
                 np.asarray(compute, dtype=float),
@@ -88,14 +105,47 @@ class Surface:
         )
         design = self.layout.design(np.log2(sizes), problems, sets)
         flat_DQ = self.parameters_DP @ design.reshape(-1, design.shape[2]).T
-        curves_DQ4 = flat_DQ.reshape(len(flat_DQ), len(at), CURVE_PARAMETERS)
-        out = np.empty(curves_DQ4.shape[:2])
+        curves_DQ4 = flat_DQ.reshape(len(flat_DQ), len(spent), CURVE_PARAMETERS)
+        log_DQ = np.broadcast_to(np.log(spent), curves_DQ4.shape[:2])
+        late_DQ = np.zeros(log_DQ.shape)
+        if self.declines is not None:
+            octaves_Q = np.log2(sizes) - self.layout.centre
+            onset_DQ = self.declines.onset_D[:, None] + self.declines.step_D[:, None] * octaves_Q
+            onset_DQ = onset_DQ + shift(problems, sets, self.layout)
+            late_DQ = np.maximum(log_DQ - onset_DQ, 0.0)
+            log_DQ = np.minimum(log_DQ, onset_DQ)
+        reward_DQ = self._risen(curves_DQ4, log_DQ, design[:, 1, 1 : 1 + len(self.layout.knots_K)])
+        if at and self.declines is not None:
+            base_D1 = curves_DQ4[:, :, 0]
+            left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)
+            reward_DQ = base_D1 + (reward_DQ - base_D1) * left_DQ
+        return np.clip(reward_DQ, self.layout.floor, self.layout.top)
+
+    def _risen(self, curves_DQ4: Array, log_DQ: Array, hats_QK: Array) -> Array:
+        """Rewards of rising curves, lack of fit included."""
         names = np.array(self.shape_D)
-        log_compute = np.log(at)
-        for name in dict.fromkeys(names.tolist()):
-            chosen = names == name
-            out[chosen] = curve(name, curves_DQ4[chosen], log_compute, self.layout.top)
-        return np.clip(out, self.layout.floor, self.layout.top)
+
+        def reward(curves: Array, log_compute_DQ: Array) -> Array:
+            out_DQ = np.empty(log_compute_DQ.shape)
+            for name in dict.fromkeys(names.tolist()):
+                chosen = names == name
+                out_DQ[chosen] = curve(name, curves[chosen], log_compute_DQ[chosen], self.layout.top)
+            return out_DQ
+
+        if self.misfit is None:
+            return reward(curves_DQ4, log_DQ)
+        curves_DQ4 = curves_DQ4.copy()
+        curves_DQ4[..., 1] += self.misfit.level_DK @ hats_QK.T
+        end = float(np.log(self.largest_compute))
+        reach_DQ = np.clip(log_DQ - end, 0.0, LARGEST_REACH)
+        if not np.any(reach_DQ > 0):
+            return reward(curves_DQ4, log_DQ)
+        base_DQ, share_DQ = curves_DQ4[..., 0], logistic(curves_DQ4[..., 1])
+        seen_DQ = (reward(curves_DQ4, np.full(log_DQ.shape, end)) - base_DQ) / np.maximum(
+            (self.layout.top - base_DQ) * share_DQ, 1e-9
+        )
+        curves_DQ4[..., 1] += (self.misfit.tilt_DK @ hats_QK.T) * reach_DQ * unseen_factor(seen_DQ)
+        return reward(curves_DQ4, log_DQ)
 
     def predict(
         self,
@@ -109,7 +159,7 @@ class Surface:
 
     def interval(
         self,
-        kind: Literal["mean", "run"],
+        kind: Literal["mean", "at", "run"],
         level: float,
         compute: npt.ArrayLike,
         group_size: npt.ArrayLike,
@@ -117,14 +167,15 @@ class Surface:
     ) -> tuple[Array, Array, Array]:
         """Mean, low and high of `draws`; for `run` of one new run's measured value.
 
-        Beyond the data the upper part is widened (`SPREAD_ABOVE`).
+        Fits saved before lack of fit was drawn widen the upper part beyond the data (`SPREAD_ABOVE`).
         """
-        drawn_DQ = self.draws(compute, group_size, problems_per_batch)
+        drawn_DQ = self.draws(compute, group_size, problems_per_batch, at=kind == "at")
         mean_Q = drawn_DQ.mean(axis=0)
-        beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
-        reach_Q = np.clip(np.log(beyond_Q), 0.0, LARGEST_REACH)
-        widened_DQ = drawn_DQ + SPREAD_ABOVE * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
-        low, high = np.quantile(widened_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        if self.misfit is None:
+            beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
+            reach_Q = np.clip(np.log(beyond_Q), 0.0, OLD_REACH)
+            drawn_DQ = drawn_DQ + SPREAD_ABOVE * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
+        low, high = np.quantile(drawn_DQ, [(1 - level) / 2, (1 + level) / 2], axis=0)
         # Of skewed draws the mean may lie outside their quantiles.
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         if kind == "run":
@@ -156,7 +207,8 @@ def fit_surface(
         prior: what is assumed.
     """
     usable = [run for run in runs if len(run.log_compute_J)]
-    posterior = sample_posterior(Data.of(usable, _layout(usable, bounds), _base(runs, bounds)), prior, draws, rng)
+    layout = _layout(usable, bounds)
+    posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng)
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
     return Surface(
@@ -167,6 +219,9 @@ def fit_surface(
         run_share=scale * prior.run_share,
         run_midpoint=scale * prior.run_midpoint,
         largest_compute=max(run.last_compute for run in usable),
+        declines=sample_declines(usable, layout, draws, rng),
+        misfit=sample_misfit(len(layout.knots_K), draws, rng),
+        outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
     )
 
 

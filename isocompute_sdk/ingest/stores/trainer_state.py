@@ -16,21 +16,37 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
-from isocompute_sdk.ingest.stores.packed import unpacked
+from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes, unpacked
 from isocompute_sdk.ingest.stores.raw import read_text
 
 STATE_FILE = "trainer_state.json"
+_BEGINNING = 1 << 13
 _NO_MEASUREMENTS = ("step", "epoch", "total_flos")
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def is_state(path: Path) -> bool:
-    """Whether a file is a state, by its name."""
-    return unpacked(path).name == STATE_FILE
+    """Whether a file is a state: by its name, or because it begins like one, or like its list of rows."""
+    bare = unpacked(path)
+    if bare.name == STATE_FILE:
+        return True
+    if bare.suffix not in (".json", ".jsonl"):
+        return False
+    try:
+        with open_bytes(path) as file:
+            head = file.read(_BEGINNING)
+    except (OSError, RecordError, *DAMAGED):
+        return False
+    if head.lstrip().startswith(b"["):
+        return b'"step"' in head and any(mark in head for mark in (b'"loss"', b'"reward"', b'"train/reward"'))
+    return bare.suffix == ".json" and b'"log_history"' in head
 
 
 def run_folder(path: Path) -> Path:
     """The folder of the run that a state belongs to: the parent of a checkpoint."""
+    if unpacked(path).name != STATE_FILE:
+        # A state under another name may lie beside those of other runs.
+        return unpacked(path).with_suffix("")
     return path.parent.parent if CHECKPOINT.fullmatch(path.parent.name) else path.parent
 
 
@@ -71,7 +87,7 @@ def _history(path: Path) -> tuple[Attempt, ...]:
             f"{path}:{error.lineno}: not JSON (column {error.colno}: {error.msg}): the file is damaged or was cut",
             "Copy it again, or read the state of an earlier checkpoint.",
         ) from error
-    history = state.get("log_history") if isinstance(state, dict) else None
+    history = state.get("log_history") if isinstance(state, dict) else state
     if not isinstance(history, list) or not all(isinstance(row, dict) and "step" in row for row in history):
         raise RecordError(
             f"{path} has no log_history, a list of entries with a step; accepted: the state that a Trainer saves",

@@ -123,7 +123,7 @@ def test_law_intervals_hold_the_law_most_of_the_time_and_widen(fits: Fits) -> No
         (lambda f: f.predict(-1, 8), r"received \[-1.0\]"),
         (lambda f: f.predict(float("nan"), 8), "received .nan"),
         (lambda f: f.predict(1e6, 8, level=1.0), "level = 1.0"),
-        (lambda f: f.predict(1e6, 8, kind="both"), "kind = 'both'; accepted: 'mean', 'run'"),
+        (lambda f: f.predict(1e6, 8, kind="both"), "kind = 'both'; accepted: 'mean', 'at', 'run'"),
         (lambda f: f.predict("3M", 8), "received '3M'"),
         (
             lambda f: f.predict([1e5, 1e6, 1e7], [8, 16]),

@@ -64,6 +64,18 @@ def numbers(value: object) -> object:
     return (value, type(value).__name__)
 
 
+def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
+    """An old plan with what surfaces and passports have gained since, at its default."""
+    whole = json.loads(json.dumps(raw))
+    fits = whole.get("fits") or {}
+    if fits.get("surface") is not None:
+        fits["surface"] |= {"declines": None, "misfit": None, "outlying": {}}
+    for passport in (fits.get("passport"), whole.get("passport")):
+        if passport is not None:
+            passport["most_rise_seen"] = None
+    return whole
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_plans_of_the_release_before_digests_are_read_and_written_to_the_same_numbers(name: str) -> None:
     raw = old(name)
@@ -71,7 +83,7 @@ def test_plans_of_the_release_before_digests_are_read_and_written_to_the_same_nu
     again = plan.to_dict()
     digest = again.pop("digest")
     assert set(digest) == set(again) - {"kind", "schema_version"}
-    assert numbers(again) == numbers(raw)
+    assert numbers(again) == numbers(with_later_fields(raw))
     assert Plan.from_dict({**again, "digest": digest}) == plan
     assert plan.summary() == Plan.from_dict(again).summary()
 

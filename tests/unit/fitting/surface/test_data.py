@@ -1,4 +1,4 @@
-"""Runs as the surface sees them: collapse dropped, decay held, bins that keep what they average."""
+"""Runs as the surface sees them: falls and dips cut, outliers moved, bins that keep what they average."""
 
 from __future__ import annotations
 
@@ -40,11 +40,51 @@ def test_the_tail_of_a_collapsed_run_is_dropped(make_run: MakeRun, noise: float)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
-def test_the_peak_of_a_decayed_run_is_held(make_run: MakeRun, noise: float) -> None:
+def test_a_decayed_run_is_cut_at_its_peak_and_its_fall_is_measured(make_run: MakeRun, noise: float) -> None:
     (run,) = prepare([make_run(falling_to(0.5), COMPUTE, noise=noise)])
     assert run.fault == "decay"
-    np.testing.assert_allclose(run.reward_J[np.exp(run.log_compute_J) > 4e5], 0.6, atol=0.02)
-    assert run.count_J.sum() == len(COMPUTE)
+    assert run.fault_compute is not None
+    assert run.fault_compute == pytest.approx(3e5, rel=0.5)
+    assert np.exp(run.log_compute_J[-1]) <= run.fault_compute * (1 + 1e-9)
+    assert run.reward_J[-1] == pytest.approx(0.6, abs=0.02)
+    assert run.last_compute == COMPUTE[-1]
+    assert run.decline is not None
+    # A third of the gain is lost within the last unit of log compute.
+    assert 0.15 < run.decline < 0.6
+
+
+def test_a_slow_straight_decline_is_seen_and_its_rate_measured(make_run: MakeRun) -> None:
+    def declining(c: np.ndarray) -> np.ndarray:
+        return rising(c) - 0.1 * np.maximum(np.log(c / 2e5), 0.0)
+
+    (run,) = prepare([make_run(declining, COMPUTE, noise=0.01)])
+    assert run.fault == "decay"
+    assert run.fault_compute == pytest.approx(2.5e5, rel=0.5)
+    assert run.decline == pytest.approx(0.1 / 0.3, rel=0.5)
+
+
+def test_an_early_dip_is_left_out_and_the_rise_after_it_is_kept(make_run: MakeRun) -> None:
+    compute = np.concatenate([[0.0], COMPUTE])
+
+    def dipping(c: np.ndarray) -> np.ndarray:
+        return rising(c) - 0.08 * np.exp(-0.5 * (np.log(np.maximum(c, 1.0) / 3e3) / 0.6) ** 2) * (c > 0)
+
+    plain, dipped = (prepare([make_run(curve, compute, noise=0.005)])[0] for curve in (rising, dipping))
+    assert dipped.count_J.sum() < plain.count_J.sum()
+    assert dipped.reward_J.min() > 0.3 - 0.02
+    assert plain.count_J.sum() == len(COMPUTE)
+    assert dipped.log_compute_J[-1] == pytest.approx(np.log(COMPUTE[-1]), abs=0.4)
+
+
+def test_wild_evaluations_are_moved_to_their_neighbours_and_counted(make_run: MakeRun) -> None:
+    clean = make_run(rising, COMPUTE, noise=0.01)
+    reward = clean.reward_T.copy()
+    reward[[10, 30, 31]] = 1.0
+    (run,), (plain,) = prepare([replace(clean, reward_T=reward)]), prepare([clean])
+    assert run.outliers == 3
+    assert plain.outliers == 0
+    assert run.noise == pytest.approx(plain.noise, rel=0.55)
+    np.testing.assert_allclose(run.reward_J, plain.reward_J, atol=0.04)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
+from isocompute_sdk.fitting.surface.surface import OLD_REACH, SPREAD_ABOVE
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -136,7 +138,7 @@ def test_one_octave_beyond_the_grid_is_answered_and_no_more(fits: Fits) -> None:
 def test_odds_are_a_distribution_over_the_grid(fits: Fits) -> None:
     odds = fits.group_size_odds(1e6)
     assert odds.group_size.tolist() == [4, 8, 16, 32, 64]
-    assert odds.probability_best.sum() == pytest.approx(1)
+    assert odds.probability_best.sum() + odds.probability_above == pytest.approx(1)
     assert np.all(odds.expected_regret >= 0)
 
 
@@ -291,3 +293,80 @@ def test_a_missing_step_0_is_said(make_runs: Make, fits: Fits) -> None:
     found = fit(make_runs(reward, LEVELS, COMPUTE[1:]), draws=10)
     assert "base-reward-unmeasured" in codes(found)
     assert "base-reward-unmeasured" not in codes(fits)
+
+
+def test_files_without_declines_and_misfit_load_and_predict_as_they_did(fits: Fits, tmp_path: Path) -> None:
+    old = fits.to_dict()
+    for name in ("declines", "misfit", "outlying"):
+        del old["surface"][name]
+    del old["passport"]["most_rise_seen"]
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(old))
+    loaded = Fits.load(path)
+    assert loaded.surface is not None
+    assert loaded.surface.declines is None
+    assert loaded == Fits.load(loaded.save(tmp_path / "again.json"))
+    far = loaded.predict(1e8, 16)
+    at = loaded.predict(1e8, 16, kind="at")
+    assert far.mean == at.mean
+    # Upper ends were widened beyond the data, by a share of the distance to the mean.
+    drawn = loaded.draws(1e8, 16)[:, 0]
+    reach = min(np.log(1e8 / loaded.surface.largest_compute), OLD_REACH)
+    moved = drawn + SPREAD_ABOVE * reach * np.maximum(drawn - drawn.mean(), 0.0)
+    assert float(far.high) == pytest.approx(np.quantile(moved, 0.9))
+
+
+def test_draws_are_what_predictions_average(fits: Fits) -> None:
+    compute = np.geomspace(1e4, 3e6, 7)
+    drawn = fits.draws(compute, 16)
+    assert drawn.shape[1] == 7
+    predicted = fits.predict(compute, 16)
+    np.testing.assert_allclose(drawn.mean(axis=0), predicted.mean)
+    np.testing.assert_allclose(np.quantile(drawn, 0.1, axis=0), predicted.low)
+    assert fits.draws(1e6, [4, 64]).shape[1] == 2
+    with pytest.raises(FitError):
+        fits.draws(1e6, 1024)
+
+
+def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it() -> None:
+    compute = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 40)])
+    rng = np.random.default_rng(3)
+    columns: dict[str, list[float]] = {"n": [], "C": [], "reward": []}
+    for n in (8, 32, 128):
+        late = np.maximum(np.log(np.maximum(compute, 1.0) / 4e5), 0.0)
+        value = 0.4 + (0.15 + 0.01 * np.log2(n)) * (-np.expm1(-compute / (1e3 * n)) - 0.3 * late)
+        columns["n"] += [n] * len(compute)
+        columns["C"] += compute.tolist()
+        columns["reward"] += (value + rng.normal(0, 0.005, len(compute))).tolist()
+    fits = fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32))
+    best, at = (fits.predict(2e6, [8, 32, 128], kind=kind) for kind in ("mean", "at"))
+    assert np.all(best.mean - at.mean > 0.04)
+    true_best = 0.4 + 0.15 + 0.01 * np.array([3, 5, 7])
+    np.testing.assert_allclose(best.mean, true_best, atol=0.025)
+    np.testing.assert_allclose(at.mean, true_best - 0.3 * np.log(5) * (true_best - 0.4), atol=0.05)
+    # More compute adds nothing to the best checkpoint once every run was seen to fall.
+    assert np.all(np.abs(fits.predict(2e7, [8, 32, 128]).mean - best.mean) < 0.01)
+    assert fits.surface is not None
+    assert fits.surface.declines is not None
+    assert fits.surface.declines.probability > 0.9
+
+
+def test_an_outlying_run_is_named_and_does_not_decide() -> None:
+    compute = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 30)])
+    rng = np.random.default_rng(5)
+    columns: dict[str, list[float]] = {"n": [], "C": [], "seed": [], "reward": []}
+    for n in (4, 8, 16, 32, 64):
+        for seed in (0, 1):
+            value = 0.4 + (0.1 + 0.02 * np.log2(n)) * -np.expm1(-compute / 5e4)
+            value = value + (0.2 if (n, seed) == (8, 1) else 0.0) * (compute > 0)
+            columns["n"] += [n] * len(compute)
+            columns["seed"] += [seed] * len(compute)
+            columns["C"] += compute.tolist()
+            columns["reward"] += (value + rng.normal(0, 0.008, len(compute))).tolist()
+    fits = fit(RunSet.from_columns(columns, metric="avg@4", problems_per_batch=32))
+    (note,) = [note for note in fits.notes if note.code == "outlying-run"]
+    (run,) = note.data["runs"]
+    assert note.data["runs"][run] == pytest.approx(0.2, abs=0.08)
+    assert note.data["best_group_size"]["without"] == 64
+    odds = fits.group_size_odds(2e6)
+    assert odds.group_size[odds.best()] >= 32

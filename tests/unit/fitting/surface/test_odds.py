@@ -50,7 +50,8 @@ def test_without_doubt_the_best_n_is_certain_and_costs_nothing() -> None:
 
 def test_doubt_spreads_the_odds_and_nothing_else() -> None:
     odds = group_size_odds(surface(0.5), 1e9, SIZES, None, 64)
-    assert odds.probability_best.sum() == pytest.approx(1)
+    assert odds.probability_best.sum() + odds.probability_above == pytest.approx(1)
+    assert 0 < odds.probability_above < 0.1
     assert np.count_nonzero(odds.probability_best) > 2
     assert np.all(odds.expected_regret > 0)
     # What is lost in expectation is least for what is best in expectation.
@@ -78,7 +79,7 @@ def test_where_all_draws_agree_nothing_is_given_up(shares: np.ndarray) -> None:
     known = surface(0.0, draws=3)
     agreed = known.parameters_DP.copy()
     agreed[:, 1:7] = shares
-    odds = group_size_odds(replace(known, parameters_DP=agreed), 1e9, SIZES, None, 64)
+    odds = group_size_odds(replace(known, parameters_DP=agreed), 1e9, np.append(SIZES, 128), None, 64)
     assert odds.expected_regret[odds.best()] == pytest.approx(0, abs=1e-9)
 
 
@@ -101,20 +102,42 @@ def test_how_densely_candidates_lie_does_not_move_the_choice() -> None:
     np.testing.assert_allclose(many.squared_octaves[[0, 1, 2, 3, 7]], few.squared_octaves, rtol=0.15)
 
 
-def test_an_n_that_nobody_ran_is_best_only_by_a_clear_margin() -> None:
-    certain, doubtful = (group_size_odds(surface(spread), 1e9, SIZES, None, 8) for spread in (0.05, 2.0))
+def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_it_is_not() -> None:
+    certain = group_size_odds(surface(0.05), 1e9, SIZES[:3], None, 8)
     assert certain.group_size[certain.best()] == 16
-    assert doubtful.group_size[doubtful.best()] <= 8
-    assert certain.on_grid.tolist() == [True, True, False, False, False]
+    assert certain.on_grid.tolist() == [True, True, False]
     assert certain.best(conservative=True) == certain.best()
+    # On the grid alone nothing would be lost by 8; the octave above it says otherwise.
+    on_grid = group_size_odds(surface(0.05), 1e9, SIZES[:2], None, 8)
+    assert on_grid.expected_regret[1] == pytest.approx(certain.expected_regret[1])
+    assert on_grid.expected_regret[1] > 0.01
+    assert on_grid.probability_above == pytest.approx(certain.probability_best[2])
+    assert on_grid.probability_best.sum() + on_grid.probability_above == pytest.approx(1)
+    # Too few updates: no candidate, and nothing is lost by leaving it out.
+    short = group_size_odds(surface(0.05), 4.9 * 16 * 32, SIZES[:2], 32, 8)
+    assert short.probability_above == 0
+    falling = group_size_odds(surface(0.05), 1e9, SIZES, None, 32)
+    assert falling.group_size[falling.best()] == 16
+
+
+def test_conservative_chooses_by_a_lower_quantile_over_draws() -> None:
+    known = surface(0.0, draws=100)
+    risky = known.parameters_DP.copy()
+    # n = 32 is better than 16 on average, and bad in one draw of five.
+    risky[:, 4] = np.where(np.arange(100) < 80, 0.0, -1.5)
+    odds = group_size_odds(replace(known, parameters_DP=risky), 1e9, SIZES, None, 64)
+    assert odds.reward[3] > odds.reward[2]
+    assert odds.careful[3] < odds.careful[2]
+    assert odds.group_size[odds.best()] == 32
+    assert odds.group_size[odds.best(conservative=True)] == 16
 
 
 def test_regret_is_the_mean_distance_to_the_best_of_every_draw() -> None:
     one = surface(0.5)
     odds = group_size_odds(one, 1e9, SIZES, None, 64)
-    drawn = one.draws(np.full(5, 1e9), SIZES)
-    np.testing.assert_allclose(odds.expected_regret, (drawn.max(axis=1)[:, None] - drawn).mean(axis=0))
-    np.testing.assert_allclose(odds.reward, drawn.mean(axis=0))
+    drawn = one.draws(np.full(6, 1e9), np.append(SIZES, 128))
+    np.testing.assert_allclose(odds.expected_regret, (drawn.max(axis=1)[:, None] - drawn).mean(axis=0)[:5])
+    np.testing.assert_allclose(odds.reward, drawn.mean(axis=0)[:5])
 
 
 def test_the_gain_over_the_grid_is_zero_for_its_best_and_positive_only_beyond_what_it_offers() -> None:

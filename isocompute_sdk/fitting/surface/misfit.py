@@ -1,0 +1,64 @@
+"""Lack of fit: how far true curves leave the family of curves that is fitted, drawn on the logit of the gain's share.
+
+    logit share + level(x) + reach tilt(x),   reach = ln(C / C_seen) beyond the data, at most `LARGEST_REACH`
+
+level and tilt have a part common to all n and one that changes along n (AR(1) over the knots). Within the data the
+level keeps an interval from shrinking to nothing as runs are added; beyond them the tilt widens it with the distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from isocompute_sdk.errors import FieldError
+from isocompute_sdk.fitting.arrays import Array, Matrix
+
+LEVEL_COMMON, LEVEL_OWN = 0.05, 0.04
+TILT_MEAN, TILT_COMMON, TILT_OWN = 0.015, 0.05, 0.04
+TILT_LEAST, TILT_SLOPE = 0.3, 4.0
+"""Share of the tilt that is left when the whole rise was seen, and by how much it grows with the unseen share."""
+ALONG = 0.7
+"""Correlation of the parts that change along n, per octave."""
+LARGEST_REACH = 3.5
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Draws of the lack of fit at the K knots."""
+
+    level_DK: Annotated[Matrix, Field(alias="level")]
+    tilt_DK: Annotated[Matrix, Field(alias="tilt")]
+
+    def __post_init__(self) -> None:
+        if self.level_DK.shape != self.tilt_DK.shape:
+            raise FieldError("tilt", self.tilt_DK.shape, f"shape {self.level_DK.shape}, as level")
+
+
+def sample_misfit(knots: int, draws: int, rng: np.random.Generator) -> Misfit:
+    """Draws from the prior; data do not enter, since they are what misfit stands beside.
+
+    Args:
+        knots: number of knots.
+        draws: number of draws.
+        rng: their randomness.
+    """
+    level = LEVEL_COMMON * rng.standard_normal((draws, 1)) + LEVEL_OWN * _along(knots, draws, rng)
+    tilt = TILT_MEAN + TILT_COMMON * rng.standard_normal((draws, 1)) + TILT_OWN * _along(knots, draws, rng)
+    return Misfit(level, tilt)
+
+
+def unseen_factor(seen: Array) -> Array:
+    """Factor on the tilt for the share of a rise that was seen: a plateau that was seen mostly goes on."""
+    return TILT_LEAST + (1.0 - TILT_LEAST) * np.clip(TILT_SLOPE * (1.0 - seen), 0.0, 1.0)
+
+
+def _along(knots: int, draws: int, rng: np.random.Generator) -> Array:
+    fresh = rng.standard_normal((draws, knots))
+    out = fresh.copy()
+    for k in range(1, knots):
+        out[:, k] = ALONG * out[:, k - 1] + np.sqrt(1.0 - ALONG**2) * fresh[:, k]
+    return out

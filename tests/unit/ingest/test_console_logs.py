@@ -1,0 +1,180 @@
+"""Consoles as the only log of a run, states under other names, and logs that are of no reinforcement learning."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_events
+
+ARGUMENTS = {
+    "num_generations": 4,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "steps_per_generation": 2,
+    "generation_batch_size": 8,
+}
+
+
+def row(step: int, text: bool) -> str:
+    values: dict[str, float] = {"loss": 0.0, "grad_norm": 0.5, "learning_rate": 1e-6, "completions/mean_length": 8.0}
+    values |= {"rewards/accuracy_reward/mean": 1.0, "reward": step / 100, "reward_std": 0.1, "epoch": step / 1000}
+    return str({key: f"{value:.4g}" if text else value for key, value in values.items()})
+
+
+def trainer_console(steps: range, total: int, *, text: bool = True, bars: bool = True, first: int = 0) -> str:
+    """What transformers prints: a bar that is redrawn on one line, and a row at every logged step."""
+    lines = ["***** Running training *****", f"  Total optimization steps = {total:,}"]
+    lines += [f"  Continuing training from global step {first}"] if first else []
+    for step in steps:
+        bar = f"\r {100 * step // total}%|##   | {step}/{total} [00:04<00:04,  1.46s/it]" if bars else ""
+        lines.append(f"{bar}                   \r{row(step, text)}")
+        if step % 10 == 0:
+            # The bar of an evaluation has its own total.
+            values = {"eval_loss": "0.1", "eval_reward": f"{step / 50}", "epoch": "1"}
+            lines.append(f"\r100%|##| 4/4 [00:00<00:00, 4.09it/s]\x1b[A{values}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("text", [True, False])
+@pytest.mark.parametrize("per_row", [1, 5])
+def test_a_trainers_console_is_read_by_its_bars(tmp_path: Path, text: bool, per_row: int) -> None:
+    steps = range(per_row, 31, per_row)
+    (tmp_path / "train.log").write_text(trainer_console(steps, 30, text=text))
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    runs = RunSet.read(tmp_path)
+    (training,) = runs.series("train_reward")
+    assert training.rollouts_T.tolist() == [8 * step for step in steps]
+    assert training.value_T.tolist() == [step / 100 for step in steps]
+    (series,) = runs.series("avg@4")
+    assert series.rollouts_T.tolist() == [80, 160, 240]
+    assert diagnose(tmp_path).next.endswith("--output runs.parquet")
+
+
+def test_rows_without_bars_need_their_interval(tmp_path: Path) -> None:
+    console = tmp_path / "train.log"
+    console.write_text(trainer_console(range(5, 31, 5), 30, bars=False))
+    with pytest.raises(RecordError, match="logging_steps"):
+        RunSet.read(console, group_size=4, problems_per_batch=2)
+    (tmp_path / "args.json").write_text(json.dumps({**ARGUMENTS, "logging_steps": 5}))
+    (training,) = RunSet.read(console).series("train_reward")
+    assert training.rollouts_T.tolist() == [8 * step for step in range(5, 31, 5)]
+
+
+def test_a_resume_on_a_console_goes_on_where_it_says(tmp_path: Path) -> None:
+    console = tmp_path / "train.log"
+    console.write_text(trainer_console(range(1, 26), 40) + trainer_console(range(21, 41), 40, first=20))
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    runs = RunSet.read(console)
+    (training,) = runs.series("train_reward")
+    assert training.step_T.tolist() == list(range(1, 41))
+    assert runs.runs()[0].rollouts_spent == 8 * 45
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "+ accelerate launch --num_processes 1 grpo.py --num_generations 4 --per_device_train_batch_size 4 "
+        "--gradient_accumulation_steps 2\n",
+        "GRPOConfig(\n_n_gpu=1,\nnum_generations=4,\nper_device_train_batch_size=4,\ngeneration_batch_size=8,\n"
+        "steps_per_generation=2,\ngradient_accumulation_steps=2,\noutput_dir='a b, c',\n)\n",
+    ],
+)
+def test_arguments_that_a_console_prints_are_used(tmp_path: Path, printed: str) -> None:
+    console = tmp_path / "train.log"
+    console.write_text(printed + trainer_console(range(1, 11), 10))
+    (found,) = diagnose(console).runs
+    assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
+
+
+def test_verls_console_with_its_configuration_needs_nothing_else(tmp_path: Path) -> None:
+    def said(text: str, worker: str = "TaskRunner pid=77") -> str:
+        return f"\x1b[36m({worker})\x1b[0m {text}\n"
+
+    lines = [
+        said("{'actor_rollout_ref': {'actor': {'ppo_mini_batch_size': 16},"),
+        said("{'noise': of another worker", "WorkerDict pid=78"),
+        said("                       'rollout': {'n': 8, 'val_kwargs': {'n': 4}}},"),
+        said(" 'data': {'train_batch_size': 32, 'seed': None}}"),
+        said("step:0 - val-core/gsm8k/acc/mean@4:0.25"),
+        *(said(f"step:{i} - critic/score/mean:np.float64({i / 10}) - training/global_step:{i}") for i in range(1, 11)),
+    ]
+    (tmp_path / "verl.log").write_text("".join(lines))
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch) == ("8", "32")
+    runs = RunSet.read(tmp_path)
+    (training,) = runs.series("train_reward")
+    assert training.rollouts_T.tolist() == [256 * i for i in range(1, 11)]
+    (series,) = runs.series("avg@4")
+    assert (series.rollouts_T.tolist(), series.value_T.tolist()) == ([0], [0.25])
+
+
+def test_openrlhfs_console_alone_is_read(tmp_path: Path) -> None:
+    command = "+ python -m openrlhf.cli.train_ppo_ray --n_samples_per_prompt 8 --rollout_batch_size 16\n"
+    lines = [
+        f"(pid=3) Global step {i}: {{'reward': {i / 10}, 'policy_loss': nan, 'actor_lr': 1e-06}}\n" for i in (1, 2, 3)
+    ]
+    (tmp_path / "train.log").write_text(command + "".join(lines))
+    (training,) = RunSet.read(tmp_path).series("train_reward")
+    assert training.rollouts_T.tolist() == [128, 256, 384]
+
+
+def test_a_console_beside_a_table_is_not_read_instead_of_it(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("n,bp,step,avg@4\n8,32,1,0.5\n8,32,2,0.6\n")
+    (tmp_path / "train.log").write_text(trainer_console(range(1, 11), 10))
+    assert RunSet.read(tmp_path).metrics == ("avg@4",)
+
+
+HISTORY = [{"step": step, "reward": step / 100, "completions/mean_length": 9.0} for step in range(1, 11)]
+
+
+@pytest.mark.parametrize("content", [{"best_metric": None, "log_history": HISTORY}, HISTORY])
+@pytest.mark.parametrize("name", ["n4.json", "history_of_my_run.json"])
+def test_a_history_under_any_name_is_read(tmp_path: Path, name: str, content: object) -> None:
+    (tmp_path / name).write_text(json.dumps(content, indent=2))
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    (training,) = RunSet.read(tmp_path).series("train_reward")
+    assert training.rollouts_T.tolist() == [8 * step for step in range(1, 11)]
+
+
+KINDS = {
+    "supervised": {"loss": 1.0, "grad_norm": 0.5, "learning_rate": 1e-5, "mean_token_accuracy": 0.6},
+    "loss only": {"loss": 1.0, "grad_norm": 0.5, "learning_rate": 1e-5, "epoch": 0.1},
+    "preferences": {"loss": 1.0, "rewards/chosen": 0.1, "rewards/rejected": 0.0, "rewards/accuracies": 0.5},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_training_is_said_to_be_that_and_keeps_nothing_from_being_read(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / kind / "checkpoint-10"
+    folder.mkdir(parents=True)
+    rows = [{"step": step, **KINDS[kind]} for step in range(1, 11)]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": rows}))
+    found = diagnose(tmp_path)
+    assert not found.usable
+    assert "logs no reward" in found.runs[0].problems[0]
+    with pytest.raises(RecordError, match="no reward"):
+        RunSet.read(tmp_path)
+    other = tmp_path / "grpo" / "checkpoint-10"
+    other.mkdir(parents=True)
+    (other / "trainer_state.json").write_text(json.dumps({"log_history": HISTORY}))
+    (other.parent / "args.json").write_text(json.dumps(ARGUMENTS))
+    runs = RunSet.read(tmp_path)
+    assert runs.run_ids == ("grpo",)
+    assert "run-without-reward" in {note.code for note in runs.notes}
+
+
+def test_a_state_is_read_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "args.json").write_text(json.dumps(ARGUMENTS))
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": HISTORY}))
+    write_events(tmp_path / "runs" / "Nov22_10-00-00_host", range(1, 11), {"train/reward": lambda step: step / 100})
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    runs = RunSet.read(tmp_path)
+    assert runs.runs()[0].rollouts == 80
+    assert "events-not-read" in {note.code for note in runs.notes}
