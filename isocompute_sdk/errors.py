@@ -1,4 +1,4 @@
-"""One error base and its leaves: every failure says what was wrong and what to do about it."""
+"""The errors of this package: each says what was wrong and what to do."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RecordError(IsoComputeError, ValueError):
     Args:
         message: what was wrong, and where.
         hint: what to do next.
-        column: a column without which the rest could be read, where there is one.
+        column: a column without which the rest could be read, if any.
     """
 
     def __init__(self, message: str, hint: str | None = None, column: str | None = None) -> None:
@@ -99,8 +99,8 @@ class PlanError(IsoComputeError, ValueError):
     Args:
         message: what stood in the way.
         hint: what would work.
-        smallest_budget: the least amount, in the budget's own unit, for which a plan exists; None where
-            no budget would help.
+        smallest_budget: the least amount, in the budget's own unit, for which a plan exists; None if
+            no budget helps.
     """
 
     def __init__(self, message: str, hint: str | None = None, smallest_budget: float | None = None) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from isocompute_sdk.notes import Note
+from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_torch.options import TorchOptions
 from isocompute_torch.preflight import examine
-from isocompute_torch.runner.configuration import KIND, SCHEMA_VERSION
 
 VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""
@@ -45,11 +44,11 @@ class TorchBackend(ScriptBackend):
         """Notes on `run`, errors included; see preflight.py."""
         return examine(run)
 
+    def needs(self, run: RunSpec) -> Needs:
+        """One GPU, unless the option `device` is cpu."""
+        device = TorchOptions.model_validate(run.options).device
+        return Needs(int(device != "cpu"), or_cpu=device == "auto", source="options.device")
+
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Values for the template of the script."""
-        return {"framework": "PyTorch", "module": MODULE, "request": json.dumps(run_document(run), indent=1)}
-
-
-def run_document(run: RunSpec) -> dict[str, Any]:
-    """The content of run.json, which the runner reads back as the `RunSpec`."""
-    return {"kind": KIND, "schema_version": SCHEMA_VERSION, **run.model_dump(mode="json")}
+        return {"framework": "PyTorch", "module": MODULE, "request": RUNNER_SPEC.to_text(run)}

@@ -8,7 +8,7 @@ import sys
 from isocompute_sdk.errors import IsoComputeError
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         where = f": {error.filename}" if error.filename else ""
         print(printable(f"error: {error.strerror or error}{where}"), file=sys.stderr)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            print("  Make room and give the command again: finished stages and runs are kept.", file=sys.stderr)
+            print("  Make room and run the command again: finished stages and runs are kept.", file=sys.stderr)
         else:
             print("  Check the path and its permissions.", file=sys.stderr)
         raise SystemExit(1) from None

@@ -1,4 +1,4 @@
-"""`isocompute allocate`: from runs, or saved fits, to a plan in one go."""
+"""`isocompute allocate`: a plan from runs or saved fits."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def allocate(
     fitting: FittingOptions,
     planning: PlanningOptions,
 ) -> None:
-    """Fit where needed, then plan a budget: or say what a reward costs, what more budget buys, what a plan gains.
+    """Fit runs, or load fits, and plan a budget; or ask what a reward costs, what more budget gains, what a plan gains.
 
-    Runs are fitted with --method surface unless asked otherwise; see isocompute fit --help. Saved fits are taken
-    as they are.
+    Runs are fitted with --method surface by default; see isocompute fit --help.
 
     Examples:
         isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures

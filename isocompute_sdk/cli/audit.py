@@ -1,4 +1,4 @@
-"""`isocompute audit`: what runs that somebody already has really bought."""
+"""`isocompute audit`: what existing runs gained for their rollouts."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def audit(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Say what each n of runs you already have really bought.
+    """Compare the group sizes of existing runs at equal compute.
 
-    Runs are grouped by what must agree (model, data, recipe). Each is held against the best known n at its compute:
-    how far behind, what the same reward would have cost, which runs cannot be compared and why, and which few runs
-    would settle what is open. Nothing is trained and nothing is planned.
+    Runs are grouped by model, data and recipe. Each run is compared with the best known n at its compute: how far it
+    is behind, what the same reward would have cost, which runs cannot be compared and why, and which few runs would
+    settle open questions. Nothing is trained or planned.
 
     Examples:
         isocompute audit runs/

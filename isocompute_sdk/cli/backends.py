@@ -1,4 +1,4 @@
-"""`isocompute backends`: the training frameworks that launch scripts can be written for."""
+"""`isocompute backends`: the training frameworks with launch scripts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def backends(
         except BackendError as error:
             if name is not None:
                 raise
-            # A plug-in that does not load must not hide the others.
+            # A broken plug-in must not hide the others.
             broken[one] = error.message
     if json:
         described = {one: info.to_dict() for one, info in found.items()}

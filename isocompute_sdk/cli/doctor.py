@@ -1,4 +1,4 @@
-"""`isocompute doctor`: what lies in a folder of runs, and what looks wrong."""
+"""`isocompute doctor`: the runs in a folder, and what looks wrong with each."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def doctor(
     paths: Annotated[list[Path], typer.Argument(help="Folders, files or globs with logs or tables.", readable=False)],
     json: opt.Json = False,
 ) -> None:
-    """Look at runs before fitting them: one line per run, what looks wrong below it, and what to do.
+    """Check runs before fitting them: one line per run, with its problems and what to do about each.
 
-    A file that cannot be read is a line like any other; where no file can, the exit code is 1. Runs with the same
-    group may be pooled.
+    Unreadable files are listed too; if no file can be read, the exit code is 1. Runs of one group may be pooled.
 
     Example:
         isocompute doctor logs
@@ -39,7 +38,7 @@ def doctor(
     if not found.usable:
         raise RecordError(
             f"none of the {len(found.runs)} files and folders found can be read",
-            "What each line says about its file comes first; then look again.",
+            "Do what the lines above say, then run the command again.",
         )
 
 
@@ -52,14 +51,14 @@ def _print(found: Diagnosis) -> None:
             say(printable(f"    {problem}"))
             say(printable(f"      -> {advice}"))
     for number, context in enumerate(found.groups, start=1):
-        told = ", ".join(f"{name} {value}" for name, value in context.items())
-        say(printable(f"group {number}: {told or 'nothing known about its context'}"))
+        known = ", ".join(f"{name} {value}" for name, value in context.items())
+        say(printable(f"group {number}: {known or 'context unknown'}"))
     if found.usable:
         say(printable(f"next: {found.next}"))
 
 
 def describe(finding: RunFinding, width: int, *, with_source: bool = False) -> str:
-    """One run on one line; with its file where other runs have the same name."""
+    """One run on one line; with its file if several runs share its name."""
     name = printable(finding.name)
     start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:

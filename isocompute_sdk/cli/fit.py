@@ -41,7 +41,7 @@ def fit(
     """Fit reward curves, frontier and allocation laws.
 
     --method surface, the default, fits all runs together: rewards with intervals at any n, B_p and compute, and a
-    passport of how far they carry. --method paper repeats the paper: record-breaking points, one curve per
+    passport that says how far to trust them. --method paper repeats the paper: record-breaking points, one curve per
     configuration, their envelope, a sigmoid of the best n. Its intervals are known to be too narrow.
 
     Examples:

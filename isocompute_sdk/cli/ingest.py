@@ -1,4 +1,4 @@
-"""`isocompute ingest`: whatever logs people have -> one table of runs."""
+"""`isocompute ingest`: logs and tables -> one table of runs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def ingest(
 ) -> None:
     """Read TensorBoard folders, veRL file logs, trainer_state.json, W&B CSV exports and plain tables as one table.
 
-    Logs do not say n and B_p. They are taken from the configuration saved beside them, or with --set; for runs with odd
-    names, --propose collects what files and names say into one mapping, with evidence. Correct and confirm it once,
-    then --map reads everything. What could mean two things is a question in that file and is never guessed.
+    Logs do not hold n and B_p. They come from the configuration saved beside a log, or from --set. For runs with odd
+    names, --propose collects what files and names say into one mapping, with evidence: correct and confirm it once,
+    then read everything with --map. Ambiguous values are questions in that file; none is guessed.
 
-    Consoles (*.log, *.out) and veRL's dumped responses that lie beside a log give back the attempts that it has lost.
-    Files packed with gzip (.gz) are read like any other.
+    Consoles (*.log, *.out) and veRL's dumped responses beside a log restore attempts that the log has lost. Files
+    packed with gzip (.gz) are read too.
 
     Examples:
         isocompute ingest logs --output runs.parquet
@@ -87,7 +87,7 @@ def ingest(
 
 
 def _refuse_source(output: Path, paths: list[Path]) -> None:
-    """Refuse to replace a file that is named, or matched by a glob, as one to read."""
+    """Raise if the output file is also an input, by name or through a glob."""
     from isocompute_sdk.ingest.walking import Listing
 
     if not output.is_file():
@@ -96,8 +96,8 @@ def _refuse_source(output: Path, paths: list[Path]) -> None:
         named = [path] if path.exists() else Listing.of(path).below
         if any(one.is_file() and one.samefile(output) for one in named):
             raise SpecError(
-                f"--output {output} is one of the files that are read; accepted: another file",
-                "Choose another name, so that what was logged stays as it is.",
+                f"--output {output} is one of the files to read; accepted: another file",
+                "Choose another name.",
             )
 
 
@@ -134,7 +134,7 @@ def _write(runs: RunSet, output: Path) -> None:
     from isocompute_sdk.files import saving, write_with
 
     frame = runs.to_polars()
-    # Columns without an entry would only ask a reader whether they matter.
+    # Empty columns carry no information.
     kept = frame.select(series.name for series in frame if series.null_count() < len(series))
     with saving(output):
         write_with(output, getattr(kept, WRITERS[output.suffix]))

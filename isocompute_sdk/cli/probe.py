@@ -40,10 +40,10 @@ def probe(
     ),
     json: opt.Json = False,
 ) -> None:
-    """Measure seconds per step: overhead, rate, evaluation, and the batch size from which the hardware is busy.
+    """Measure seconds per step: overhead, rate, evaluation, and the batch size that keeps the hardware busy.
 
-    Writes a short launch script for each of three batches and one that starts them all. With --run they are trained
-    here and read back; else start the script where you train, and read its logs with --read.
+    Writes a short launch script for each of three batches and one script that starts them all. --run trains them here
+    and reads them back; otherwise run the script where you train, then read its logs with --read.
 
     Examples:
         isocompute probe study.yaml --backend torch --run
@@ -56,7 +56,7 @@ def probe(
 
     if (study is None) == (read is None):
         raise SpecError(
-            "received both or neither of a study and --read; accepted: one of them",
+            "received both or neither of STUDY and --read; accepted: one of them",
             "Give a study to measure, or --read with logs that have been measured.",
         )
     if study is None:

@@ -29,9 +29,9 @@ def scorecard(
 ) -> None:
     """Show how predictions compare with what was measured.
 
-    Campaigns and quickstarts keep their comparison by themselves. A plan that you carried out in your own way is
-    scored with --add and --runs; the score is kept beside the plan. Plans that wait for an outcome are listed; where
-    there is no score and no such plan, the exit code is 1.
+    Campaigns and quickstarts save their comparison themselves. To score a plan that you trained on your own, use --add
+    and --runs; the score is saved beside the plan. Plans without an outcome are listed too. Without any score or plan
+    the exit code is 1.
 
     Examples:
         isocompute scorecard studies/

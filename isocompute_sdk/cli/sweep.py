@@ -29,7 +29,7 @@ def sweep(
 
     loaded = load_study(study)
     runs = loaded.expand()
-    # Every run is checked before the first file is written: a half-prepared sweep helps nobody.
+    # Every run is checked before the first file is written, so that no sweep is half prepared.
     backend = registry.load(loaded.backend)
     for run in runs:
         backend.script(run)

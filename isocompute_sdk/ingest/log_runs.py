@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.logs import (
     log_formats,
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, find_config
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -138,7 +138,7 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
             waiting.append(error)
             continue
         logs[name] = log
-        saved = None if source.launched else find_config(source.folder, found.roots[name], log.settings)
+        saved = source.configuration(log, found.roots[name])
         reading, told = _reading(name, log, saved, request)
         sizes[name] = reading.group_size, reading.problems_per_batch
         table = tabulate(log, reading)

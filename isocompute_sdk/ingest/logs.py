@@ -21,6 +21,8 @@ from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, in_order, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
+from isocompute_sdk.ingest.stores.printed import printed_configurations
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -76,6 +78,22 @@ class LogSource:
         refuse_supervised(log)
         log = recover(log, self.consoles, self.dumps) if self.consoles or self.dumps else log
         return replace(log, notes=(*log.notes, *self.notes)) if self.notes else log
+
+    def configuration(self, log: RunLog, root: Path) -> SavedConfig | None:
+        """What is configured for the run, no file above `root` included; None if nothing says it.
+
+        Consoles are searched only if n or B_p is in no other place, since they are long.
+        """
+        if self.launched is not None:
+            return None
+        found = find_config(self.folder, root, log.settings)
+        if (
+            found is not None
+            and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
+        ):
+            return found
+        printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
+        return find_config(self.folder, root, (*log.settings, *printed)) if printed else found
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:

@@ -1,4 +1,4 @@
-"""Evaluations of training runs: one immutable table, `RunSet`, whatever the data looked like."""
+"""Evaluations of training runs: one immutable table, `RunSet`."""
 
 from isocompute_sdk.records.columns import COLUMNS, CONTEXT_FIELDS, DEFAULT_EVAL_SET, Column
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet

@@ -190,7 +190,7 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
 
 
 def require(series: pl.Series, source: Source, hint: str) -> None:
-    """Refuse null cells.
+    """Raise on null cells.
 
     Raises:
         RecordError: naming the first empty cell of the column.

@@ -1,4 +1,4 @@
-"""Runs whose n or B_p changed in mid-run: rollouts add up piece by piece, and every configuration becomes a run.
+"""Runs whose n or B_p changed during training: rollouts add up piece by piece, and every configuration becomes a run.
 
 A row says under which n and B_p the updates since the row before it were made. A run of one n is what a fit expects, so
 that the parts after a change are runs of their own, whose rollouts go on where the part before stopped.
@@ -37,7 +37,7 @@ class Part:
     group_size: int | None
     """n."""
     problems_per_batch: int | None
-    """B_p; None where it is unknown."""
+    """B_p; None if unknown."""
 
 
 def part_name(run_id: str, start: float) -> str:
@@ -46,7 +46,7 @@ def part_name(run_id: str, start: float) -> str:
 
 
 def change_note(run_id: str, parts: Sequence[Part], remark: str = "", **data: Any) -> Note:
-    """Says that a run has several configurations, and what a fit had better do with its later parts."""
+    """Note that a run has several configurations, and how to fit its later parts."""
     told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch or '?'}" for p in parts]
     more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
     message = (

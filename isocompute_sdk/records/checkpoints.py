@@ -27,7 +27,7 @@ class ChosenCheckpoint:
     maximum: float
     """The metric there on `chosen_on`: the largest of many noisy numbers, biased upward."""
     reported_on: str | None = None
-    """Another evaluation set, measured at the same compute; None where there is none."""
+    """Another evaluation set, measured at the same compute; None without one."""
     reported: float | None = None
     """The metric of the chosen checkpoint on it."""
 

@@ -26,11 +26,11 @@ class Column:
     aliases: tuple[str, ...] = ()
     """Other names accepted on the way in."""
     minimum: int | None = None
-    """Smallest accepted number; None where any is."""
+    """Smallest accepted number; None: any."""
     per_run: bool = False
-    """True where one run has one value from its first row to its last."""
+    """True if a run has one value in all its rows."""
     context: bool = False
-    """True where runs with different values may not be pooled without being told to."""
+    """True if runs with different values are pooled only on request."""
     lenient: bool = False
     """True if an unknown value agrees with any other: tables of earlier releases lack the column."""
 
@@ -47,10 +47,24 @@ def _context(name: str, kind: Kind, meaning: str, minimum: int | None = None, *,
     return Column(name, kind, meaning, minimum=minimum, per_run=True, context=True, lenient=lenient)
 
 
+# Frameworks' own names; those that count samples in one framework and prompts in another are left out.
+_GROUP_SIZE = (
+    "num_generations",
+    "n_samples_per_prompt",
+    "generations_per_prompt",
+    "rollouts_per_prompt",
+    "rollouts_per_problem",
+    "rollout.n",
+    "actor_rollout_ref.rollout.n",
+)
+_PROBLEMS = ("prompts_per_step", "prompts_per_batch", "problems_per_step", "data.train_batch_size")
+
 COLUMNS: tuple[Column, ...] = (
-    Column("run_id", "text", "name of the training run", ("run",)),
-    Column("group_size", "integer", "rollouts per problem in one update, n", ("n",), 1, per_run=True),
-    Column("problems_per_batch", "integer", "problems per update, B_p", ("bp", "Bp", "B_p"), 1, per_run=True),
+    Column("run_id", "text", "name of the training run", ("run", "run_name", "experiment", "experiment_name")),
+    Column("group_size", "integer", "rollouts per problem in one update, n", ("n", *_GROUP_SIZE), 1, per_run=True),
+    Column(
+        "problems_per_batch", "integer", "problems per update, B_p", ("bp", "Bp", "B_p", *_PROBLEMS), 1, per_run=True
+    ),
     Column("seed", "integer", "seed of the run", per_run=True),
     Column("step", "number", "update steps done, 0 = base model", ("Step", "_step", "update_steps", "M"), 0),
     Column("rollouts", "number", "rollouts sampled so far, C = n B_p M", ("C", "compute"), 0),
@@ -108,7 +122,7 @@ def known_names() -> str:
 
 
 def close(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The candidate most like `name`, whatever its case; None where none is near."""
+    """The candidate most like `name`, ignoring case; None if none is near."""
     folded = {candidate.lower(): candidate for candidate in candidates}
     found = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=cutoff)
     return folded[found[0]] if found else None
@@ -141,10 +155,10 @@ _SQUEEZED = {_squeezed(spelling): spelling for spelling in reversed(_CANONICAL)}
 
 
 def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> None:
-    """Refuse any of `fields` that is not among `accepted`.
+    """Raise on any of `fields` that is not in `accepted`.
 
     Raises:
-        RecordError: naming the first stranger, what is accepted and the nearest match.
+        RecordError: naming the first unknown field, the accepted ones and the nearest match.
     """
     for field in fields:
         if field not in accepted:

@@ -60,7 +60,7 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
 
 
 def one_rule(series: Sequence[RunSeries]) -> str | None:
-    """The rule in the batch size that all learning rates follow, as a recipe sets them; None where there is none."""
+    """The rule in the batch size that all learning rates follow, as a recipe sets them; None without such a rule."""
     if any(one.context.get("learning_rate") is None for one in series):
         return None
     return learning_rate_rule(series, BATCHES_FOR_A_RULE) or None
@@ -118,7 +118,7 @@ class Configured(Protocol):
 
     @property
     def problems_per_batch(self) -> int | None:
-        """B_p; None where it is unknown."""
+        """B_p; None if unknown."""
         ...
 
     @property
@@ -128,11 +128,11 @@ class Configured(Protocol):
 
 
 def learning_rate_rule(runs: Sequence[Configured], least_batches: int = 2) -> str | None:
-    """What the learning rates follow; None where they differ without a rule, "" where they do not differ.
+    """The rule of the learning rates; None if they differ without a rule, "" if they are equal.
 
     Args:
-        runs: runs; those that do not state a learning rate are passed over.
-        least_batches: batch sizes that have to agree on a rule: two can do so by chance.
+        runs: the runs; those without a learning rate are skipped.
+        least_batches: batch sizes needed for a rule: two agree by chance.
     """
     known = [run for run in runs if run.context["learning_rate"] is not None]
     if len({run.context["learning_rate"] for run in known}) <= 1:
@@ -150,6 +150,6 @@ def learning_rate_rule(runs: Sequence[Configured], least_batches: int = 2) -> st
 
 
 def rule_note(rule: str) -> Note:
-    """That runs of different learning rates stand together."""
+    """Note that runs of different learning rates are pooled."""
     message = f"Learning rates differ and follow {rule}: the runs are compared all the same."
     return Note("learning-rates-of-one-rule", "info", message, {"rule": rule})

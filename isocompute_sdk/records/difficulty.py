@@ -1,6 +1,6 @@
 """Sorting problems by how often the base model solves them (paper section 3), with held-out validation sets.
 
-The bands are those the paper trained on, told apart by the pass rate p = passes / samples of the base model:
+The bands are those the paper trained on, by the pass rate p = passes / samples of the base model:
 
 - easy: 0.3 <= p <= 0.6; hard: p <= 0.0625; very_easy: 0.6 < p <= 0.9;
 - extremely_hard: no pass in 128 samples, so it takes at least 128 samples to know.

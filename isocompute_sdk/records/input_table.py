@@ -1,4 +1,4 @@
-"""The columns of a table as it was given: told apart, typed, and turned into one row per measured value."""
+"""The columns of an input table: named, typed, and turned into one row per measured value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Named:
-    """A table whose columns have been told apart."""
+    """A table with known and other columns separated."""
 
     known: dict[str, pl.Series]
     """Known columns by canonical name, as they came."""
@@ -114,10 +114,10 @@ def _as_mapping(table: object) -> dict[str, object]:
 def _check_lengths(table: Mapping[str, pl.Series], written: Mapping[str, str]) -> None:
     lengths = {written[name]: len(series) for name, series in table.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise RecordError(
-            f"columns have unequal lengths: {told}; accepted: one entry per row in every column",
-            "Use None where something was not measured.",
+            f"columns have unequal lengths: {listed}; accepted: one entry per row in every column",
+            "Use None for values that were not measured.",
         )
     if not lengths or not next(iter(lengths.values())):
         names = ", ".join(lengths) or "none"

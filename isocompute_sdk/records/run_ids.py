@@ -1,4 +1,4 @@
-"""Which run a row belongs to, and that a run keeps its configuration from first row to last."""
+"""The run of every row, and one configuration per run."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _one_run_perhaps(frame: pl.DataFrame) -> tuple[Note, ...]:
 
 
 def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -> None:
-    """Refuse a run that has two values in one of `names`, saying where each is."""
+    """Raise on a run with two values in one of `names`, naming both rows."""
     import polars as pl
 
     for name in names:

@@ -38,17 +38,17 @@ class RunInfo:
     group_size: int
     """Rollouts per problem in one update, n."""
     problems_per_batch: int | None
-    """Problems per update, B_p; None where unknown."""
+    """Problems per update, B_p; None if unknown."""
     seed: int | None
-    """Seed; None where unknown."""
+    """Seed; None if unknown."""
     rollouts: float
     """Compute at the last evaluation, C in rollouts."""
     evaluations: int
     """Number of values measured, over all metrics."""
     context: Mapping[str, Any]
-    """Every context field; None where unknown."""
+    """Every context field; None if unknown."""
     rollouts_spent: float | None = None
-    """Compute paid for up to the last evaluation, attempts that were given up included; None where unknown."""
+    """Compute paid for up to the last evaluation, attempts that were given up included; None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +60,9 @@ class RunSeries:
     group_size: int
     """Rollouts per problem in one update, n."""
     problems_per_batch: int | None
-    """Problems per update, B_p; None where unknown."""
+    """Problems per update, B_p; None if unknown."""
     seed: int | None
-    """Seed; None where unknown."""
+    """Seed; None if unknown."""
     step_T: NDArray[np.float64]
     """Update steps done; may be fractional, NaN where unknown."""
     rollouts_T: NDArray[np.float64]
@@ -70,9 +70,9 @@ class RunSeries:
     value_T: NDArray[np.float64]
     """Measured values."""
     tokens_T: NDArray[np.float64] | None
-    """Tokens sampled so far, NaN where unknown; None where the run has none."""
+    """Tokens sampled so far, NaN if unknown; None if the run has none."""
     context: Mapping[str, Any]
-    """Every context field; None where unknown."""
+    """Every context field; None if unknown."""
 
 
 class RunSet:
@@ -112,8 +112,8 @@ class RunSet:
                 name is a column too). Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`,
                 `compute`), or `step` with `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as
                 is NaN in a pandas frame; in a wide metric column it means not measured there.
-            metric: name of what a column `reward` or `value` holds, where no column `metric` tells.
-            eval_set: name of the evaluation set for all rows; `validation` where nothing says otherwise.
+            metric: name of what a column `reward` or `value` holds, if there is no column `metric`.
+            eval_set: name of the evaluation set for all rows; `validation` by default.
             on_duplicate: `"error"` refuses a repeated (run, step, metric, evaluation set); `"last"` keeps
                 the last of them.
             ignore: columns to leave out.
@@ -157,7 +157,7 @@ class RunSet:
         return cls(frame, [*notes, *(Note(**note) for note in raw.get("notes", ()))])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe form: columns as lists, what is the same in all rows once, empty columns left out."""
+        """JSON-safe form: columns as lists, constant columns once, empty columns left out."""
         kept = [s for s in self._frame.iter_columns() if s.null_count() < len(s)]
         same = {s.name for s in kept if s.name not in ("value", "rollouts") and s.n_unique() == 1}
         notes = {"notes": [note.to_dict() for note in self._notes]} if self._notes else {}
@@ -237,8 +237,8 @@ class RunSet:
 
         Args:
             metric: a member of `metrics`.
-            eval_set: a member of `eval_sets`; may be None where the metric was measured on one only, sets of training
-                problems apart.
+            eval_set: a member of `eval_sets`; may be None if the metric was measured on a single set (sets of training
+                problems not counted).
 
         Raises:
             RecordError: the metric or the set is not there, or there are several sets to choose from.
@@ -330,7 +330,7 @@ class RunSet:
 
 
 def check_runs(runs: object) -> RunSet:
-    """What was given, if it is a `RunSet`.
+    """The argument, if it is a `RunSet`.
 
     Raises:
         RecordError: anything else, such as a path or a frame that has not been read yet.

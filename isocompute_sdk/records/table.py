@@ -134,7 +134,7 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
 
 
 def check_on_duplicate(value: str) -> None:
-    """Refuse a value that is not an `OnDuplicate`.
+    """Raise on a value that is not an `OnDuplicate`.
 
     Raises:
         RecordError: naming the two that are.
@@ -147,7 +147,7 @@ def check_on_duplicate(value: str) -> None:
 
 
 def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl.DataFrame:
-    """Refuse or resolve repeats, then order rows and columns; `frame` has a column `ROW`.
+    """Reject or resolve repeats, then order rows and columns; `frame` has a column `ROW`.
 
     Raises:
         RecordError: naming two rows that hold the same evaluation.
@@ -167,7 +167,7 @@ def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source) -> pl
 
 
 def _place() -> pl.Expr:
-    """The step; where there is none, the rollouts."""
+    """The step, or the rollouts if it is unknown."""
     import polars as pl
 
     return pl.coalesce("step", "rollouts").alias(_PLACE)

@@ -1,4 +1,4 @@
-"""`Budget`: what may be spent, in one unit."""
+"""`Budget`: an amount to spend, in one unit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from isocompute_sdk.specs.quantities import Amount, Quantity
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
 UNITS: tuple[Unit, ...] = ("rollouts", "tokens", "gpu_hours", "usd")
 Purpose = Literal["pilot", "labelling", "probes", "lost"]
-"""What a budget pays for beside the run that is planned: pilot sweep, difficulty labels of the problems, probes of
-speed, and attempts that were lost."""
+"""Costs of a budget beside the planned run: pilot sweep, difficulty labels of the problems, probes of speed, lost
+attempts."""
 
 
 class Budget(Spec):
     """An amount to spend in exactly one unit, and optionally a deadline.
 
-    A plain number or a text such as `3M`, `200 gpu_hours` or `$500` stands for a budget wherever one is read.
+    Wherever a budget is read, a plain number or a text such as `3M`, `3,000,000`, `200 gpu_hours` or `$500` will do.
     Units other than rollouts need a `Throughput` to be planned with.
     """
 
@@ -40,7 +40,7 @@ class Budget(Spec):
     deadline_hours: Quantity | None = None
     """Wall-clock hours that the run may take. None: no deadline."""
     spent: dict[Purpose, Amount] | None = None
-    """What of the amount is spent or set aside already, in the same unit, by purpose: pilot, labelling, probes, lost.
+    """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
     None: nothing."""
 
     @model_validator(mode="before")
@@ -62,7 +62,7 @@ class Budget(Spec):
         if self.amount <= self.committed:
             raise problem(
                 message=f"received {self.committed:g} {self.unit} spent of {self.amount:g}: nothing is left to plan",
-                hint="Raise the amount, or leave out what other money paid for.",
+                hint="Raise the amount, or leave out costs paid from elsewhere.",
                 field="spent",
             )
         return self
@@ -79,17 +79,17 @@ class Budget(Spec):
 
     @property
     def committed(self) -> float:
-        """What is spent or set aside already, in that unit."""
+        """Part that is spent or reserved, in that unit."""
         return float(sum((self.spent or {}).values()))
 
     @property
     def available(self) -> float:
-        """What is left for the run that is planned."""
+        """Amount left for the planned run."""
         return self.amount - self.committed
 
     @property
     def timed(self) -> bool:
-        """Whether time decides: GPU-hours, money, or a deadline."""
+        """Whether the budget depends on time: GPU-hours, money, or a deadline."""
         return self.unit in ("gpu_hours", "usd") or self.deadline_hours is not None
 
     @classmethod
@@ -128,14 +128,14 @@ _UNIT_WORDS: dict[str, Unit] = {
 
 
 def _short_form(value: object) -> dict[str, object]:
-    """The mapping that a number or a text stands for."""
+    """The fields given by a number or a text."""
     found = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
     if isinstance(value, numbers.Real):
         return {"rollouts": value}
     if found is None:
         raise problem(
             accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'",
-            hint="Write one amount with its unit; the unit is rollouts where none is given.",
+            hint="Write one amount with its unit; without a unit it is rollouts.",
         )
     word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"
     unit = "usd" if found["dollar"] and not found["unit"] else _UNIT_WORDS.get(word)

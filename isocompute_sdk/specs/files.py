@@ -60,7 +60,7 @@ def dump_spec(spec: Spec) -> str:
 
 
 def _without_empty(spec: Spec) -> dict[str, object]:
-    """The fields as plain data, less those that are None by default anyway."""
+    """The fields as plain data, without those that are None by default."""
     data: dict[str, object] = {}
     for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)

@@ -1,4 +1,4 @@
-"""`Hardware`: which rollout batches the machines can take, and the numbers of GPUs to choose from."""
+"""`Hardware`: limits on rollout batches, and numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Hardware(Spec):
     max_rollouts_per_batch: Count | None = None
     """Largest rollout batch, B_max, in rollouts. None: not limited."""
     gpus: Annotated[int | tuple[int, ...], _OneOrSeveral()] = 1
-    """GPUs that train one run; several numbers where the run must fit several machine sizes. A plan in time chooses one
-    of them where the throughput says how speed grows with GPUs."""
+    """GPUs that train one run; several numbers if the run must fit several machine sizes. A plan in time chooses one of
+    them if the throughput has `gpu_exponent`."""
     divisible_by: Count | None = None
     """Every rollout batch must be a multiple of this. None: of every number in `gpus`."""
 
     @property
     def gpu_counts(self) -> tuple[int, ...]:
-        """`gpus` as a tuple, also where it is one number."""
+        """`gpus` as a tuple, also if it is one number."""
         return (self.gpus,) if isinstance(self.gpus, int) else self.gpus
 
     @property
@@ -47,7 +47,7 @@ class Hardware(Spec):
         return self.divisible_by if self.divisible_by is not None else math.lcm(*self.gpu_counts)
 
     def refusal(self, rollouts_per_batch: int) -> str | None:
-        """Why this rollout batch cannot run here, with the arithmetic; None where it can."""
+        """Why this rollout batch cannot run here, with the arithmetic; None if it can."""
         limit, divisor = self.max_rollouts_per_batch, self.divisor
         if limit is not None and rollouts_per_batch > limit:
             return f"{rollouts_per_batch} rollouts per batch > max_rollouts_per_batch = {limit}"

@@ -1,4 +1,4 @@
-"""From a failed validation to one readable error: which field, what was received, what is accepted."""
+"""Failed validations as one readable error: field, value received, values accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Place = Callable[[Path], str]
 """Turns a path into the words that open an error line, e.g. `study.yaml:12: sweep.group_size`."""
 
 MAX_SHOWN = 10
-"""Problems listed in one error: a file that is wrong everywhere needs no longer list to be repaired."""
+"""Problems listed in one error."""
 
 OTHER_NAMES = {
     "n": "group_size",
@@ -67,14 +67,14 @@ def close_match(name: str, known: Iterable[str]) -> str | None:
 def explain(
     error: ValidationError, model: type[BaseModel], data: object, place: Place | None = None, source: str = ""
 ) -> SpecError:
-    """The `SpecError` that says what a pydantic error says, in the terms of this package.
+    """A pydantic error as a `SpecError` in the terms of this package.
 
     Args:
         error: what pydantic raised.
         model: the class that was being built.
         data: what it was built from; positions that are not in it are left out of the paths.
         place: how to name a path; the default is `Model.path`.
-        source: what was being read, for the heading of a list of several problems.
+        source: name of the input, for the heading of several problems.
     """
     place = place or (lambda path: f"{model.__name__}.{dotted(path)}" if path else model.__name__)
     lines: list[tuple[str, str | None]] = []
@@ -93,7 +93,7 @@ def explain(
 
 
 def _complaint(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str | None, str | None]:
-    """Message, hint and, where the validator named one, the field below the location."""
+    """Message, hint, and the field below the location if the validator named one."""
     context: dict[str, Any] = details.get("ctx", {})
     received, location = details["input"], details["loc"]
     hint = field = None
@@ -141,7 +141,7 @@ def _literals(expected: str) -> list[str]:
 def _seen_path(location: Sequence[str | int], data: object) -> Path:
     """The part of a location that exists in what the user wrote, and one missing or wrong key after it.
 
-    A scalar that stands for a list of one has no position 0 in the file, so none is shown.
+    A scalar in place of a list of one has no position 0 in the file.
     """
     path: list[str | int] = []
     for part in location:
@@ -161,7 +161,7 @@ def _child(data: object, part: str | int) -> object:
 
 
 def _model_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:
-    """The spec class of the object at a location (the last one passed on the way where it is no spec)."""
+    """The spec class at a location, or the last one on the way to it."""
     for part in location:
         field = model.model_fields.get(str(part))
         if field is not None:
@@ -177,7 +177,7 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def _what_it_is(location: Sequence[str | int], model: type[BaseModel]) -> str:
-    """What to know for correcting the value at a location."""
+    """A hint that says what the value at a location means."""
     names = [part for part in location if isinstance(part, str)]
     known = names and names[-1] in _model_at(model, names[:-1]).model_fields
     return f"Correct it; it is: {_meaning(model, names)}." if known else "Correct it."

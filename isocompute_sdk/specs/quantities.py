@@ -22,7 +22,7 @@ SUFFIXES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 """Powers of ten behind the suffixes, in either case (`3M` and `3m` are both three million)."""
 
 LARGEST_COUNT = 10**18
-"""Upper limit of all numbers: above it, a typing error is likelier than a wish."""
+"""Upper limit of all numbers: larger ones are typing errors."""
 
 NUMBER_PATTERN = (
     r"^\s*[+-]?([1-9][0-9]{0,2}(,[0-9]{3})+|[0-9]+(_[0-9]+)*)(\.([0-9]+(_[0-9]+)*)?)?([eE][+-]?[0-9]{1,4})?"
@@ -195,7 +195,7 @@ class Items:
         )
 
     def check(self, items: tuple[object, ...]) -> tuple[object, ...]:
-        """Refuse repeats: the same cell twice would be the same run twice."""
+        """Reject repeats: the same cell twice would be the same run twice."""
         repeated = next((item for i, item in enumerate(items) if item in items[:i]), None)
         if self.unique and repeated is not None:
             raise problem(

@@ -1,4 +1,4 @@
-"""`RunSpec`: one training run, with every value that a backend needs."""
+"""`RunSpec`: one training run, with all values that a backend needs."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RunSpec(Spec):
     backend: FolderName = "openrlhf"
     """Name of the training backend."""
     options: dict[OptionName, Option] = Field(default_factory=dict[str, str | int | float | bool])
-    """Options that only this backend knows."""
+    """Options of this backend; see `isocompute backends NAME`."""
     output_dir: Text = "runs"
     """Folder for checkpoints, logs and metrics of this run."""
 
@@ -123,7 +123,7 @@ class RunSpec(Spec):
         return self.recipe.learning_rate(self.rollouts_per_batch)
 
     def context(self) -> dict[str, str | int | float | None]:
-        """What every record of this run shares: its columns and context fields, under the names of `RunSet`."""
+        """Columns and context fields that all records of this run share, under the names of `RunSet`."""
         recipe = self.recipe
         filters = (
             recipe.zero_variance_filter_policy,
@@ -165,7 +165,7 @@ class RunSpec(Spec):
 
 
 def batch_refusal(group_size: int, problems_per_batch: int, hardware: Hardware, recipe: Recipe) -> str | None:
-    """Why this pair cannot run on this hardware with this recipe, with the arithmetic; None where it can."""
+    """Why this pair cannot run on this hardware with this recipe, with the arithmetic; None if it can."""
     batch, updates = group_size * problems_per_batch, recipe.updates_per_batch
     refusal = hardware.refusal(batch)
     if refusal is None and batch % updates:

@@ -29,9 +29,9 @@ class Study(Spec):
     recipe: Recipe
     """Training recipe: the name of a preset (easy, hard, mixture), or a mapping with `preset` and changes."""
     sweep: Sweep | None = None
-    """Grid of pilot runs. None: the study has no sweep and expands to nothing."""
+    """Grid of pilot runs. None: no pilot runs."""
     budget: Budget | None = None
-    """What the final run may cost, e.g. `3M` rollouts or `200 gpu_hours`. None: decided later."""
+    """Budget of the final run, e.g. `3M` rollouts or `200 gpu_hours`. None: decided later."""
     hardware: Hardware = Hardware()
     """Limits on the rollout batch, and GPUs."""
     throughput: Throughput | None = None
@@ -41,7 +41,7 @@ class Study(Spec):
     backend: FolderName = "openrlhf"
     """Name of the training backend."""
     options: dict[OptionName, Option] = Field(default_factory=dict[str, str | int | float | bool])
-    """Options that only this backend knows."""
+    """Options of this backend; see `isocompute backends NAME`."""
     output_dir: Text = "runs"
     """Folder that receives one folder per study, with one folder per run."""
 

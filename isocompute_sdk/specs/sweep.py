@@ -1,4 +1,4 @@
-"""`Sweep`: a grid over (group_size, problems_per_batch), and the runs it stands for."""
+"""`Sweep`: a grid over (group_size, problems_per_batch), and its runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Seed = Annotated[int, Number(whole=True, ge=0, lt=2**32)]
 
 
 def _that_many_seeds(count: int) -> str:
-    """The seeds from 0 on that a number of seeds may stand for."""
+    """The list of seeds that a bare number may mean: as many seeds from 0."""
     shown = [str(seed) for seed in range(min(count, 3))] + (["..."] if count > 3 else [])
     return f"{count} seeds, [{', '.join(shown)}],"
 

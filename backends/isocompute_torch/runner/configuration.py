@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.files import read_json
+from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch.failures import InputError
 from isocompute_torch.options import TorchOptions
 
-KIND = "torch-run"
-SCHEMA_VERSION = 1
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
 
@@ -88,8 +86,10 @@ def load_configuration(folder: str | Path) -> Configuration:
     """
     folder = Path(folder)
     try:
-        payload = read_json(folder / RUN_FILE, kind=KIND, schema_version=SCHEMA_VERSION)
-        run = RunSpec.model_validate({k: v for k, v in payload.items() if k not in ("kind", "schema_version")})
+        run = RUNNER_SPEC.load(folder / RUN_FILE)
+    except IsoComputeError as error:
+        raise InputError(error.message, error.hint) from error
+    try:
         options = TorchOptions.model_validate(run.options)
         options.evaluation_files()
     except IsoComputeError as error:

@@ -1,4 +1,4 @@
-"""The closed loop of `isocompute quickstart`: which task, which study, and what is said about the outcome."""
+"""The closed loop of `isocompute quickstart`: its task, its study and its report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLDER = Path("isocompute-quickstart")
 BUDGET = "128k"
 PILOT_ROLLOUTS = 40_000
 SMALLEST_BUDGET = 3 * PILOT_ROLLOUTS
-"""Below this the planned run would hardly go beyond what the pilot measured."""
+"""Smallest budget whose planned run goes well beyond the pilot."""
 GROUP_SIZES, PROBLEMS_PER_BATCH = (4, 16, 64), (16, 32)
 TASK = "task"
 FAMILY, DIFFICULTY, SEED = "mul31", "easy", 0
@@ -44,11 +44,11 @@ LABELS = {
 
 
 def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool) -> None:
-    """Carry the loop out in `output`, or what is left of it there, and report.
+    """Run the loop in `output`, or resume it there, and report.
 
     Raises:
         IsoComputeError: torch is missing.
-        SpecError: a budget that is not in rollouts, or too small, or a file in place of the folder.
+        SpecError: a budget in another unit than rollouts or too small, or `output` is a file.
         BackendError: a run failed.
     """
     from isocompute_sdk.campaigns.campaign import Campaign
@@ -95,7 +95,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
 
 
 def make_study(budget: str, measured: dict[str, Any]) -> Study:
-    """The pilot sweep on the built-in task, at the settings that were found to work for its model."""
+    """The pilot sweep on the built-in task, with settings that work for its model."""
     from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
 
     return Study.model_validate(
@@ -126,10 +126,10 @@ def make_study(budget: str, measured: dict[str, Any]) -> Study:
 
 
 def prepare_task(output: Path) -> dict[str, Any]:
-    """Make the built-in task below `output` in a process of its own, or find it there; what task.json says of it.
+    """Make the built-in task below `output` in a process of its own, unless it exists; its measurements in task.json.
 
     Raises:
-        BackendError: the process failed; the message ends with its last words.
+        BackendError: the process failed; the message ends with its output.
     """
     output.mkdir(parents=True, exist_ok=True)
     command = [_python(), "-m", "isocompute_torch.tasks", TASK]
@@ -139,7 +139,7 @@ def prepare_task(output: Path) -> dict[str, Any]:
         words = done.stderr.strip() or f"exit code {done.returncode}"
         raise BackendError(
             f"the built-in task could not be prepared: {words}",
-            "Give the command again; `isocompute backends torch` says what the built-in runner needs.",
+            "Run the command again; `isocompute backends torch` lists what the built-in runner needs.",
         )
     found = files.read_json(output / TASK / "task.json", kind="arithmetic-task", schema_version=1)
     return found["measured"]
@@ -156,7 +156,7 @@ def _require_torch() -> None:
         raise IsoComputeError(
             f"quickstart trains a tiny model and needs {' and '.join(missing)}: pip install 'isocompute[torch]' "
             "(in a clone: pip install -c constraints.txt '.[torch]')",
-            "Without torch, isocompute quickstart --paper goes the same way on the paper's measurements.",
+            "Without torch: isocompute quickstart --paper does the same with the paper's measurements.",
         )
 
 
@@ -193,7 +193,7 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
 
 
 def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> None:
-    """What was done and seen, the comparison first."""
+    """Print the runs, the fits and the comparison."""
     from isocompute_sdk.cli.quickstart.outcome import describe_outcome
     from isocompute_sdk.timing.spending import spending
     from isocompute_sdk.training.backend import run_folder

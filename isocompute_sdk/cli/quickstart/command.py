@@ -26,10 +26,10 @@ def quickstart(
     parallel: opt.Parallel = None,
     json: opt.Json = False,
 ) -> None:
-    """Train a tiny model on built-in arithmetic and go the whole way: pilot sweep, fit, plan, train, compare, refit.
+    """Train a tiny model on built-in arithmetic: pilot sweep, fit, plan, train, compare, refit.
 
-    Takes a few minutes on two cores and needs the extra torch. Stopped at any point, the same command goes on.
-    With --paper it fits and plans the paper's own measurements in a few seconds, without torch.
+    Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes.
+    --paper fits and plans the paper's own measurements in a few seconds, without torch.
 
     Examples:
         isocompute quickstart

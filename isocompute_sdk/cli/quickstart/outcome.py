@@ -1,4 +1,4 @@
-"""What a closed loop showed, in words that the numbers bear: measured against predicted, and what is a near-tie."""
+"""Summary of a closed loop: measured against predicted, and near-ties between group sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def describe_outcome(outcome: Outcome) -> Iterator[str]:
 
 
 def _near_ties(outcome: Outcome) -> Iterator[str]:
-    """Other plans, with another n or another B_p, that the pilot could not tell from the one chosen."""
+    """Plans with another n or B_p that the pilot could not distinguish from the chosen one."""
     plan, fits = outcome.plan, outcome.fits
     for other in plan.alternatives:
         if other.kind == "near-tie":
@@ -53,34 +53,34 @@ def noise(fits: Fits) -> float:
 
 
 def tolerance(fits: Fits) -> float:
-    """Rewards closer than this are near-ties: the planner's tie, or the noise of one evaluation where that is more."""
+    """Rewards closer than this are near-ties: the planner's tie or the noise of one evaluation, whichever is larger."""
     return max(TIE * (fits.bounds[1] - fits.bounds[0]), noise(fits))
 
 
 def _group_sizes(outcome: Outcome) -> Iterator[str]:
-    """Every group size where all were measured, then at the plan's compute; near-ties are called so."""
+    """Ranking of the group sizes at the largest common compute, then at the plan's compute."""
     fits, plan, seen = outcome.refitted, outcome.plan, outcome.comparison
     bp = fits.nearest_problems_per_batch(plan.problems_per_batch)
     curves = fits.select(bp)
     common = min(curve.last_compute for curve in curves)
-    told, verdict = _ranking(fits, common, bp)
-    yield f"at {common:,.0f} rollouts, where all n were measured: {told}; {verdict}"
+    listed, verdict = _ranking(fits, common, bp)
+    yield f"at {common:,.0f} rollouts, where all n were measured: {listed}; {verdict}"
     beyond = [curve.group_size for curve in curves if curve.last_compute < seen.rollouts * (1 - 1e-9)]
     if beyond:
-        told, verdict = _ranking(fits, seen.rollouts, bp)
-        listed = ", ".join(map(str, sorted(set(beyond))))
+        listed, verdict = _ranking(fits, seen.rollouts, bp)
+        short = ", ".join(map(str, sorted(set(beyond))))
         yield (
-            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {listed} are extrapolated: {told}; {verdict}; "
-            f"no run of n = {listed} went that far, so that this is a forecast, not a finding"
+            f"at {seen.rollouts:,.0f} rollouts, where the curves of n = {short} are extrapolated: {listed}; {verdict}; "
+            f"no run of n = {short} went that far: a forecast, not a finding"
         )
 
 
 def _ranking(fits: Fits, at: float, bp: int | None) -> tuple[str, str]:
-    """Rewards by group size after the refit, and whether the best of them can be told apart."""
+    """Rewards by group size after the refit, and how clearly the best one leads."""
     sizes, near = np.array(fits.group_sizes), tolerance(fits)
     found = fits.predict(np.full(len(sizes), at), sizes, bp)
     best = int(np.argmax(found.mean))
-    told = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, found.mean, strict=True))
+    listed = ", ".join(f"n = {n}: {reward:.3f}" for n, reward in zip(sizes, found.mean, strict=True))
     near_C = found.mean[best] - found.mean <= near
     open_C = (found.high >= found.low[best]) & ~near_C
     if np.count_nonzero(near_C) > 1:
@@ -91,7 +91,7 @@ def _ranking(fits: Fits, at: float, bp: int | None) -> tuple[str, str]:
         verdict = f"n = {sizes[best]} leads by more than the noise of one evaluation ({near:.3f})"
     # An extrapolated curve has a wide interval, which says more than the noise of one evaluation.
     rest = f"; not settled for n = {_listed(sizes[open_C])}, whose intervals overlap" if open_C.any() else ""
-    return told, verdict + rest
+    return listed, verdict + rest
 
 
 def _listed(sizes: np.ndarray) -> str:
@@ -99,7 +99,7 @@ def _listed(sizes: np.ndarray) -> str:
 
 
 def _trend(outcome: Outcome) -> str:
-    """Whether a larger n was seen to win at larger C; on a task this small it need not."""
+    """Whether a larger n wins at larger C; on a task this small it may not."""
     fits = outcome.refitted
     passes = fits.handovers(fits.nearest_problems_per_batch(outcome.plan.problems_per_batch))
     if not passes:
@@ -107,8 +107,8 @@ def _trend(outcome: Outcome) -> str:
             f"no budget was seen at which another n than {_best(outcome)} wins: the growth of the best n with C that "
             "the paper reports does not show on this small task"
         )
-    told = ", ".join(f"{h.from_group_size} to {h.to_group_size} at {h.compute:,.3g} rollouts" for h in passes)
-    return f"the best curve passes from n = {told}: read this with the near-ties above, it can be noise"
+    listed = ", ".join(f"{h.from_group_size} to {h.to_group_size} at {h.compute:,.3g} rollouts" for h in passes)
+    return f"the best curve passes from n = {listed}; with near-ties as above this can be noise"
 
 
 def _best(outcome: Outcome) -> int:

@@ -1,4 +1,4 @@
-"""`isocompute quickstart --paper`: the whole way on the paper's measured points, from data to a launch script."""
+"""`isocompute quickstart --paper`: the paper's measured points, from data to a launch script."""
 
 from __future__ import annotations
 

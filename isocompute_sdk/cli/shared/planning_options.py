@@ -112,7 +112,7 @@ class PlanningOptions:
     json: opt.Json = False
 
     def answer(self, fits: Fits | FitsSet) -> None:
-        """Plan the budget from fits, or answer the other question that was asked, and print it."""
+        """Plan the budget from fits, or answer --for-reward, --marginal or --compare, and print the answer."""
         planner = self.planner(fits)
         asked = [self.for_reward is not None, self.marginal, self.compare is not None]
         if sum(asked) > 1:
@@ -136,7 +136,7 @@ class PlanningOptions:
             self.show(planner.allocate(self.amount(), **self.choices()))
 
     def amount(self) -> Budget:
-        """The budget with its deadline and what is spent of it already."""
+        """The budget, with its deadline and what was spent of it."""
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
@@ -151,7 +151,7 @@ class PlanningOptions:
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
-        """What plans, with hardware, recipe and throughput as typed."""
+        """The planner, with hardware, recipe and throughput as typed."""
         from isocompute_sdk.planning import Planner
 
         hardware = self._hardware()
@@ -181,11 +181,11 @@ class PlanningOptions:
         return found if self.for_reward is not None else {**found, "spend": self.spend}
 
     def _spending(self) -> dict[str, Any]:
-        """The same for questions about a whole budget."""
+        """The same without `spend`, for --marginal and --compare."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
     def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
-        """Print an answer that is no plan; its plan is saved where asked."""
+        """Print an answer; save its plan with --output."""
         if self.output is not None and plan is not None:
             plan.save(self.output)
         pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
@@ -205,7 +205,7 @@ class PlanningOptions:
         return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
 
     def _throughput(self, hardware: Hardware) -> Throughput | None:
-        """From a file, from single options, or from a file with some of them changed."""
+        """The throughput of --throughput, changed by single options, or made of them; None without any."""
         from isocompute_sdk.specs import Throughput, load_spec
 
         names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
@@ -215,7 +215,7 @@ class PlanningOptions:
         return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
 
     def show(self, plan: Plan) -> None:
-        """Print the plan, save it and draw it where asked."""
+        """Print the plan; save it with --output, draw it with --plot."""
         if self.output is not None:
             plan.save(self.output)
         pictures = opt.save_pictures(plan, self.plot) if self.plot is not None else []

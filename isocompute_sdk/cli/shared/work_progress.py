@@ -1,4 +1,4 @@
-"""How far work is, on stderr: a bar in a terminal, plain lines elsewhere."""
+"""Progress on stderr: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 from isocompute_sdk.run_folders.store import RunStatus
 
 SECONDS_BETWEEN_LINES = 15.0
-"""How often plain output says how far a stage is."""
+"""Interval between lines of plain output."""
 
 SHARE_TO_FORECAST = 0.02
-"""Part of a stage that has to be done before plain output says how long the rest will take."""
+"""Share of a stage after which plain output forecasts the remaining time."""
 
 
 @contextmanager
 def resumable() -> Generator[None]:
-    """End on Ctrl-C with a word on how to go on, once everything below has stopped."""
+    """On Ctrl-C, stop the work and say how to resume."""
     try:
         yield
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; the same command resumes from here", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
 
 
@@ -65,7 +65,7 @@ class WorkProgress:
             self._bar.__exit__(kind, error, trace)
 
     def stage(self, label: str) -> None:
-        """A stage begins; the one before is done. One that is looked at again is not shown twice."""
+        """Begin a stage and end the one before; a stage that was shown is not shown again."""
         if label in self._begun:
             return
         self._close(completed=True)
@@ -78,7 +78,7 @@ class WorkProgress:
             self._line(label)
 
     def runs(self, label: str, statuses: Sequence[RunStatus]) -> None:
-        """The runs of a stage, as far as they are now."""
+        """Show the progress of the runs of a stage."""
         self.stage(label)
         if not statuses or label != self._current:
             return
@@ -112,7 +112,7 @@ class WorkProgress:
             self._said = now
 
     def _close(self, *, completed: bool) -> None:
-        """Leave the current stage as a full bar, or as it stands where it was broken off."""
+        """End the bar of the current stage: full if completed, else as it is."""
         if self._bar is None or self._current not in self._tasks:
             return
         task = self._tasks[self._current]

@@ -1,4 +1,4 @@
-"""What `isocompute watch --on-alert` runs: alerts reach it as data, never as part of a command line."""
+"""The command of `isocompute watch --on-alert`: it gets alerts as data, never as part of a command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.health.alerts import Alert
 
 SECONDS = 60.0
-"""Longest a command may take: meanwhile nobody looks at the runs."""
+"""Longest time a command may take: watching stops meanwhile."""
 LONGEST_VARIABLE = 4000
 """Characters of an environment variable: the system limits them, and run names come from outside."""
 PREFIX = "ISOCOMPUTE_ALERT_"
@@ -24,7 +24,7 @@ def split_command(text: str) -> list[str]:
     """The words of a command as typed; no shell is involved.
 
     Raises:
-        SpecError: nothing there, or a quote that is not closed.
+        SpecError: an empty text, or a quote that is not closed.
     """
     try:
         words = shlex.split(text)
@@ -36,14 +36,14 @@ def split_command(text: str) -> list[str]:
 
 
 def run_command(words: list[str], alert: Alert) -> str | None:
-    """Run a command with an alert as JSON on its input and in variables `ISOCOMPUTE_ALERT_*`; what went wrong, or None.
+    """Run a command with an alert as JSON on its input and in variables `ISOCOMPUTE_ALERT_*`; the problem, or None.
 
-    What it prints goes to stderr, so that stdout keeps to alerts.
+    Its output goes to stderr, so that stdout holds alerts only.
     """
-    told = alert.to_dict()
-    body = json.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **told}, allow_nan=False) + "\n"
+    fields = alert.to_dict()
+    body = json.dumps({"schema_version": OUTPUT_SCHEMA_VERSION, **fields}, allow_nan=False) + "\n"
     variables = {
-        PREFIX + name.upper(): _variable(told[name])
+        PREFIX + name.upper(): _variable(fields[name])
         for name in ("code", "severity", "run_id", "folder", "step", "rollouts", "message")
     }
     try:

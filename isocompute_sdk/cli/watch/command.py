@@ -1,4 +1,4 @@
-"""`isocompute watch`: look at runs while they go on, and tell of each trouble once."""
+"""`isocompute watch`: read runs in progress and report each problem once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from isocompute_sdk.notes import Severity
 
 BLIND = 3
-"""Readings that fail in a row, after one that did not, before that is an alert of its own."""
+"""Failed readings in a row, after a successful one, that give an alert."""
 ALL_RUNS = ANYWHERE = ""
-"""Stand for the run and the folder of an alert that is about all of them."""
+"""Run and folder of an alert that is about all of them."""
 
 Logs = Annotated[list[Path] | None, typer.Argument(help="Logs of runs, ours or not: files, folders or globs.")]
 
@@ -40,12 +40,12 @@ def watch(
         typer.Option(help="Command for every alert; gets it as JSON on stdin and in ISOCOMPUTE_ALERT_* variables."),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option(help="Saved plan: its run is held against the band that its fits predict.")
+        Path | None, typer.Option(help="Saved plan: compares its run with the band that its fits predict.")
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; for cron.")] = False,
     map: opt.Map = None,
-    info: Annotated[bool, typer.Option("--info", help="Tell of what is only worth knowing, too.")] = False,
+    info: Annotated[bool, typer.Option("--info", help="Also report notes of severity info.")] = False,
     metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
     reading: ReadingOptions,
@@ -54,12 +54,12 @@ def watch(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line.")] = False,
 ) -> None:
-    """Watch runs in progress and tell of collapse, drift, overfitting and the like, each once.
+    """Watch runs in progress and report collapse, drift, overfitting and other problems, each once.
 
-    The command of --on-alert is split into words as a shell would and run without one, so that nothing in a log can
-    become part of it; for pipes use 'sh -c "..."'. It may fail twice and is given the alert again at the next looks.
-    Logs that are not there yet are waited for, where the folder that they are to lie in exists. Ends with Ctrl-C; with
-    --once with exit code 0, or 1 where the command failed or something could not be read.
+    The command of --on-alert is split into words as a shell would and runs without one, so that nothing in a log can
+    become part of it; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next two looks. Waits
+    for logs whose parent folder exists. Ends with Ctrl-C. With --once: exit code 0, or 1 if the command failed or
+    something could not be read.
 
     Examples:
         isocompute watch runs/ --on-alert 'mail -s trouble me@example.org'
@@ -138,7 +138,7 @@ def _planned(path: Path) -> PlannedRun:
 
 @dataclass
 class _Watcher:
-    """Looks at logs, and tells of what is new."""
+    """Reads logs and reports new alerts."""
 
     logs: list[Path]
     map: Path | None
@@ -150,27 +150,27 @@ class _Watcher:
     least: Severity
     json: bool
     interval: float | None
-    """Seconds between two looks; None for a single one."""
+    """Seconds between two looks; None: a single look."""
     _seen: dict[str, object] = field(default_factory=dict[str, object])
-    """Files with their sizes and times by folder, as they were at the last look that worked."""
+    """By folder, its files with sizes and times at the last successful look."""
     _runs: dict[str, int] = field(default_factory=dict[str, int])
-    """Runs by folder that was read at least once."""
+    """Number of runs by folder that was read at least once."""
     _failed: dict[str, int] = field(default_factory=dict[str, int])
-    """Readings in a row that failed, by folder."""
+    """Failed readings in a row, by folder."""
     _held: set[str] = field(default_factory=set[str])
-    """Paths at which something to read was seen."""
+    """Paths that held logs at least once."""
     _missing: set[str] = field(default_factory=set[str])
-    """Paths at which nothing was at the last look."""
+    """Paths without logs at the last look."""
     _planned_seen: bool = False
     _complaints: set[str] = field(default_factory=set[str])
     _errors: set[str] = field(default_factory=set[str])
     _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
     def look(self) -> None:
-        """Read all logs and tell of what is new; a folder that cannot be read does not hide the others.
+        """Read all logs and report new alerts; an unreadable folder does not hide the others.
 
         Raises:
-            RecordError: there is nothing to read, or nothing that can be.
+            RecordError: no logs, or none that can be read.
         """
         groups, missing = together(self.logs, self.map)
         self._held |= {*map(str, self.logs)} - missing.keys()
@@ -191,7 +191,7 @@ class _Watcher:
             raise next(iter(errors.values()))
 
     def look_again(self) -> None:
-        """As `look`, going on where nothing can be read for now."""
+        """As `look`, without raising when nothing can be read yet."""
         try:
             self.look()
             self._failed.pop(ANYWHERE, None)
@@ -233,7 +233,7 @@ class _Watcher:
         self._failed.pop(folder, None)
 
     def _blind(self, folder: str, error: Exception) -> None:
-        """Complain, and after a few times in a row alert: nobody is looking at these runs."""
+        """Warn, and after a few failures in a row give an alert: these runs are not being watched."""
         from isocompute_sdk.health.alerts import Alert
         from isocompute_sdk.notes import Note
 
@@ -242,15 +242,13 @@ class _Watcher:
         self._failed[folder] = self._failed.get(folder, 0) + 1
         if not known or self._failed[folder] < BLIND:
             return
-        message = (
-            f"Logs could not be read {BLIND} times in a row, and nobody is looking at these runs: {for_shell(error)}"
-        )
+        message = f"Logs could not be read {BLIND} times in a row; these runs are not being watched: {for_shell(error)}"
         alert = Alert(Note("logs-unreadable", "warning", message), ALL_RUNS, folder)
         if self.book.is_due(alert):
             self._tell(alert)
 
     def close(self) -> None:
-        """Say how it stands after a single look; exit code 1 where a command or a reading failed."""
+        """Summarise a single look; exit code 1 if a command or a reading failed."""
         self._miss_the_planned()
         if self.json:
             counts = {"runs": sum(self._runs.values()), "unreadable": len(self._failed)}
@@ -283,22 +281,22 @@ class _Watcher:
                 self._undelivered.add(alert.key)
 
     def _complain(self, text: str) -> None:
-        """Each thing once."""
+        """Print each text once."""
         if text not in self._complaints:
             print(printable(text), file=sys.stderr, flush=True)
             self._complaints.add(text)
 
     def _complain_of(self, error: Exception, known: bool) -> None:
-        """What cannot be read, once; what has never been is waited for."""
-        told = " ".join(for_shell(error).split())
-        if told in self._errors:
+        """Print each reading error once; paths that never held logs are waited for."""
+        text = " ".join(for_shell(error).split())
+        if text in self._errors:
             return
-        self._errors.add(told)
+        self._errors.add(text)
         waiting = not known and self.interval is not None
         self._complain(
-            f"waiting, with a look every {self.interval:g} s until Ctrl-C: {told}"
+            f"waiting, with a look every {self.interval:g} s until Ctrl-C: {text}"
             if waiting
-            else f"cannot read for now: {told}"
+            else f"cannot read for now: {text}"
         )
 
     def _line(self, payload: dict[str, Any]) -> None:
@@ -306,7 +304,7 @@ class _Watcher:
 
 
 def _has_only_begun(file: Path) -> bool:
-    """Whether a file is the journal of a run that has not measured anything yet."""
+    """Whether a file is the journal of a run without a measurement yet."""
     from isocompute_sdk.ingest.stores.journal import looks_like_journal, read_journal
 
     return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]

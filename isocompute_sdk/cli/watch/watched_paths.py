@@ -1,4 +1,4 @@
-"""What `isocompute watch` looks at: paths that logs can still come to, what lies there, where alerts are remembered."""
+"""Which files `isocompute watch` reads, paths whose logs do not exist yet, and where alerts are remembered."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Together:
     """Logs that are read together."""
 
     paths: list[Path]
-    """What is read."""
+    """Paths to read."""
     files: list[Path]
-    """The files behind it, to see whether anything has changed."""
+    """Their files, to see whether any has changed."""
 
 
 def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together], dict[str, RecordError]]:
-    """What to read together, by folder; and by path why there is nothing yet.
+    """Logs to read together, by folder; and for each path without logs the reason.
 
     Tables are read folder by folder, since runs of one name in two are two runs; logs of frameworks, which name runs by
     their folders, as they were asked for.
@@ -69,10 +69,10 @@ def _searched(map: Path) -> list[Path]:
 
 
 def refuse_hopeless(path: Path) -> None:
-    """Refuse a path at which nothing can be read, now or later; one that training has yet to make is waited for.
+    """Raise on a path that can never hold logs; a path that training may still create is accepted.
 
     Raises:
-        RecordError: the folder that it names does not exist, or it is a file of a kind that is not read.
+        RecordError: its parent folder does not exist, or it is a file of an unknown format.
     """
     from isocompute_sdk.ingest.logs import is_log
     from isocompute_sdk.ingest.paths import format_of
@@ -90,7 +90,7 @@ def refuse_hopeless(path: Path) -> None:
 
 
 def state_file(path: Path) -> Path:
-    """Beside a log: in its folder, or next to it under its name, where it is a file or not there yet."""
+    """File that remembers alerts: inside a folder of logs, or beside a file or a folder that does not exist yet."""
     home = _home(path)
     pattern = home != path.parent or (glob.has_magic(path.name) and not path.exists())
     beside = home / (STATE_FILE if pattern else f".{path.name}{STATE_FILE}")
@@ -99,7 +99,7 @@ def state_file(path: Path) -> Path:
 
 
 def _home(path: Path) -> Path:
-    """The folder in which a path lies; of a glob the one in which it begins to be one."""
+    """The parent folder; for a glob the last folder before its first wildcard."""
     home = path.parent
     while not path.exists() and glob.has_magic(str(home)):
         home = home.parent

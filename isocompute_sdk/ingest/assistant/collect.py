@@ -146,7 +146,7 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
 
 def _source(found: Collection, name: str, source: LogSource, root: Path) -> None:
     log = source.read()
-    _log(found, name, log, None if source.launched else find_config(source.folder, root, log.settings))
+    _log(found, name, log, source.configuration(log, root))
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:

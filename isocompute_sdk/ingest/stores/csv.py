@@ -56,10 +56,10 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     _check_header(path, header, lines)
     rows, lines = rows[1:], lines[1:]
     if broken is None and rows:
-        told = _cut_tail(text, header, rows)
-        if told is not None:
+        sign = _cut_tail(text, header, rows)
+        if sign is not None:
             rows.pop()
-            broken = (lines.pop(), told)
+            broken = (lines.pop(), sign)
     if broken is not None and on_truncated == "error":
         raise RecordError(f"{path}:{broken[0]}: the file ends inside this line ({broken[1]})", TRUNCATED_HINT)
     notes = [*replaced, *([] if broken is None else [cut_off(path, broken[0])])]
@@ -179,7 +179,7 @@ def _is_number(text: str) -> bool:
 
 
 def _cut_tail(text: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str | None:
-    """Why the last row looks cut off; None where it looks whole.
+    """Why the last row looks cut off; None if it looks whole.
 
     Many programs end a file without a line end, so that alone proves nothing. A row with too few cells, or
     a last cell shorter than any other of its column in a file long enough to tell, does.

@@ -58,7 +58,7 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
 
 
 def read_plain(text: str) -> pl.DataFrame | None:
-    """A JSONL text as polars reads it, where that is sure to be all that it says; None otherwise."""
+    """A JSONL text as polars reads it; None unless polars is sure to read all of it."""
     import polars as pl
 
     height = text.count("\n") + (not text.endswith("\n"))
@@ -112,7 +112,7 @@ def read_objects(path: Path, on_truncated: OnTruncated = "error") -> Objects:
 
 
 def first_object(path: Path, longest: int) -> Mapping[str, Any]:
-    """The object in the first line of a file, which tells whose log it is; empty where there is none.
+    """The object in the first line of a file, which identifies its format; empty without one.
 
     Args:
         path: any file.

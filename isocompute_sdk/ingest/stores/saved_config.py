@@ -27,6 +27,8 @@ FILES = (
     "spec.json",
     "run.json",
     ".hydra/config.yaml",
+    ".hydra/overrides.yaml",
+    "overrides.yaml",
     "config.yaml",
     "config.json",
     "args.json",
@@ -41,6 +43,10 @@ FILES = (
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
 _WANDB_FILES = "wandb/*run-*/files/config.yaml"
+_HYDRA = ("outputs/*/*/.hydra/config.yaml", "multirun/*/*/*/.hydra/config.yaml", "*/.hydra/config.yaml")
+_MOST_HYDRA = 200
+_LARGEST_UNNAMED, _MOST_UNNAMED = 1 << 18, 20
+"""Bytes and number of files without a usual name that are looked into."""
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _RNG_STATE = re.compile(r"rng_state(?:_(\d+))?\.pth")
 STEPS_PER_BATCH = "steps_per_batch"
@@ -138,12 +144,15 @@ def find_config(
         held: configurations that the log itself holds, each with its file.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
+    found += _by_hydra(folder, folder if root is None else root)
     here = folder
     while not here.is_dir() and here != here.parent:
         here = here.parent
     top = here if root is None else root
     while True:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
+        if not beside and not found:
+            beside = [one for path in _any_name(here, folder) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
         found += beside if not found or here == folder else []
         if found or here in (top, here.parent) or top not in here.parents:
@@ -152,6 +161,40 @@ def find_config(
         # The configuration of a folder with many runs belongs to none of them in particular.
         if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             return None
+
+
+def _any_name(here: Path, run: Path) -> list[Path]:
+    """Files beside a log that may hold its configuration whatever they are called.
+
+    In a folder with the logs of several runs only those that are called like the run.
+    """
+    own = here == run
+    found = [
+        entry
+        for entry in sorted(here.iterdir())
+        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh")
+        and entry.is_file()
+        and entry.stat().st_size <= _LARGEST_UNNAMED
+        and (own or entry.stem == run.name)
+    ]
+    return found[:_MOST_UNNAMED]
+
+
+def _by_hydra(run: Path, root: Path) -> list[SavedConfig]:
+    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`, for an experiment that is called like the run."""
+    if not root.is_dir():
+        return []
+    found: list[SavedConfig] = []
+    for path in sorted(one for pattern in _HYDRA for one in root.glob(pattern))[-_MOST_HYDRA:]:
+        one = read_config(path)
+        names = {} if one is None else one.keys
+        name, project = str(names.get("trainer.experiment_name")), names.get("trainer.project_name")
+        called = run.name == name or name in run.parts[-3:]
+        # A folder of several projects says which; a log that was moved may not.
+        other = run.name == name and project is not None and run.parent != root and run.parent.name != str(project)
+        if one is not None and called and not (other and any(p.name == str(project) for p in root.iterdir())):
+            found.append(one)
+    return found
 
 
 def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
@@ -203,7 +246,15 @@ def read_config(path: Path) -> SavedConfig | None:
         raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
         return None
+    if isinstance(raw, list):
+        raw = _overrides(cast("list[object]", raw))
     return _run_spec(path, raw) or translate(path, raw)
+
+
+def _overrides(words: Sequence[object]) -> dict[str, Any]:
+    """Hydra's list of `key=value`."""
+    pairs = (str(word).lstrip("+~").partition("=") for word in words)
+    return {key: scalar(value) for key, equals, value in pairs if equals}
 
 
 def _processes(arguments: Path) -> dict[str, int]:

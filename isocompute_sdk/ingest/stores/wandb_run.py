@@ -298,8 +298,9 @@ class _Found:
             elif number == 4 and isinstance(value, bytes):
                 self._configure(value)
             elif number == 17 and isinstance(value, bytes):
-                seconds = wire.first(value, 1)
-                self.started = float(seconds) if isinstance(seconds, int) else self.started
+                seconds, nanoseconds = wire.first(value, 1), wire.first(value, 2)
+                if isinstance(seconds, int):
+                    self.started = seconds + (nanoseconds * 1e-9 if isinstance(nanoseconds, int) else 0.0)
 
     def _environment(self, message: bytes) -> None:
         for number, value in wire.fields(message):
@@ -370,7 +371,13 @@ def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
     Raises:
         RecordError: a file cannot be opened, or none holds a measurement.
     """
-    starts = sorted(map(read_wandb_run, paths), key=lambda one: (one.started, one.path.parent.name))
+    # A folder that was copied with its links holds its latest start twice.
+    by_start: dict[float, WandbRun] = {}
+    for one in map(read_wandb_run, paths):
+        known = by_start.get(one.started)
+        if known is None or known.path.stat().st_size < one.path.stat().st_size:
+            by_start[one.started] = one
+    starts = [by_start[started] for started in sorted(by_start)]
     read = [to_attempt(one) for one in starts]
     attempts = tuple(attempt for attempt, _ in read if attempt.series)
     if not attempts:

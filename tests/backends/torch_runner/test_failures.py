@@ -282,7 +282,7 @@ def test_interrupted_from_the_keyboard_it_can_go_on(
     ("change", "says"),
     [
         ({"kind": "other"}, "'other'"),
-        ({"schema_version": 9}, "schema_version 9"),
+        ({"schema_version": 9}, "schema_version: received 9"),
         ({"group_size": 1}, "group_size"),
         ({"options": {"sampling_batsh": 4}}, "sampling_batsh"),
         ({"options": {"n_train": 9}}, "n_train"),

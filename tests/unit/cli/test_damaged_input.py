@@ -129,7 +129,7 @@ def test_a_pipe_is_never_waited_for(isocompute: Command, tmp_path: Path) -> None
 def test_what_was_logged_is_not_replaced_by_what_was_read_from_it(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(TABLE)
     for source in ("runs.csv", "*.csv", tmp_path / "runs.csv"):
-        assert "is one of the files that are read" in refused(isocompute("ingest", source, "-o", "runs.csv"))
+        assert "is one of the files to read" in refused(isocompute("ingest", source, "-o", "runs.csv"))
     assert (tmp_path / "runs.csv").read_text() == TABLE
     for _ in range(2):
         assert isocompute("ingest", "runs.csv", "-o", "other.csv").returncode == 0

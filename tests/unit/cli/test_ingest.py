@@ -22,8 +22,8 @@ def logs(tmp_path: Path) -> Path:
         run = folder / f"grpo_n{n}_bp32"
         run.mkdir(parents=True)
         lines = [
-            json.dumps({"step": step, "data": {"critic/score/mean": 0.5, "val-core/gsm/acc/mean@4": 0.5 + step / 1000}})
-            for step in range(0, 60, 10)
+            json.dumps({"step": step, "data": {"val-core/gsm/acc/mean@4": 0.5 + step / 1000, **updated}})
+            for step, updated in ((step, {"critic/score/mean": 0.5} if step else {}) for step in range(0, 60, 10))
         ]
         (run / "log.jsonl").write_text("\n".join([*lines, '{"step": 60, "da']))
     (folder / "broken.parquet").write_bytes(b"PAR1")

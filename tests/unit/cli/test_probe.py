@@ -36,7 +36,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_probe_that_is_run_becomes_a_file_that_a_plan_in_hours_reads(isocompute: Command, study: Path) -> None:
     done = isocompute("probe", study, "--run", "--steps", 30, "--usd-per-gpu-hour", 2)
     assert done.returncode == 0, done.stderr
-    for word in ("overhead", "latency floor", "rollouts/s on 8 GPU(s)", "system batch size", "kept apart"):
+    for word in ("overhead", "latency floor", "rollouts/s on 8 GPU(s)", "system batch size", "evaluation"):
         assert word in done.stdout
     found = load_spec(study.parent / "throughput.yaml", Throughput)
     assert found.step_overhead_seconds == pytest.approx(20, rel=0.15)
@@ -75,8 +75,8 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "a study and --read; accepted: one of them"),
-        (["study.yaml", "--read", "runs"], "a study and --read; accepted: one of them"),
+        ([], "STUDY and --read; accepted: one of them"),
+        (["study.yaml", "--read", "runs"], "STUDY and --read; accepted: one of them"),
         (["study.yaml", "--batch", "eight"], "accepted: group size x problems per batch, such as 8x32"),
         (["study.yaml", "--batch", "9x7"], "not a multiple of 8"),
         (["study.yaml", "--backend", "none"], "no backend is registered as 'none'"),

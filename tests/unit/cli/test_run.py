@@ -103,7 +103,7 @@ def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, tmp_path: Path
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, err = finish(process, 130)
-    assert "the same command goes on" in err
+    assert "the same command resumes" in err
     assert "stopped" in finish(start("status", "runs"))[0]
     measured = journal.read_text()
     finish(start("run", "study.yaml"))

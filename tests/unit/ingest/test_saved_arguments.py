@@ -244,3 +244,56 @@ def test_launches_are_called_by_their_run_names_if_these_differ(tmp_path: Path) 
     launch(tmp_path, arguments(4, run_name="small"), range(1, 11), 1000)
     launch(tmp_path, arguments(8, run_name="large"), range(1, 11), 2000)
     assert {name.rpartition("/")[2] for name in RunSet.read(tmp_path).run_ids} == {"small", "large"}
+
+
+def verl_configuration(n: int, problems: int, name: str, project: str = "math") -> str:
+    return (
+        f"trainer: {{project_name: {project}, experiment_name: {name}}}\n"
+        f"actor_rollout_ref: {{rollout: {{n: {n}}}, actor: {{ppo_mini_batch_size: {problems}}}}}\n"
+        f"data: {{train_batch_size: {problems}}}\n"
+    )
+
+
+def test_hydras_folders_are_matched_by_the_name_of_the_experiment(tmp_path: Path) -> None:
+    from tests.unit.ingest.log_files import write_verl
+
+    for i, (n, problems) in enumerate(((4, 64), (16, 32))):
+        hydra = tmp_path / "outputs" / "2026-01-02" / f"10-00-0{i}" / ".hydra"
+        hydra.mkdir(parents=True)
+        (hydra / "config.yaml").write_text(verl_configuration(n, problems, f"run{n}"))
+        write_verl(tmp_path / "logs" / "math" / f"run{n}.jsonl", range(1, 21))
+    write_verl(tmp_path / "logs" / "math" / "other.jsonl", range(1, 21))
+    found = {Path(one.name).name: (one.group_size, one.problems_per_batch) for one in diagnose(tmp_path).runs}
+    assert found == {"run4": ("4", "64"), "run16": ("16", "32"), "other": ("?", "?")}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("overrides.yaml", "- actor_rollout_ref.rollout.n=8\n- +data.train_batch_size=16\n"),
+        ("hydra_words.yml", "- actor_rollout_ref.rollout.n=8\n- +data.train_batch_size=16\n"),
+        ("my_settings.yaml", verl_configuration(8, 16, "a")),
+        (
+            "start_on_node_3.sh",
+            "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=16\n",
+        ),
+    ],
+)
+def test_a_configuration_under_any_name_beside_the_log_is_used(tmp_path: Path, name: str, text: str) -> None:
+    launch(tmp_path / "run", {}, range(0), 1000)
+    from tests.unit.ingest.log_files import write_events
+
+    write_events(tmp_path / "run", range(1, 11), {"critic/score/mean": lambda step: 0.5, "training/global_step": float})
+    (tmp_path / "run" / name).write_text(text)
+    (found,) = diagnose(tmp_path / "run").runs
+    assert (found.group_size, found.problems_per_batch, found.rollouts) == ("8", "16", 1280)
+
+
+def test_the_console_of_a_run_gives_what_its_log_lacks(tmp_path: Path) -> None:
+    from tests.unit.ingest.log_files import write_verl
+
+    write_verl(tmp_path / "run.jsonl", range(1, 21))
+    words = "verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=16"
+    (tmp_path / "run.log").write_text(f"+ python3 -m {words}\n")
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch) == ("8", "16")

@@ -52,6 +52,14 @@ def test_runs_are_read_without_a_question(logged: Path) -> None:
     assert info.rollouts_spent == 22 * 32
 
 
+def test_a_copy_that_followed_links_counts_once(logged: Path, tmp_path: Path) -> None:
+    shutil.copytree(logged, tmp_path / "copy")
+    assert len(run_files(tmp_path / "copy")) == 3
+    assert (tmp_path / "copy" / "wandb" / "latest-run").is_dir()
+    spent = {one.run_id: one.rollouts_spent for one in RunSet.read(tmp_path).runs()}
+    assert spent == {"first": 10 * 32, "second": 22 * 32}
+
+
 def test_one_file_says_what_was_logged_configured_and_printed(logged: Path) -> None:
     first, second = (read_wandb_run(path) for path in run_files(logged, "kept"))
     assert (first.run_id, first.name, first.project, first.ended) == ("kept", "second", "p", True)
