@@ -9,6 +9,7 @@ from isocompute_openrlhf.console import progress_of
 from isocompute_openrlhf.flag_sets import written_for
 from isocompute_openrlhf.flags import MODULE, VERSION, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
+from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
 from isocompute_openrlhf.request import REQUEST, REQUEST_DOCUMENT, request_of
 from isocompute_sdk.errors import BackendError, RecordError
@@ -17,7 +18,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.request import checkpoint_interval
 
@@ -52,11 +53,17 @@ class OpenRLHFBackend(ScriptBackend):
         """Notes on a run before it starts; see preflight.py."""
         return examine(run)[0]
 
+    def needs(self, run: RunSpec) -> Needs:
+        """The GPUs of one node; none here for a job that another Ray cluster trains."""
+        options, placement = _accepted(run)
+        if options.ray_job_address is not None:
+            return Needs()
+        source = "hardware.gpus" if options.gpus_per_node is None else "options.gpus_per_node"
+        return ray_needs(placement.gpus_per_node, placement.nodes, source)
+
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""
-        _, options, placement = examine(run)
-        if options is None or placement is None:
-            raise BackendError(f"{run.run_id!r} has no placement, but preflight refused nothing", "Report this defect.")
+        options, placement = _accepted(run)
         return {
             "module": MODULE,
             "placement": placement,
@@ -84,6 +91,14 @@ class OpenRLHFBackend(ScriptBackend):
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of what OpenRLHF printed."""
         return progress_of(Path(folder))
+
+
+def _accepted(run: RunSpec) -> tuple[OpenRLHFOptions, Placement]:
+    """Options and placement of an accepted run."""
+    _, options, placement = examine(run)
+    if options is None or placement is None:
+        raise BackendError(f"{run.run_id!r} has no placement, but preflight refused nothing", "Report this defect.")
+    return options, placement
 
 
 def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, describe_options, read_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, read_options
 from isocompute_simulator.configuration import REQUEST, RUN_FILE
 from isocompute_simulator.options import SimulatorOptions
 
@@ -39,6 +39,11 @@ class SimulatorBackend(ScriptBackend):
         """Notes on a run: that it is a simulation, and refusals."""
         _, notes = read_options(run, SimulatorOptions)
         return unique((_label(), *run.recipe.notes(), *notes, *_batch(run)))
+
+    def needs(self, run: RunSpec) -> Needs:
+        """No GPU, whatever number of GPUs is simulated."""
+        del run
+        return Needs()
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""

@@ -8,7 +8,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.store import RUNNER_SPEC
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_torch.options import TorchOptions
 from isocompute_torch.preflight import examine
 
@@ -43,6 +43,11 @@ class TorchBackend(ScriptBackend):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on `run`, errors included; see preflight.py."""
         return examine(run)
+
+    def needs(self, run: RunSpec) -> Needs:
+        """One GPU, unless the option `device` is cpu."""
+        device = TorchOptions.model_validate(run.options).device
+        return Needs(int(device != "cpu"), or_cpu=device == "auto", source="options.device")
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Values for the template of the script."""

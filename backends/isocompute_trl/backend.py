@@ -8,7 +8,7 @@ from typing import Any
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_sdk.training.payload import programs
 from isocompute_trl.flags import VERSION, processes, sharding_config
 from isocompute_trl.options import TRLOptions
@@ -44,6 +44,11 @@ class TRLBackend(ScriptBackend):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on a run before it starts; see preflight.py."""
         return examine(run)
+
+    def needs(self, run: RunSpec) -> Needs:
+        """One GPU for each trainer process; none if the option `device` is cpu."""
+        options = TRLOptions.model_validate(run.options)
+        return Needs(0 if options.device == "cpu" else processes(run, options))
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""

@@ -9,7 +9,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, describe_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
 from isocompute_sdk.training.payload import programs
 from isocompute_verl.flags import VERSION, nodes
 from isocompute_verl.options import VeRLOptions
@@ -47,6 +47,11 @@ class VeRLBackend(ScriptBackend):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on a run before it starts; see preflight.py."""
         return examine(run)
+
+    def needs(self, run: RunSpec) -> Needs:
+        """The GPUs of one node."""
+        machines = nodes(run, VeRLOptions.model_validate(run.options))
+        return ray_needs(max(run.hardware.gpu_counts) // machines, machines, "hardware.gpus")
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""

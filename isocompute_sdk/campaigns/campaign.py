@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api
-from isocompute_sdk.campaigns.executors import Executor, Job, LocalExecutor, Result
+from isocompute_sdk.campaigns.executors import Executor, Job, LocalExecutor, Result, run_jobs
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
@@ -24,7 +24,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import RunSpec, Study, Throughput, dump_spec
 from isocompute_sdk.training import registry
-from isocompute_sdk.training.backend import Backend, follow, run_folder
+from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folder
 
 Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
@@ -256,20 +256,29 @@ class Campaign:
             self.watch(stage, statuses)
 
 
-def prepare(runs: Sequence[RunSpec], backend: Backend, root: Path) -> tuple[Job, ...]:
+def prepare(runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Executor | None = None) -> tuple[Job, ...]:
     """Write the folder of every run below `root`. All runs are checked before the first file is written.
 
+    Args:
+        runs: the runs.
+        backend: writes their scripts.
+        root: folder to which all paths of the runs are relative.
+        executor: also checks what the runs need. None: the runs start elsewhere.
+
     Raises:
-        BackendError: the backend refuses a run.
+        BackendError: the backend or the executor refuses a run.
         RecordError: a folder holds measurements of another run.
     """
     for run in runs:
         backend.script(run)
+    needs = [needs_of(backend, run) for run in runs]
+    if executor is not None:
+        executor.check(needs)
     jobs: list[Job] = []
-    for run in runs:
+    for run, needed in zip(runs, needs, strict=True):
         folder = (root / run_folder(run)).absolute()
         store.write_spec(folder, run)
-        jobs.append(Job(run.run_id, backend.prepare(run, folder), root.absolute()))
+        jobs.append(Job(run.run_id, backend.prepare(run, folder), root.absolute(), needed))
     return tuple(jobs)
 
 
@@ -290,16 +299,17 @@ def carry_out(
         watch: called repeatedly with the status of every run.
 
     Raises:
-        BackendError: a run is refused or failed; the message names every failed run with its last output.
+        BackendError: a run is refused, needs more than the executor has, or failed; the message names every failed run
+            with its last output.
     """
-    jobs = prepare(runs, backend, root)
+    jobs = prepare(runs, backend, root, executor)
     watches = [follow(backend, job.launch.folder) for job in jobs]
 
     def look() -> None:
         if watch is not None:
             watch(tuple(one.status() for one in watches))
 
-    results = executor.run(jobs, look)
+    results = run_jobs(executor, jobs, look)
     look()
     failed = [result for result in results if result.exit_code != 0]
     if failed:

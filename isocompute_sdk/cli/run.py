@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -15,6 +16,7 @@ from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.cli.status import describe, status_dict
 
 if TYPE_CHECKING:
+    from isocompute_sdk.campaigns.executors import Slots
     from isocompute_sdk.specs import RunSpec
 
 
@@ -26,7 +28,9 @@ def run(
 ) -> None:
     """Train every run of a study's sweep here, with the study's backend.
 
-    Finished runs are skipped and stopped ones resume, so the same command continues after Ctrl-C or a crash.
+    Each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of this machine.
+    Runs that need no GPU share the CPU cores. Finished runs are skipped and stopped ones resume, so the same command
+    continues after Ctrl-C or a crash.
 
     Examples:
         isocompute run study.yaml --parallel 2
@@ -38,7 +42,7 @@ def run(
     from isocompute_sdk.errors import SpecError
     from isocompute_sdk.specs import load_study
     from isocompute_sdk.training import registry
-    from isocompute_sdk.training.backend import run_folder
+    from isocompute_sdk.training.backend import needs_of, run_folder
 
     loaded = load_study(study)
     every = loaded.expand()
@@ -49,11 +53,16 @@ def run(
             "Use a run of the study.",
         )
     runs = [one for one in every if not only or one.run_id in only]
+    backend, executor = registry.load(loaded.backend), LocalExecutor(parallel)
+    for one in runs:
+        backend.script(one)  # Refuses a run whose needs cannot be told.
+    for needs in dict.fromkeys(needs_of(backend, one) for one in runs):
+        print(f"{loaded.name}: {_slots(executor.slots(needs))}", file=sys.stderr)
     with resumable(), WorkProgress() as progress:
         carry_out(
             runs,
-            registry.load(loaded.backend),
-            LocalExecutor(parallel),
+            backend,
+            executor,
             Path.cwd(),
             lambda statuses: progress.runs(loaded.name, statuses),
         )
@@ -65,6 +74,14 @@ def run(
     for status in statuses:
         say(describe(status))
     say(f"next: isocompute fit {quote(str(folder))} --eval-set validation{_pooled(runs)}")
+
+
+def _slots(slots: Slots) -> str:
+    """How many runs go on at a time, and on what."""
+    if not slots.gpus_each:
+        return f"up to {slots.count} run(s) at a time on the CPU"
+    names = ", ".join(gpu.token for gpu in slots.gpus)
+    return f"{slots.count} slot(s) of {slots.gpus_each} GPU(s); visible GPUs: {names}"
 
 
 def _pooled(runs: Sequence[RunSpec]) -> str:

@@ -19,7 +19,7 @@ def status(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign.")],
     json: opt.Json = False,
 ) -> None:
-    """Show how far every run in a folder is; unreadable runs are reported last, with exit code 1.
+    """Show how far every run in a folder is, and its GPUs; unreadable runs are reported last, with exit code 1.
 
     Example:
         isocompute status runs/quick
@@ -50,6 +50,8 @@ def describe(status: RunStatus) -> str:
     share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
     value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
     state = f"{status.state}: {status.message}" if status.message else status.state
+    if status.devices:
+        state += f" on GPU {', '.join(status.devices)}"
     n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "

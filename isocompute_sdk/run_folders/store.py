@@ -1,7 +1,8 @@
 """Run folders: what a run was asked for, how far it has got, what it measured.
 
-A run folder holds `spec.json` (the run, written before it starts), `exit.json` (how the process ended), `log.txt` and,
-unless its framework has a log of its own, `metrics.jsonl` (one record a line, appended by the training process).
+A run folder holds `spec.json` (the run, written before it starts), `started.json` (the last attempt that an executor
+started), `exit.json` (how the process ended), `log.txt` and, unless its framework has a log of its own, `metrics.jsonl`
+(one record a line, appended by the training process).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.locks import is_running
+from isocompute_sdk.run_folders.locks import find_process, is_running
 from isocompute_sdk.run_folders.progress import Progress, journal_progress, record_of
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
+STARTED_FILE = "started.json"
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
@@ -61,6 +63,8 @@ class RunStatus:
     """Why it failed, in the run's own words."""
     train_reward: float | None = None
     """Mean reward of the last update's rollouts; None if unknown."""
+    devices: tuple[str, ...] = ()
+    """GPUs that it has now, as in CUDA_VISIBLE_DEVICES; empty if none or unknown."""
 
     @property
     def headline(self) -> tuple[str, float] | None:
@@ -81,6 +85,23 @@ class ExitRecord:
 
 
 EXIT = Document("run-exit", 1, ExitRecord)
+
+
+@dataclass(frozen=True)
+class Started:
+    """Content of started.json: the last attempt that an executor started."""
+
+    attempt: int
+    """1 for the first."""
+    engine: str
+    """Name of the executor, such as `local`."""
+    ref: str
+    """The engine's name for it; for `local` see `locks.process_ref`."""
+    devices: tuple[str, ...] = ()
+    """Its GPUs, as in CUDA_VISIBLE_DEVICES."""
+
+
+STARTED = Document("run-started", 1, Started)
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,6 +267,21 @@ def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
     )
 
 
+def write_started(folder: str | Path, started: Started) -> None:
+    """Note what an executor has started."""
+    STARTED.save(Path(folder) / STARTED_FILE, started)
+
+
+def read_started(folder: str | Path) -> Started | None:
+    """The last attempt that an executor started; None if there is no record of one.
+
+    Raises:
+        IsoComputeError: the record is damaged.
+    """
+    path = Path(folder) / STARTED_FILE
+    return STARTED.load(path) if path.exists() else None
+
+
 def write_exit(folder: str | Path, exit_code: int) -> None:
     """Note how the process of a run ended."""
     EXIT.save(Path(folder) / EXIT_FILE, ExitRecord(exit_code))
@@ -318,7 +354,14 @@ class RunWatch:
             state=state,
             message=message or ("" if progress is not None else self.remark),
             train_reward=progress.train_reward if progress is not None else None,
+            devices=_devices(folder) if state == "running" else (),
         )
+
+
+def _devices(folder: Path) -> tuple[str, ...]:
+    """GPUs of a run that goes on; empty if another program started it than the one on record."""
+    started = read_started(folder)
+    return started.devices if started is not None and find_process(started.ref) is not None else ()
 
 
 def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:

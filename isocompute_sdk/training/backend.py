@@ -80,6 +80,18 @@ class Launch:
     """Environment variables to add."""
 
 
+@dataclass(frozen=True)
+class Needs:
+    """Devices that one run needs on the machine that starts its script."""
+
+    gpus: int = 0
+    """GPUs that the run has to itself."""
+    or_cpu: bool = False
+    """Whether the run trains on the CPU if no GPU is visible."""
+    source: str = "hardware.gpus"
+    """What in a study decides it, for messages: a field, or an option of the backend."""
+
+
 @runtime_checkable
 class Backend(Protocol):
     """The contract of every backend, checked by test_contract.py and test_progress.py in tests/backends."""
@@ -140,6 +152,25 @@ class TellsProgress(Protocol):
         Called repeatedly while the run trains, so it must be cheap.
         """
         ...
+
+
+@runtime_checkable
+class StatesNeeds(Protocol):
+    """Optional addition to the contract; runs of other backends need `hardware.gpus` GPUs where there are any."""
+
+    def needs(self, run: RunSpec) -> Needs:
+        """Devices of an accepted run."""
+        ...
+
+
+def needs_of(backend: Backend, run: RunSpec) -> Needs:
+    """Devices of an accepted run; `hardware.gpus` GPUs, or the CPU if no GPU is visible, unless the backend says."""
+    return backend.needs(run) if isinstance(backend, StatesNeeds) else Needs(max(run.hardware.gpu_counts), or_cpu=True)
+
+
+def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
+    """Devices on this machine of a run on Ray; the GPUs may all be elsewhere if it joins a cluster."""
+    return Needs(gpus_per_node, or_cpu=nodes > 1 or bool(os.environ.get("RAY_ADDRESS")), source=source)
 
 
 def follow(backend: Backend, folder: str | Path) -> RunWatch:

@@ -1,6 +1,7 @@
-"""Executors start prepared runs: the protocol, and the executor for this machine."""
+"""Executors start prepared runs: the protocol, what drives it, and the executor for this machine."""
 
-from isocompute_sdk.campaigns.executors.base import Executor, Job, Result
-from isocompute_sdk.campaigns.executors.local import LocalExecutor
+from isocompute_sdk.campaigns.executors.base import Executor, Handle, Job, Result, Seen
+from isocompute_sdk.campaigns.executors.local import LocalExecutor, Slots
+from isocompute_sdk.campaigns.executors.running import run_jobs
 
-__all__ = ["Executor", "Job", "LocalExecutor", "Result"]
+__all__ = ["Executor", "Handle", "Job", "LocalExecutor", "Result", "Seen", "Slots", "run_jobs"]

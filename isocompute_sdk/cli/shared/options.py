@@ -39,7 +39,9 @@ Map = Annotated[
     Path | None, typer.Option("--map", help="Confirmed mapping of `isocompute ingest --propose`, in place of paths.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
-Parallel = Annotated[int | None, typer.Option(help="Runs at a time; one per core by default.", min=1)]
+Parallel = Annotated[
+    int | None, typer.Option(help="Runs at a time; by default as many as fit on the GPUs, or one per core.", min=1)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, write nothing.")]
 
 

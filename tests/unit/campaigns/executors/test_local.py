@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.executors import Job, LocalExecutor
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store
 from isocompute_sdk.training.backend import Launch
@@ -49,14 +49,14 @@ QUICK = LocalExecutor(max_parallel=2, poll_seconds=0.02, grace_seconds=5)
 
 def test_jobs_run_in_their_folder_with_environment_and_log(job: Callable[..., Job]) -> None:
     one = job("one", 'echo "$GREETING from $PWD"; echo trouble >&2', GREETING="hello")
-    (result,) = QUICK.run([one])
+    (result,) = run_jobs(QUICK, [one])
     assert (result.exit_code, result.started) == (0, True)
     assert lines(one.launch.folder / "log.txt") == [f"hello from {one.cwd}", "trouble"]
     assert store.RunWatch(one.launch.folder).status().state == "finished"
 
 
 def test_a_failed_job_has_its_exit_code_and_stops_no_other(job: Callable[..., Job]) -> None:
-    results = QUICK.run([job("bad", "exit 3"), job("killed", "kill -KILL $$"), job("good", "true")])
+    results = run_jobs(QUICK, [job("bad", "exit 3"), job("killed", "kill -KILL $$"), job("good", "true")])
     assert [result.exit_code for result in results] == [3, -9, 0]
     status = store.RunWatch(results[0].job.launch.folder).status()
     assert status.state == "failed"
@@ -65,15 +65,15 @@ def test_a_failed_job_has_its_exit_code_and_stops_no_other(job: Callable[..., Jo
 
 def test_a_finished_job_is_not_started_again_and_a_failed_one_is(job: Callable[..., Job]) -> None:
     jobs = [job("good", 'echo x >> "$1/starts"'), job("bad", 'echo x >> "$1/starts"; exit 1')]
-    QUICK.run(jobs)
-    again = QUICK.run(jobs)
+    run_jobs(QUICK, jobs)
+    again = run_jobs(QUICK, jobs)
     assert [(result.exit_code, result.started) for result in again] == [(0, False), (1, True)]
     assert [len(lines(one.launch.folder / "starts")) for one in jobs] == [1, 2]
 
 
 def test_no_more_than_so_many_run_at_a_time(job: Callable[..., Job], tmp_path: Path) -> None:
     counted = f'echo + >> "{tmp_path}/events"; sleep 0.15; echo - >> "{tmp_path}/events"'
-    QUICK.run([job(f"job{i}", counted) for i in range(5)])
+    run_jobs(QUICK, [job(f"job{i}", counted) for i in range(5)])
     running = highest = 0
     for event in lines(tmp_path / "events"):
         running += 1 if event == "+" else -1
@@ -86,7 +86,7 @@ def test_processes_share_the_cores_unless_told_otherwise(
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     one, two = job("one", 'echo "$OMP_NUM_THREADS"'), job("two", 'echo "$OMP_NUM_THREADS"', OMP_NUM_THREADS="7")
-    LocalExecutor(max_parallel=10_000, poll_seconds=0.02).run([one, two])
+    run_jobs(LocalExecutor(max_parallel=10_000, poll_seconds=0.02), [one, two])
     assert lines(one.launch.folder / "log.txt") == ["1"]
     assert lines(two.launch.folder / "log.txt") == ["7"]
 
@@ -94,7 +94,7 @@ def test_processes_share_the_cores_unless_told_otherwise(
 def test_the_watcher_sees_jobs_while_they_run(job: Callable[..., Job]) -> None:
     one = job("one", "sleep 0.3")
     states: list[str] = []
-    QUICK.run([one], lambda: states.append(store.RunWatch(one.launch.folder).status().state))
+    run_jobs(QUICK, [one], lambda: states.append(store.RunWatch(one.launch.folder).status().state))
     assert "running" in states
     assert states[-1] == "finished"
 
@@ -109,12 +109,12 @@ def test_an_interrupt_stops_every_job_and_a_second_start_finishes_them(job: Call
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        QUICK.run(jobs, interrupt)
+        run_jobs(QUICK, jobs, interrupt)
     assert [lines(one.launch.folder / "starts") for one in jobs] == [["x", "asked"]] * 2
     assert not any(locks.is_running(one.launch.folder) for one in jobs)
     for one in jobs:
         (one.launch.folder / "go").touch()
-    assert [result.exit_code for result in QUICK.run(jobs)] == [0, 0]
+    assert [result.exit_code for result in run_jobs(QUICK, jobs)] == [0, 0]
 
 
 def test_a_job_that_ignores_the_request_is_killed_with_its_children(job: Callable[..., Job]) -> None:
@@ -126,19 +126,19 @@ def test_a_job_that_ignores_the_request_is_killed_with_its_children(job: Callabl
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        LocalExecutor(max_parallel=1, poll_seconds=0.02, grace_seconds=0.3).run([stubborn], interrupt)
+        run_jobs(LocalExecutor(max_parallel=1, poll_seconds=0.02, grace_seconds=0.3), [stubborn], interrupt)
     assert time.monotonic() - began < 10
-    wait_for(lambda: not locks.is_running(stubborn.launch.folder))
+    assert not locks.is_running(stubborn.launch.folder)
 
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from isocompute_sdk.training.backend import Launch
-from isocompute_sdk.campaigns.executors import Job, LocalExecutor
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
 folder = Path(sys.argv[1])
 launch = Launch(folder, (), ("bash", str(folder / "launch.sh"), str(folder)))
-(result,) = LocalExecutor(max_parallel=1, poll_seconds=0.02).run([Job("one", launch, folder)])
+(result,) = run_jobs(LocalExecutor(max_parallel=1, poll_seconds=0.02), [Job("one", launch, folder)])
 print(result.exit_code, result.started)
 """
 COUNTED = 'echo x >> "$1/starts"; while [[ ! -e "$1/go" ]]; do sleep 0.05; done; echo done >> "$1/starts"'
@@ -177,8 +177,8 @@ def test_what_cannot_be_started_is_one_clear_error(job: Callable[..., Job], tmp_
     one = job("one", "true")
     missing = Job("one", Launch(one.launch.folder, (), ("no-such-program",)), tmp_path)
     with pytest.raises(BackendError, match="no-such-program cannot be started"):
-        QUICK.run([missing])
+        run_jobs(QUICK, [missing])
     with pytest.raises(BackendError, match="share the folder"):
-        QUICK.run([one, Job("two", one.launch, one.cwd)])
+        run_jobs(QUICK, [one, Job("two", one.launch, one.cwd)])
     with pytest.raises(BackendError, match="max_parallel = 0"):
         LocalExecutor(max_parallel=0)

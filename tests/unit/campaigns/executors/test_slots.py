@@ -1,0 +1,212 @@
+"""Runs on GPUs that are none: who gets which, one at a time on each."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.campaign import prepare
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Data, Hardware, Recipe, RunSpec
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import Launch, Needs, needs_of
+from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
+
+NOTE = """
+import json, os, sys, time
+def note(event):
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps([time.monotonic(), event, os.environ.get("CUDA_VISIBLE_DEVICES")]) + "\\n")
+note("start"); time.sleep(float(sys.argv[2])); note("stop")
+"""
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """UUIDs of four GPUs that nvidia-smi lists."""
+    found = uuids(4)
+    install(monkeypatch, tmp_path / "bin", listing({gpu: [] for gpu in found}))
+    return found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    """A job that notes its GPUs with its start and stop in `tmp_path/events`."""
+    program = tmp_path / "note.py"
+    program.write_text(NOTE)
+
+    def make(name: str, gpus: int = 1, seconds: float = 0.15, **needs: object) -> Job:
+        folder = tmp_path / name
+        folder.mkdir()
+        argv = (sys.executable, str(program), str(tmp_path / "events"), str(seconds))
+        return Job(name, Launch(folder, (), argv), tmp_path, Needs(gpus, **needs))  # type: ignore[arg-type]
+
+    return make
+
+
+def quick(parallel: int | None = None) -> LocalExecutor:
+    return LocalExecutor(parallel, poll_seconds=0.02, grace_seconds=5)
+
+
+def events(folder: Path) -> list[tuple[str, str | None]]:
+    noted = sorted(json.loads(line) for line in (folder / "events").read_text().splitlines())
+    return [(event, devices) for _, event, devices in noted]
+
+
+def use(noted: list[tuple[str, str | None]]) -> tuple[set[str], int]:
+    """All GPUs that were used, and the most runs at a time; fails where a GPU had two runs at a time."""
+    busy: list[str] = []
+    used: set[str] = set()
+    runs = most = 0
+    for event, devices in noted:
+        assert devices is not None
+        for one in devices.split(","):
+            if event == "start":
+                assert one not in busy
+                busy.append(one)
+                used.add(one)
+            else:
+                busy.remove(one)
+        runs += 1 if event == "start" else -1
+        most = max(most, runs)
+    assert not busy
+    return used, most
+
+
+@pytest.mark.parametrize(("each", "at_a_time"), [(1, 4), (2, 2), (3, 1), (4, 1)])
+def test_runs_share_out_all_gpus_and_never_one_gpu(
+    gpus: list[str], job: Callable[..., Job], tmp_path: Path, each: int, at_a_time: int
+) -> None:
+    jobs = [job(f"job{i}", each) for i in range(9)]
+    assert all(result.exit_code == 0 for result in run_jobs(quick(), jobs))
+    noted = events(tmp_path)
+    used, most = use(noted)
+    assert most == at_a_time
+    assert {len((devices or "").split(",")) for _, devices in noted} == {each}
+    assert used == set(gpus[: each * at_a_time])
+
+
+def test_stated_gpus_are_the_pool_and_keep_their_text(
+    gpus: list[str], job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"3,{gpus[1]}")
+    run_jobs(quick(), [job(f"job{i}") for i in range(4)])
+    assert use(events(tmp_path)) == ({"3", gpus[1]}, 2)
+
+
+def test_fewer_runs_at_a_time_if_asked(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
+    run_jobs(quick(parallel=1), [job(f"job{i}", seconds=0.05) for i in range(3)])
+    assert use(events(tmp_path))[1] == 1
+
+
+def test_two_campaigns_at_a_time_take_different_gpus(gpus: list[str], job: Callable[..., Job], tmp_path: Path) -> None:
+    mine, other = quick(), quick()
+    first = job("first", 2, seconds=1.0)
+    handle = other.submit(first, 1)
+    assert handle is not None
+    assert handle.started is not None
+    run_jobs(mine, [job(f"job{i}", 2, seconds=0.05) for i in range(3)])
+    assert use([event for event in events(tmp_path) if event[1] != ",".join(handle.started.devices)]) == (
+        set(gpus[2:]),
+        1,
+    )
+    other.cancel(handle)
+    while other.poll([handle])[0].state == "running":
+        pass
+
+
+def test_a_run_without_gpus_sees_none_of_those_that_are_there(
+    gpus: list[str], job: Callable[..., Job], tmp_path: Path
+) -> None:
+    run_jobs(quick(), [job("cpu", 0)])
+    assert events(tmp_path) == [("start", ""), ("stop", "")]
+
+
+def test_without_gpus_nothing_is_stated_and_a_run_that_can_goes_to_the_cpu(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path / "bin", "", code=9)
+    run_jobs(quick(), [job("cpu", 0), job("either", 1, or_cpu=True)])
+    assert {devices for _, devices in events(tmp_path)} == {None}
+    assert LocalExecutor().slots(Needs(1, or_cpu=True)).count == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("stated", [None, "", "0,1"])
+def test_more_gpus_than_there_are_is_refused_before_anything_starts(
+    gpus: list[str], job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str | None
+) -> None:
+    if stated is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", stated)
+    with pytest.raises(BackendError) as caught:
+        run_jobs(quick(), [job("one"), job("five", 5, source="options.width")])
+    assert not (tmp_path / "events").exists()
+    if stated is None:
+        assert all(gpu in caught.value.message for gpu in gpus)
+    if stated != "":
+        assert "options.width" in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_status_names_the_gpus_while_the_run_goes_on(gpus: list[str], job: Callable[..., Job]) -> None:
+    one = job("one", 2)
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def look() -> None:
+        status = store.RunWatch(one.launch.folder).status()
+        seen.append((status.state, status.devices))
+
+    run_jobs(quick(), [one], look)
+    assert ("running", tuple(gpus[:2])) in seen
+    assert seen[-1] == ("finished", ())
+
+
+def run_for(backend: str, gpus: int = 1, **options: object) -> RunSpec:
+    return RunSpec(
+        run_id="needs",
+        model="Qwen/Qwen2.5-0.5B-Instruct",
+        data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py"),
+        recipe=Recipe.preset("easy"),
+        group_size=4,
+        problems_per_batch=32,
+        update_steps=50,
+        backend=backend,
+        hardware=Hardware(gpus=gpus),
+        options=options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "needs"),
+    [
+        (run_for("simulator", 8), (0, False)),
+        (run_for("torch"), (1, True)),
+        (run_for("torch", device="cpu"), (0, False)),
+        (run_for("torch", device="cuda"), (1, False)),
+        (run_for("trl", 4), (4, False)),
+        (run_for("trl", device="cpu", sampler="transformers"), (0, False)),
+        (run_for("verl", 8), (8, False)),
+        (run_for("verl", 16), (8, True)),
+        (run_for("openrlhf", 8), (8, False)),
+        (run_for("openrlhf", gpus_per_node=4), (4, False)),
+        (run_for("openrlhf", 16), (8, True)),
+        (run_for("openrlhf", 8, ray_job_address="http://head:8265"), (0, False)),
+    ],
+)
+def test_what_a_run_needs_follows_from_its_hardware_and_options(
+    monkeypatch: pytest.MonkeyPatch, run: RunSpec, needs: tuple[int, bool]
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    found = needs_of(registry.load(run.backend), run)
+    assert (found.gpus, found.or_cpu) == needs
+
+
+def test_a_study_that_needs_too_much_writes_no_file(gpus: list[str], tmp_path: Path) -> None:
+    with pytest.raises(BackendError):
+        prepare([run_for("openrlhf", 8)], registry.load("openrlhf"), tmp_path / "out", LocalExecutor())
+    assert not (tmp_path / "out").exists()
