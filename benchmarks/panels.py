@@ -7,8 +7,9 @@ that largest compute, and the drawn n nearest to the planned one counts.
 
     python benchmarks/panels.py --seeds 20
 
-Regret: reward of the best checkpoint up to the target, best drawn n less chosen n. Error: predicted less true reward of
-the best checkpoint at the chosen n. An n whose curve ends early keeps its best checkpoint from there on.
+Regret: reward of the best checkpoint up to the target, by the best n that has a point in the part that was shown, less
+that of the chosen n. Error: predicted less true reward of the best checkpoint at the chosen n. An n whose curve ends
+early keeps its best checkpoint from there on.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def replay(panel: Panel, share: float, seed: int) -> Row:
         seed,
         chosen,
         whole.group_size,
-        max(best.values()) - true,
+        max(best[n] for n in levels) - true,
         float(found.mean) - true,
         float(found.low) <= true <= float(found.high),
         plan.verdict.kind,

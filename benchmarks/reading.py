@@ -1,4 +1,4 @@
-"""Reading a million rows of CSV, JSONL and Parquet, and a million TensorBoard events: `reading.py [ROWS] [EVENTS]`.
+"""Reading a million rows of tables, W&B and MLflow, and a million TensorBoard events: `reading.py [ROWS] [EVENTS]`.
 
 Each file is written first, read once to warm the disk's cache, then read by polars and pandas alone (typed columns, no
 checks) and by `RunSet.read` (every cell checked, repeats refused, rows put in order) in the same process. Seconds are
@@ -8,11 +8,14 @@ is `RunSet.read` over plain polars; of events, over walking the file's records w
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +57,57 @@ def write_events(path: Path, events: int) -> None:
             for tag in TAGS:
                 summary = Summary(value=[Summary.Value(tag=tag, simple_value=0.5)])
                 writer.write(Event(wall_time=float(step), step=step, summary=summary).SerializeToString())
+
+
+def write_wandb(path: Path, rows: int) -> None:
+    """One run of W&B with three keys in every row, as an offline start leaves it."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+    blocks = bytearray(b":W&B\xe1\xbe\x00")
+
+    def put(record: bytes) -> None:
+        first = True
+        while first or record:
+            room = 32768 - len(blocks) % 32768
+            if room < 7:
+                blocks.extend(bytes(room))
+                continue
+            part, record = record[: room - 7], record[room - 7 :]
+            kind = (1 if not record else 2) if first else (4 if not record else 3)
+            checksum = zlib.crc32(part, zlib.crc32(bytes((kind,))))
+            blocks.extend(struct.pack("<IHB", checksum, len(part), kind) + part)
+            first = False
+
+    for step in range(rows):
+        values = {"train/global_step": step, "train/reward": step / rows, "train/frac_reward_zero_std": 0.0}
+        items = (field(2, key.encode()) + field(16, repr(value).encode()) for key, value in values.items())
+        put(field(2, b"".join(field(1, item) for item in items)))
+    path.write_bytes(blocks)
+
+
+def _varint(number: int) -> bytes:
+    found = b""
+    while number >= 0x80:
+        found += bytes((number & 0x7F | 0x80,))
+        number >>= 7
+    return found + bytes((number,))
+
+
+def write_mlflow(path: Path, rows: int) -> None:
+    """One run in a database with the columns of MLflow that are read."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE runs (run_uuid TEXT, name TEXT, start_time INT, lifecycle_stage TEXT)")
+        connection.execute("CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT)")
+        connection.execute(
+            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, run_uuid TEXT, step INT, is_nan INT, "
+            "PRIMARY KEY (key, timestamp, step, run_uuid, value, is_nan))"
+        )
+        connection.execute("INSERT INTO runs VALUES ('1', 'run', 0, 'active')")
+        tags = ("train/reward", "train/frac_reward_zero_std")
+        values = ((tag, i / rows, i, "1", i, 0) for tag in tags for i in range(rows // len(tags)))
+        connection.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
 def walk(path: Path) -> int:
@@ -102,6 +156,12 @@ def main() -> None:
         ours, wall = seconds(partial(RunSet.read, events.parent, n=8, bp=32))
         plain, _ = seconds(partial(walk, events))
         print(f"{'tensorboard':<12} {ours:>12.2f} {'':>8} {'':>8} {ours / plain:>7.1f} {wall:>7.2f}")
+        for kind, file, write in (("wandb run", "run-x.wandb", write_wandb), ("mlflow", "mlflow.db", write_mlflow)):
+            path = folder / kind / file
+            path.parent.mkdir()
+            write(path, rows)
+            ours, wall = seconds(partial(RunSet.read, path, n=8, bp=32, updates_per_batch=1))
+            print(f"{kind:<12} {ours:>12.2f} {'':>8} {'':>8} {'':>7} {wall:>7.2f}")
 
 
 if __name__ == "__main__":

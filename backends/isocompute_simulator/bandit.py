@@ -1,4 +1,4 @@
-"""Softmax bandits trained by policy gradient with a group baseline (the paper's appendix H), and what is known of them.
+"""Softmax bandits trained by policy gradient with a group baseline (the paper's appendix H).
 
 Each problem is a softmax over K answers, one of them right. n answers are drawn, and with r their rewards the logits
 move along (1/n) sum_j (r_j - mean r) grad log pi(a_j). Problems are independent (tabular), or share features, so that
@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from isocompute_simulator.truth import Array
 
-_BISECTIONS = 80
+ANSWERS = 8
+"""Answers to each problem, K."""
+MEAN_LOGIT = -0.7
+"""Mean over problems of ln(p / (1 - p)) of the right answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +36,7 @@ class Bandit:
 def draw_bandit(
     rng: np.random.Generator,
     problems: int = 512,
-    answers: int = 8,
     *,
-    mean_logit: float = -0.7,
     spread: float = 1.0,
     sharing: float = 0.0,
     features: int = 16,
@@ -45,16 +46,14 @@ def draw_bandit(
     Args:
         rng: randomness of the task.
         problems: P.
-        answers: K, 2 or more.
-        mean_logit: mean over problems of ln(p / (1 - p)) of the right answer.
-        spread: standard deviation of it.
+        spread: standard deviation over problems of the right answer's ln(p / (1 - p)).
         sharing: share of a problem's squared feature norm that lies in the common space; 0 for tabular.
         features: dimensions of the common space: the fewer, the more problems interfere.
     """
-    right_P = rng.integers(answers, size=problems)
+    right_P = rng.integers(ANSWERS, size=problems)
     # The wrong answers share what the right one leaves evenly: the logit of p is then what is asked for.
-    logits_PK = np.zeros((problems, answers))
-    logits_PK[np.arange(problems), right_P] = rng.normal(mean_logit, spread, problems) + np.log(answers - 1)
+    logits_PK = np.zeros((problems, ANSWERS))
+    logits_PK[np.arange(problems), right_P] = rng.normal(MEAN_LOGIT, spread, problems) + np.log(ANSWERS - 1)
     if sharing == 0:
         return Bandit(logits_PK, right_P)
     common_PF = rng.normal(size=(problems, features))
@@ -126,65 +125,6 @@ def sampled_gradient(
         return gradient_BK
     sd_B = np.sqrt(mean_B * (1 - mean_B))
     return np.divide(gradient_BK, sd_B[:, None], out=np.zeros_like(gradient_BK), where=sd_B[:, None] > 0)
-
-
-def expected_gradient(pass_P: npt.ArrayLike, group_size: int) -> Array:
-    """Mean of the right logit's gradient: (1 - 1/n) p (1 - p); each of K - 1 wrong logits gets -1/(K - 1) of it."""
-    p = np.asarray(pass_P, dtype=float)
-    return (1 - 1 / group_size) * p * (1 - p)
-
-
-def gradient_variance(pass_P: npt.ArrayLike, group_size: int) -> Array:
-    """Variance of the right logit's gradient m (1 - m), with m the mean of n Bernoulli rewards: exact, O(1/n)."""
-    p, n = np.asarray(pass_P, dtype=float), group_size
-    q = p * (1 - p)
-    # E[k (n - k)] and E[(k (n - k))^2] from the factorial moments of the binomial.
-    first = n * (n - 1) * q
-    second = n * (n - 1) * q * ((n - 2) * (n - 3) * q + n - 1)
-    return (second - first**2) / n**4
-
-
-def informative_share(pass_P: npt.ArrayLike, group_size: int) -> Array:
-    """Probability that n answers are not all alike: otherwise the group gives no gradient."""
-    p = np.asarray(pass_P, dtype=float)
-    return 1 - p**group_size - (1 - p) ** group_size
-
-
-def flow_time(from_pass: npt.ArrayLike, to_pass: npt.ArrayLike) -> Array:
-    """Time that dp/dt = p^2 (1 - p)^2 takes from one pass rate to another: closed form."""
-
-    def potential(p: Array) -> Array:
-        return 1 / (1 - p) - 1 / p + 2 * np.log(p / (1 - p))
-
-    return potential(np.asarray(to_pass, dtype=float)) - potential(np.asarray(from_pass, dtype=float))
-
-
-def flow_pass_rate(start: npt.ArrayLike, updates: npt.ArrayLike, group_size: int, rate: float, answers: int) -> Array:
-    """Pass rate after some updates of small steps, the noise averaged out.
-
-    The logit of p moves by rate (1 - 1/n) p (1 - p) K / (K - 1) an update, hence dp/dt = p^2 (1 - p)^2 in the time
-    counted below; late in training 1 - p falls as 1 / time.
-
-    Args:
-        start: pass rate before training.
-        updates: updates of this problem.
-        group_size: n.
-        rate: learning rate.
-        answers: K, all wrong ones equally likely.
-    """
-    time = np.asarray(updates, dtype=float) * rate * (1 - 1 / group_size) * answers / (answers - 1)
-    begin, time = np.broadcast_arrays(np.asarray(start, dtype=float), time)
-    low, high = np.log(begin / (1 - begin)), np.full(begin.shape, 30.0)
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        reached = flow_time(begin, 1 / (1 + np.exp(-middle))) > time
-        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
-    return 1 / (1 + np.exp(-0.5 * (low + high)))
-
-
-def pass_at(pass_P: npt.ArrayLike, samples: int) -> Array:
-    """Probability that one of k samples is right, 1 - (1 - p)^k."""
-    return 1 - (1 - np.asarray(pass_P, dtype=float)) ** samples
 
 
 def _policy(logits_PK: Array) -> Array:

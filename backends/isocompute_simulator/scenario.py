@@ -11,7 +11,7 @@ import numpy.typing as npt
 from isocompute_sdk.records import RunSet
 from isocompute_simulator.design import SweepDesign, draw_design, draw_large_design
 from isocompute_simulator.families import FAMILIES, draw_family, draw_truth
-from isocompute_simulator.noise import Noise, draw_noise, draw_rough_noise, measured_curve, run_effects
+from isocompute_simulator.noise import Noise, draw_noise, draw_rough_noise, measured_curve
 from isocompute_simulator.processes import PROCESSES, draw_process
 from isocompute_simulator.tabulated import TabulatedTruth
 from isocompute_simulator.truth import Array, Truth
@@ -71,28 +71,6 @@ class Scenario:
             problems_per_batch: B_p; None for the smallest of the sweep.
         """
         return self.truth.best(rollouts, group_size, problems_per_batch)
-
-    def measured_run(
-        self,
-        rollouts: npt.ArrayLike,
-        group_size: npt.ArrayLike,
-        problems_per_batch: npt.ArrayLike | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> Array:
-        """One new healthy run for each entry: its best checkpoint up to C, evaluated once.
-
-        Args:
-            rollouts: compute C; broadcast with the others.
-            group_size: n.
-            problems_per_batch: B_p; None for the smallest of the sweep.
-            rng: randomness of run and evaluation; None for a fixed one.
-        """
-        generator = np.random.default_rng(0) if rng is None else rng
-        size = np.broadcast_shapes(*(np.shape(a) for a in (rollouts, group_size, problems_per_batch or 0)))
-        factor, delay = run_effects(self.noise, generator, size)
-        best = self.truth.best(rollouts, group_size, problems_per_batch, delay=delay)
-        value = self.truth.base_reward + (best - self.truth.base_reward) * factor
-        return np.clip(value + generator.normal(0.0, self.noise.evaluation_sd, size), 0.0, 1.0)
 
     def allowed_group_sizes(
         self, rollouts: float, n_min: int, n_max: int, min_update_steps: int = 5

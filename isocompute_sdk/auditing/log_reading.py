@@ -57,14 +57,16 @@ def _framework_logs(found: FoundLogs, options: Mapping[str, Any]) -> tuple[RunSe
     constants = {name: value for name, value in options.items() if canonical(name) is not None}
     shared = {name: options[name] for name in ("eval_set", "ignore", "rename", "step_unit") if name in options}
     request = LogRequest(**shared, constants=constants)
-    good: list[RunSet] = []
     left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
-    for name, source in found.items():
-        try:
-            good.append(read_found(FoundLogs({name: source}, {name: found.roots[name]}), request))
-        except RecordError as error:
-            left[str(source.folder)] = " ".join(str(error).split())
-    return (good[0].concat(*good[1:]) if good else None), left
+    if not found:
+        return None, left
+    unreadable: dict[str, RecordError] = {}
+    try:
+        runs = read_found(found, request, unreadable)
+    except RecordError:
+        runs = None
+    left |= {str(found[name].folder): " ".join(str(error).split()) for name, error in unreadable.items()}
+    return runs, left
 
 
 def _tables(

@@ -171,11 +171,11 @@ def describe(score: Score) -> str:
     )
 
 
-def binomial_interval(held: int, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Clopper-Pearson interval of a share; its coverage is at least `confidence`."""
+def binomial_interval(held: int, count: int) -> tuple[float, float]:
+    """Clopper-Pearson interval of a share; its coverage is at least `CONFIDENCE`."""
     from scipy.stats import beta
 
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = 0.0 if held == 0 else float(beta.ppf(tail, held, count - held + 1))
     high = 1.0 if held == count else float(beta.ppf(1 - tail, held + 1, count - held))
     return low, high

@@ -113,11 +113,16 @@ def logs_beside_journals(listing: Listing) -> list[LogSource]:
     return [source for source in find_logs(listing) if not belongs_to_journal(source.paths[0], listing.path)]
 
 
-def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
-    """Read every log; see `read_runs`.
+def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, RecordError] | None = None) -> RunSet:
+    """Read every log; see `read_runs`. A log that repeats another one is left out.
+
+    Args:
+        found: the logs.
+        request: what was asked of them.
+        unreadable: takes down why a run cannot be read, which then keeps no other from being read.
 
     Raises:
-        RecordError: a log cannot be read, or nothing says its n or B_p.
+        RecordError: a log cannot be read, or nothing says its n or B_p; with `unreadable` only if that holds for all.
     """
     for name in request.runs:
         if name not in found:
@@ -127,23 +132,26 @@ def read_logs(found: FoundLogs, request: LogRequest) -> RunSet:
             )
     notes = [*broken(), *found.notes]
     frames: list[Any] = []
-    waiting: list[NothingMeasured] = []
+    waiting: list[RecordError] = []
     logs: dict[str, RunLog] = {}
     sizes: dict[str, tuple[Any, Any]] = {}
     for name, source in found.items():
         try:
             log = source.read()
-        except NothingMeasured as error:
+            saved = source.configuration(log, found.roots[name])
+            reading, told = _reading(name, log, saved, request)
+            table = tabulate(log, reading)
+            frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
+            frames.append(build(frame, Options())[0])
+        except RecordError as error:
             # A run that has only just begun, or is of another kind, keeps no other from being read.
+            if unreadable is None and not isinstance(error, NothingMeasured):
+                raise
             waiting.append(error)
+            if unreadable is not None:
+                unreadable[name] = error
             continue
-        logs[name] = log
-        saved = source.configuration(log, found.roots[name])
-        reading, told = _reading(name, log, saved, request)
-        sizes[name] = reading.group_size, reading.problems_per_batch
-        table = tabulate(log, reading)
-        frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
-        frames.append(build(frame, Options())[0])
+        logs[name], sizes[name] = log, (reading.group_size, reading.problems_per_batch)
         notes += [*told, *table.notes]
     if waiting and not frames:
         raise waiting[0]

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.notes import Note
@@ -20,6 +21,8 @@ from isocompute_sdk.planning.preference import Mode, Preference
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Budget
 
+MATERIAL = 0.01
+"""Share of the metric's range that counts as a gain when a plan stops short of its budget."""
 WORTHWHILE = 0.005
 """The last half of a budget must be predicted to add at least this share of the metric's range."""
 
@@ -170,7 +173,30 @@ class ResolvedRequest:
             low, high = (low, middle) if gain(middle) < tolerance else (middle, high)
         trimmed = replace(chosen, update_steps=high, ends_by="worthwhile")
         cost, budget = self.pricing.cost(trimmed.rollouts_per_batch, trimmed.update_steps), self.pricing.budget
-        return trimmed, [caveats.rest_not_worthwhile(gain(high), tolerance, cost, budget.available, budget.unit)]
+        note = caveats.rest_not_worthwhile(gain(high), tolerance, cost, budget.available, budget.unit)
+        seen = self.fits.largest_compute
+        whole = self.pricing.compute(chosen.rollouts, self.fits.compute)
+        certainty = {
+            "chance_of_more": self._chance_of_more(trimmed, chosen, candidates),
+            "extrapolation": None if seen is None else whole / seen,
+        }
+        return trimmed, [replace(note, data={**note.data, **certainty})]
+
+    def _chance_of_more(self, trimmed: Candidate, full: Candidate, candidates: Sequence[Candidate]) -> float | None:
+        """Probability that the whole budget reaches `MATERIAL` more than the trimmed plan, by the n likeliest to.
+
+        None without a surface. Each n is judged alone: the largest of many uncertain rewards is large by chance.
+        """
+        if self.fits.surface is None:
+            return None
+
+        def drawn(c: Candidate) -> Array:
+            at = self.pricing.compute(c.rollouts, self.fits.compute)
+            return self.fits.draws(at, c.group_size, c.problems_per_batch)[:, 0]
+
+        here_D = drawn(trimmed)
+        others = [full, *self.landmarks(candidates)]
+        return max(float(np.mean(drawn(c) - here_D > MATERIAL * self.span)) for c in others)
 
     def refusal(self, rejections: Sequence[Rejection]) -> PlanError:
         """The error if no group size has a candidate, with the smallest budget that pays for one."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
+from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.pricing import amount_text
 
 if TYPE_CHECKING:
@@ -17,13 +19,29 @@ TIE = 0.01
 """Rewards closer than this share of the metric's range count as equal (the second-best n was that close at 88 % of
 simulated budgets)."""
 SURE = 0.8
-"""Probability above which one n, or the n it ties with, counts as sure."""
+"""Probability that the n named together hold the best."""
+ENOUGH = 0.7
+"""Probability of losing at most a tie from which an n counts as decided. On simulated sweeps (tuning seeds of
+benchmarks/allocation.py) an n that is ahead with it lost more in at most one case of eight."""
 
-VerdictKind = Literal["clear", "tie", "hardly-matters", "undecided", "stop-spending", "borrowed"]
+RIVAL = 0.25
+"""Probability of being best from which an n with an equal prediction counts as tied."""
+ABOVE = 0.3
+"""Probability that the octave above the grid is best from which it has to be measured first."""
+STOP_CHANCE, STOP_REACH = 0.1, 3.0
+"""A stop is said only where the rest of the budget adds a material gain with at most this probability, and the budget
+lies at most this many times beyond the runs."""
+MEASURED_SHARE, MEASURED_STEPS = 0.25, 5
+"""Share of the plan's rollouts, and fewest updates, of the run that measures the octave above the grid."""
+DOUBTS = ("backtest-missed", "outlying-run")
+"""Notes with which no n counts as clearly ahead."""
+
+VerdictKind = Literal["clear", "tie", "hardly-matters", "undecided", "measure-first", "stop-spending", "borrowed"]
 """`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
-`undecided`: the runs cannot decide, because a wrong choice is expected to cost more than a tie or the budget lies too
-far beyond them; `stop-spending`: the rest of the budget is predicted to add almost nothing; `borrowed`: the plan rests
-on no runs of the user's own."""
+`undecided`: the runs cannot decide, because a wrong choice is expected to cost more than a tie, the budget lies too far
+beyond them, or they contradict each other; `measure-first`: best of those that were run, but twice the largest may be
+better; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests on
+no runs of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +64,7 @@ class Verdict:
                 f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. Run "
                 "others first, 4x apart",
             )
-        if "rest-not-worthwhile" in codes:
+        if any(_certain(note) for note in plan.notes if note.code == "rest-not-worthwhile"):
             return _stop(plan)
         beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in codes
         if "extrapolation-beyond-10x" in codes or (unseen and beyond > 1):
@@ -65,6 +83,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int]) -> Verdict:
     here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
     grid, regret = odds.on_grid, float(odds.expected_regret[here])
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
+    near = float(odds.near_best[here])
     if spread <= tie and regret <= tie:
         sizes = odds.group_size[grid]
         return Verdict(
@@ -72,8 +91,13 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int]) -> Verdict:
             f"n hardly matters here: from n = {sizes[0]} to {sizes[-1]} predictions differ by {spread:.3f}; take the "
             "one that suits the hardware",
         )
-    if regret > tie:
-        return _undecided(plan, odds, here)
+    if odds.probability_above >= ABOVE and near < ENOUGH:
+        return _measure_first(plan, odds)
+    doubts = [note.code for note in plan.notes if note.code in DOUBTS]
+    if near < ENOUGH or doubts:
+        return _undecided(plan, odds, here, doubts)
+    rivals = odds.group_size[odds.probability_best >= RIVAL]
+    ties = [n for n in ties if n in rivals]
     if ties:
         return _tie(plan, ties)
     chance = float(odds.probability_best[here])
@@ -83,6 +107,28 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int]) -> Verdict:
     if chance < SURE and others:
         sentence += f"; n = {', '.join(others)} may be best too, by less than {tie:g} on average"
     return Verdict("clear", sentence + _edge(plan))
+
+
+def _certain(note: Note) -> bool:
+    """Whether a note on the rest of a budget is sure enough to stop; notes without a probability are."""
+    chance, reach = note.data.get("chance_of_more"), note.data.get("extrapolation")
+    return (chance is None or chance <= STOP_CHANCE) and (reach is None or reach <= STOP_REACH)
+
+
+def _measure_first(plan: Plan, odds: GroupSizeOdds) -> Verdict:
+    """Best of those that were run, with the run that would show whether twice the largest is better."""
+    assert plan.fits is not None, "odds come from fits"
+    above = 2 * plan.fits.group_size_range[1]
+    grid = np.flatnonzero(odds.on_grid)
+    best = int(odds.group_size[grid[int(np.argmax(odds.reward[grid]))]])
+    batch = above * plan.problems_per_batch
+    steps = max(MEASURED_STEPS, math.ceil(MEASURED_SHARE * plan.rollouts / batch))
+    return Verdict(
+        "measure-first",
+        f"n = {best} is best of those that were run; n = {above} may be better, probability "
+        f"{odds.probability_above:.0%}. Run n = {above} at B_p = {plan.problems_per_batch} for {steps} steps "
+        f"({steps * batch:,} rollouts) and fit again before spending the rest",
+    )
 
 
 def _edge(plan: Plan) -> str:
@@ -105,16 +151,17 @@ def _too_far(plan: Plan, beyond: float, *, unseen: bool) -> Verdict:
     )
 
 
-def _undecided(plan: Plan, odds: GroupSizeOdds, here: int) -> Verdict:
+def _undecided(plan: Plan, odds: GroupSizeOdds, here: int, doubts: list[str]) -> Verdict:
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), SURE - 1e-9)) + 1
     likely = sorted(int(n) for n in odds.group_size[order[:needed]])
     named = ", ".join(f"n = {n} ({_chance(odds, n)})" for n in likely)
+    against = f", and the runs do not agree with their fit ({', '.join(doubts)})" if doubts else ""
     return Verdict(
         "undecided",
         f"these runs cannot decide n: best may be {named}; n = {plan.group_size} is expected to lose "
-        f"{float(odds.expected_regret[here]):.3f} against the best of them. Longer runs, or more seeds, at these n "
-        "are worth more than the plan",
+        f"{float(odds.expected_regret[here]):.3f} against the best of them{against}. Longer runs, or more seeds, at "
+        "these n are worth more than the plan",
     )
 
 

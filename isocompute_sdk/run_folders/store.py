@@ -27,7 +27,7 @@ from isocompute_sdk.run_folders.progress import JOURNAL, Progress, journal_progr
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
-STARTED_FILE = "started.json"
+STARTED_FILE, STOP_FILE = "started.json", ".stop"
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
@@ -280,6 +280,21 @@ def read_started(folder: str | Path) -> Started | None:
     """
     path = Path(folder) / STARTED_FILE
     return STARTED.load(path) if path.exists() else None
+
+
+def request_stop(folder: str | Path) -> None:
+    """Ask whoever starts this run not to start it again."""
+    (Path(folder) / STOP_FILE).touch()
+
+
+def stop_requested(folder: str | Path) -> bool:
+    """Whether the run is not to be started."""
+    return (Path(folder) / STOP_FILE).exists()
+
+
+def clear_stop(folder: str | Path) -> None:
+    """Allow the run to be started again."""
+    (Path(folder) / STOP_FILE).unlink(missing_ok=True)
 
 
 def write_exit(folder: str | Path, exit_code: int) -> None:

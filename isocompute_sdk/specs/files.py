@@ -1,20 +1,20 @@
-"""Specs as YAML files: `load_study`, `load_spec` and `dump_spec`."""
+"""Specs as YAML files: `load_study`, `load_spec` and `dump_spec`; their JSON schema, for editors that check YAML."""
 
 from __future__ import annotations
 
 import pathlib
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import SpecError, dotted
 from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.plain_yaml import read_yaml, write_yaml
 from isocompute_sdk.specs.problems import Path
 from isocompute_sdk.specs.study import Study
-from isocompute_sdk.specs.yaml_reader import read_yaml
-from isocompute_sdk.specs.yaml_writer import write_yaml
 
 SpecType = TypeVar("SpecType", bound=Spec)
 
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LARGEST_SPEC = 8 * 2**20
 """Bytes of the largest YAML file that is read: a mapping of ten thousand runs."""
 
@@ -67,3 +67,12 @@ def _without_empty(spec: Spec) -> dict[str, object]:
         if value is not None or field.default is not None:
             data[name] = _without_empty(value) if isinstance(value, Spec) else value
     return data
+
+
+def json_schema(type: type[Spec] = Study) -> dict[str, Any]:
+    """JSON schema of the YAML form of a spec type.
+
+    It accepts every file that the loader accepts. The loader checks more: ranges of numbers written as text, and
+    fields that must fit together.
+    """
+    return {"$schema": DIALECT, **type.model_json_schema(mode="validation")}

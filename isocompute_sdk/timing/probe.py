@@ -15,26 +15,21 @@ SAVE_OPTION = "save_every_steps"
 """Backend option: its default would save a run of ten steps after every step."""
 
 
-def probe_pairs(study: Study, group_size: int | None = None) -> tuple[tuple[int, int], ...]:
+def probe_pairs(study: Study) -> tuple[tuple[int, int], ...]:
     """Three pairs (n, B_p) with batches at least 4x apart: the ends and the middle of the study's sweep.
 
-    If the sweep's batches span less than 16x, or the study has no sweep: one n at 1, 4 and 16 times the recipe's
-    smallest B_p.
-
-    Args:
-        study: the study.
-        group_size: n of all three. None: as above, with the sweep's middle n or 8.
+    If the sweep's batches span less than 16x, or the study has no sweep: the sweep's middle n, or 8, at 1, 4 and 16
+    times the recipe's smallest B_p.
     """
     sweep, floor = study.sweep, study.recipe.min_problems_per_batch
-    if sweep is not None and group_size is None:
+    if sweep is not None:
         pairs = sorted(sweep.pairs, key=lambda pair: pair[0] * pair[1])
         if pairs[-1][0] * pairs[-1][1] >= TRADE_OFF_SPAN**2 * pairs[0][0] * pairs[0][1]:
             middle = (pairs[0][0] * pairs[0][1] * pairs[-1][0] * pairs[-1][1]) ** 0.5
             between = min(pairs[1:-1], key=lambda pair: abs(pair[0] * pair[1] - middle), default=pairs[0])
             return (pairs[0], between, pairs[-1])
     sizes = (8,) if sweep is None else tuple(sorted(sweep.group_size))
-    n = group_size if group_size is not None else sizes[len(sizes) // 2]
-    return tuple((n, floor * 4**i) for i in range(BATCHES))
+    return tuple((sizes[len(sizes) // 2], floor * 4**i) for i in range(BATCHES))
 
 
 def probe_runs(

@@ -73,11 +73,6 @@ class PreparedTask:
         return int(self.measured["train"]["problems"])
 
     @property
-    def n_validation(self) -> int:
-        """Number of validation problems."""
-        return int(self.measured["validation"]["problems"])
-
-    @property
     def base_rewards(self) -> dict[str, float]:
         """Expected reward of one sample of the base model on `train` and `validation`, exact.
 

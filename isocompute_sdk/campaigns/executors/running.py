@@ -22,7 +22,7 @@ def run_jobs(executor: Executor, jobs: Sequence[Job], watch: Callable[[], None] 
     """Run all jobs and return their results in the order of the jobs; a failed one does not stop the others.
 
     Finished jobs are not restarted, and jobs that an earlier controller left running are waited for. Ctrl-C and SIGTERM
-    stop the jobs. After a stop the same jobs may be given again.
+    stop all jobs, `stop_runs` in another process stops some. Afterwards the same jobs may be given again.
 
     Args:
         executor: starts the jobs.
@@ -34,6 +34,8 @@ def run_jobs(executor: Executor, jobs: Sequence[Job], watch: Callable[[], None] 
     """
     _refuse_shared_folders(jobs)
     executor.check([job.needs for job in jobs])
+    for job in jobs:
+        store.clear_stop(job.launch.folder)
     work = _Work(executor, jobs)
     with _sigterm_as_exit():
         try:
@@ -73,14 +75,14 @@ class _Work:
                 self._is_finished(job)
 
     def collect(self) -> None:
-        """Note how attempts ended. One that left no exit code waits to be started again, unless it finished."""
+        """Note how attempts ended. One that left no exit code or was stopped is looked at again by `submit`."""
         handles = list(self.active.values())
         for handle, seen in zip(handles, self.executor.poll(handles), strict=True):
             if seen.state in ACTIVE:
                 continue
             key = _key(handle.job)
             del self.active[key]
-            if seen.exit_code is not None:
+            if seen.exit_code is not None and not (seen.exit_code and store.stop_requested(handle.job.launch.folder)):
                 store.write_exit(handle.job.launch.folder, seen.exit_code)
                 self.results[key] = Result(handle.job, seen.exit_code)
 
@@ -89,6 +91,9 @@ class _Work:
         for job in self.jobs:
             key = _key(job)
             if key in self.active or key in self.results or self._is_finished(job):
+                continue
+            if store.stop_requested(job.launch.folder):
+                self.results[key] = Result(job, None, started=False)
                 continue
             earlier = store.read_started(job.launch.folder)
             handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)

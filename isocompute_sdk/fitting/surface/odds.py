@@ -23,6 +23,8 @@ whose reward falls at large n, lost a fifth less at 10x than by the best n of ea
 NEAR_BEST = 0.0125
 """Share of the gain within which an n counts as good as the best of a draw: then sets hold an n within .005 of the true
 best about as often as they say, on the same sweeps."""
+NEAR = 0.01
+"""Share of the metric's range within which a reward counts as equal to the best of a draw."""
 STEPS_PER_OCTAVE = 4
 FEWEST_UPDATES = 5
 """An n that leaves fewer updates is no candidate for the best."""
@@ -45,6 +47,8 @@ class GroupSizeOdds:
     enough updates: the sum may be less than 1."""
     expected_regret: Array
     """Mean over draws of the reward lost against the best n of that draw, the same octave included."""
+    near_best: Array
+    """Share of the draws in which this n loses at most `NEAR` of the metric's range against the best n."""
     on_grid: npt.NDArray[np.bool_]
     """False above the largest n that was run."""
     gain_over: Array
@@ -135,6 +139,7 @@ def group_size_odds(
         reward=reward,
         spread=drawn_DN.std(axis=0),
         careful=np.quantile(drawn_DN, CONSERVATIVE_QUANTILE, axis=0),
+        near_best=np.mean(best_D - drawn_DN <= NEAR * (surface.layout.top - surface.layout.floor), axis=0),
         on_grid=on_grid,
         probability_best=chance_N[: len(sizes)],
         probability_above=float(chance_N[asked_N > largest_on_grid].sum()),

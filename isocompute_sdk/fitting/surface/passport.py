@@ -81,8 +81,8 @@ class Passport:
 
     @property
     def least_rise_seen(self) -> float:
-        """Lower end of the interval of the largest share of a rise that was measured; the mean in old fits."""
-        return self.rise_seen[1] if self.most_rise_seen is None else self.most_rise_seen[0]
+        """Half-way from the lower end to the mean of the largest share that was measured, about its lower quartile."""
+        return self.rise_seen[1] if self.most_rise_seen is None else (self.most_rise_seen[0] + self.rise_seen[1]) / 2
 
     def __post_init__(self) -> None:
         if self.rise_seen[0] > self.rise_seen[1]:

@@ -25,7 +25,7 @@ OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
 FEWEST_TO_COMPARE = 4
 """Runs below which none can be told to be outlying."""
-NAMED = 3.5
+NAMED = 4.5
 """Standard deviations from which such a run is named."""
 EMPTY_VARIANCE = 1e12
 """Variance of a bin that is not there."""

@@ -20,7 +20,7 @@ from isocompute_sdk.ingest.log_table import Reading
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.files import load_spec
-from isocompute_sdk.specs.yaml_writer import write_yaml
+from isocompute_sdk.specs.plain_yaml import write_yaml
 
 CONTEXT = ("seed", *CONTEXT_FIELDS)
 """Fields of a run's `context`."""

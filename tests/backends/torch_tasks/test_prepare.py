@@ -45,7 +45,6 @@ def reward_of(task: PreparedTask) -> Any:
 
 def test_the_default_task_is_of_the_measured_size_and_difficulty(easy_task: PreparedTask) -> None:
     assert 1000 <= easy_task.n_problems <= 1600
-    assert easy_task.n_validation == 200
     assert all(0.38 <= rate <= 0.48 for rate in easy_task.base_rewards.values())
     assert all(0.4 <= easy_task.measured[name]["avg@16"] <= 0.46 for name in ("train", "validation"))
     assert easy_task.measured["warm_up"]["steps"] <= 400
@@ -54,7 +53,7 @@ def test_the_default_task_is_of_the_measured_size_and_difficulty(easy_task: Prep
 
 def test_problem_files_hold_distinct_problems_and_no_validation_prompt_is_trained_on(easy_task: PreparedTask) -> None:
     train, validation = rows(easy_task.train), rows(easy_task.validation)
-    assert (len(train), len(validation)) == (easy_task.n_problems, easy_task.n_validation)
+    assert (len(train), len(validation)) == (easy_task.n_problems, 200)
     assert all(set(row) == {"id", "prompt", "answer"} for row in train + validation)
     assert len({row["id"] for row in train + validation}) == len(train) + len(validation)
     assert not {row["prompt"] for row in train} & {row["prompt"] for row in validation}

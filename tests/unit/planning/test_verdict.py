@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
+from isocompute_sdk.planning.verdict import ABOVE
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -34,6 +35,10 @@ def apart(n: int, c: np.ndarray) -> np.ndarray:
     return 0.3 + 0.05 * np.log2(n) * -np.expm1(-c / (8e3 * n))
 
 
+def peaked(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.3 + (0.25 - 0.03 * (np.log2(n) - 5) ** 2) * -np.expm1(-c / 2e5)
+
+
 def alike(n: int, c: np.ndarray) -> np.ndarray:
     return 0.4 + 0.06 * -np.expm1(-c / 1e6) + 0.0 * n
 
@@ -52,21 +57,41 @@ def small_ahead(n: int, c: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def clear() -> Plan:
-    return plan_of(apart, "5M")
+    return plan_of(peaked, "5M")
 
 
 def test_one_n_clearly_ahead_is_called_so(clear: Plan) -> None:
     assert clear.verdict.kind == "clear"
-    assert clear.verdict.sentence.startswith(f"n = {clear.group_size} is ahead")
+    assert clear.group_size == 32
 
 
-def test_ahead_at_the_edge_of_the_grid_is_ahead_of_what_was_run_only(clear: Plan) -> None:
-    assert clear.group_size == max(SIZES)
-    assert "of those that were run; n" in clear.verdict.sentence
+def test_where_the_octave_above_the_grid_may_be_best_it_is_measured_first() -> None:
+    plan = plan_of(apart, "5M")
+    assert plan.verdict.kind == "measure-first"
+    # The n that was run, the n to run, and how long.
+    for number in (max(SIZES), 2 * max(SIZES)):
+        assert f"n = {number}" in plan.verdict.sentence
+    assert plan.fits is not None
+    odds = plan.fits.group_size_odds(plan.compute)
+    assert odds.probability_above >= ABOVE
+    assert f"{odds.probability_above:.0%}" in plan.verdict.sentence
+
+
+def test_ahead_at_the_lower_edge_of_the_grid_is_clear() -> None:
     least = plan_of(small_ahead, "5M")
     assert least.verdict.kind == "clear"
     assert least.group_size == 8
-    assert least.verdict.sentence.endswith("of those that were run; no smaller n was")
+
+
+def test_runs_that_contradict_each_other_leave_n_undecided() -> None:
+    def odd(n: int, c: np.ndarray) -> np.ndarray:
+        return peaked(n, c) + (0.2 * (c > 0) if n == 64 else 0.0)
+
+    sizes = (8, 16, 32, 64, 128)
+    plain, contradicted = (plan_of(reward, "5M", sizes=sizes) for reward in (peaked, odd))
+    assert plain.verdict.kind in ("clear", "tie")
+    assert "outlying-run" in {note.code for note in contradicted.notes}
+    assert contradicted.verdict.kind not in ("clear", "tie", "stop-spending")
 
 
 def test_the_verdict_comes_first_everywhere(clear: Plan) -> None:
@@ -100,11 +125,13 @@ def test_one_group_size_cannot_decide() -> None:
     assert "only n = 32 was run" in plan.verdict.sentence
 
 
-def test_a_flat_end_means_stop_spending() -> None:
-    plan = plan_of(flat, "60M", end=6e6, seeds=2)
+def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs() -> None:
+    plan = plan_of(flat, "15M", end=6e6, seeds=2)
     assert plan.verdict.kind == "stop-spending"
-    assert plan.verdict.sentence.startswith("stop at ")
-    assert plan.rollouts < 60e6
+    assert plan.rollouts < 15e6
+    far = plan_of(flat, "60M", end=6e6, seeds=2)
+    assert far.verdict.kind != "stop-spending"
+    assert far.rollouts < 60e6
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:

@@ -1,4 +1,4 @@
-"""The plain subset of YAML that specs are written in, read with the line of every value.
+"""The plain subset of YAML that specs are written in, read with the line of every value, and written.
 
 Mappings, lists and scalars only: anchors, aliases, merge keys, tags, repeated keys and several documents are
 refused, because each lets a file say something else than it shows. Words such as `yes` and dates stay text;
@@ -7,10 +7,12 @@ only `true`, `false`, `null`, `~` and numbers have another type.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import SpecError, dotted, show
 from isocompute_sdk.specs.problems import Path
@@ -168,3 +170,46 @@ class _Builder:
 
     def refuse(self, event: Event, what: str, hint: str) -> SpecError:
         return SpecError(f"{self.source}:{event.start_mark.line + 1}: {what}", hint)
+
+
+Scalar = str | int | float | bool | None
+
+_PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./+-]*")
+_INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+
+
+def write_yaml(data: Mapping[str, object]) -> str:
+    """A mapping of scalars, lists of scalars and mappings of the same kind, as block YAML."""
+    return "".join(f"{line}\n" for line in _written(data, 0))
+
+
+def scalar_text(value: Scalar) -> str:
+    """One scalar; text is quoted wherever it could be taken for something else."""
+    if not isinstance(value, str):
+        return json.dumps(value, allow_nan=False)
+    if _PLAIN.fullmatch(value) and plain_scalar(value) == value:
+        return value
+    return '"' + "".join(_escaped(char) for char in value) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    if unicodedata.category(char) not in _INVISIBLE:
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _written(data: Mapping[str, object], depth: int) -> Iterator[str]:
+    for key, value in data.items():
+        start = f"{'  ' * depth}{scalar_text(key)}:"
+        if isinstance(value, Mapping) and value:
+            yield start
+            yield from _written(cast("Mapping[str, object]", value), depth + 1)
+        elif isinstance(value, Mapping):
+            yield f"{start} {{}}"
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield f"{start} [{', '.join(scalar_text(item) for item in cast('Sequence[Scalar]', value))}]"
+        else:
+            yield f"{start} {scalar_text(cast('Scalar', value))}"

@@ -1,0 +1,145 @@
+"""Campaigns on GPUs that are none, killed at random moments while runs go on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.specs import Study, dump_spec
+from isocompute_sdk.training import registry
+from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
+
+STUDY = Study.model_validate(
+    {
+        "name": "kills",
+        "model": "simulation",
+        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
+        "recipe": "easy",
+        "sweep": {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
+        "backend": "simulator",
+    }
+)
+CONTROLLER = """
+import sys
+from pathlib import Path
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.specs import load_study
+from isocompute_sdk.training.backend import Needs
+from isocompute_simulator import SimulatorBackend
+
+SimulatorBackend.needs = lambda self, run: Needs(1)
+carry_out(load_study("study.yaml").expand(), SimulatorBackend(), LocalExecutor(poll_seconds=0.02), Path.cwd())
+"""
+PYTHON = """#!/bin/bash
+# Stands in for Python: no other process may have this run or this GPU until all that is started here has ended.
+run="$(basename "${@: -1}")"
+exec 7>> "gpu-$CUDA_VISIBLE_DEVICES" 8>> "run-$run"
+flock -n 7 && flock -n 8 || { echo "$run $CUDA_VISIBLE_DEVICES" >> clashes; exit 70; }
+echo "$CUDA_VISIBLE_DEVICES" >> used
+sleep "0.$((RANDOM % 10))"
+exec INTERPRETER "$@"
+"""
+
+
+@dataclass
+class Place:
+    """A folder with the study, and an interpreter that notes clashes."""
+
+    folder: Path
+
+    def start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHON": str(self.folder / "python")}
+        return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=self.folder, env=environment)
+
+    def runs(self) -> list[Path]:
+        return sorted(path.parent for path in self.folder.glob("runs/kills/*/spec.json"))
+
+    def running(self) -> list[Path]:
+        return [run for run in self.runs() if locks.is_running(run)]
+
+    def kill_during_training(self, delay: float, *, workers: bool) -> bool:
+        """SIGKILL a controller some time after a run is seen; whether it was still alive. Perhaps its runs as well."""
+        with self.start() as controller:
+            deadline = time.monotonic() + 60
+            while not self.running() and controller.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            time.sleep(delay)
+            controller.send_signal(signal.SIGKILL)
+        for run in self.running() if workers else ():
+            started = store.read_started(run)
+            leader = None if started is None else locks.find_process(started.ref)
+            if leader is not None:
+                os.killpg(leader, signal.SIGKILL)
+        return controller.returncode == -signal.SIGKILL
+
+    def finish(self) -> None:
+        with self.start() as controller:
+            assert controller.wait(120) == 0
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    found = uuids(3)
+    install(monkeypatch, tmp_path / "bin", listing({gpu: [] for gpu in found}))
+    return found
+
+
+def make(folder: Path) -> Place:
+    folder.mkdir()
+    (folder / "study.yaml").write_text(dump_spec(STUDY))
+    (folder / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
+    (folder / "python").chmod(0o755)
+    return Place(folder)
+
+
+def journals(folder: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in folder.glob("runs/kills/*/metrics.jsonl")}
+
+
+def check(place: Place, expected: dict[str, bytes], gpus: list[str]) -> None:
+    """The same records as undisturbed, nothing twice at a time, nothing left over."""
+    assert not (place.folder / "clashes").exists()
+    assert journals(place.folder) == expected
+    assert not place.running()
+    assert {store.RunWatch(run).status().state for run in place.runs()} == {"finished"}
+    assert set((place.folder / "used").read_text().split()) == set(gpus)
+
+
+def undisturbed(folder: Path) -> dict[str, bytes]:
+    carry_out(STUDY.expand(), registry.load("simulator"), LocalExecutor(2), folder)
+    return journals(folder)
+
+
+def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus: list[str], tmp_path: Path) -> None:
+    place = make(tmp_path / "kills")
+    kills = sum(place.kill_during_training(delay, workers=workers) for delay, workers in ((0.3, False), (0.1, True)))
+    assert kills == 2
+    place.finish()
+    check(place, undisturbed(tmp_path / "whole"), gpus)
+
+
+@pytest.mark.slow
+def test_fifty_kills_at_random_moments_change_no_record(gpus: list[str], tmp_path: Path) -> None:
+    rng, expected = random.Random(0), undisturbed(tmp_path / "whole")
+    kills = campaigns = 0
+    while kills < 50:
+        place = make(tmp_path / f"kills{campaigns}")
+        campaigns += 1
+        while kills < 50 and place.kill_during_training(rng.uniform(0, 1.5), workers=rng.random() < 0.5):
+            kills += 1
+        place.finish()
+        check(place, expected, gpus)
+    print(f"{kills} kills in {campaigns} campaigns")
