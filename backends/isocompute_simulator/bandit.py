@@ -30,7 +30,7 @@ class Bandit:
     right_P: npt.NDArray[np.int64]
     """Index of the right answer."""
     kernel_PP: Array | None = None
-    """How far a step on one problem moves the logits of another; None where each is on its own."""
+    """How far a step on one problem moves the logits of another; None if problems are independent."""
 
 
 def draw_bandit(

@@ -73,7 +73,7 @@ def readable() -> Generator[None]:
 
 
 def refuse_locked(listings: Iterable[Listing]) -> None:
-    """Refuse folders with parts that may not be looked into: their runs would be missing without a word.
+    """Raise on folders without read permission: their runs would be missing silently.
 
     Raises:
         RecordError: naming the first.

@@ -23,7 +23,7 @@ class Listing:
     below: Mapping[Path, tuple[Path, ...]]
     """The path, or everything that the glob matches -> the files at or below it."""
     locked: tuple[Path, ...]
-    """Folders there that may not be looked into."""
+    """Folders without read permission."""
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Listing:
@@ -43,10 +43,10 @@ class Listing:
 def files_below(root: Path, locked: list[Path] | None = None) -> Iterator[Path]:
     """Files of `root`, which may be a file itself, by the names that they have below it.
 
-    Folders that may not be looked into are added to `locked`.
+    Folders without read permission are added to `locked`.
 
-    Folders of runs are often links to where there is room. What several names lead to is given once, by a name that is
-    no link where there is one.
+    Folders of runs are often links to where there is room. A file with several names is given once, by a
+    name that is not a link if possible.
     """
     if root.is_file():
         yield root

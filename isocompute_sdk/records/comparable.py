@@ -20,7 +20,7 @@ BATCHES_FOR_A_RULE = 3
 
 
 def check_pool(pool: object) -> tuple[str, ...]:
-    """Names of context fields as a tuple; one name alone is a tuple of one, None is none.
+    """Names of context fields as a tuple: one name gives a tuple of one, None an empty tuple.
 
     Raises:
         FitError: names that are no context field, with what is accepted.

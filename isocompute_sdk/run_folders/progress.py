@@ -13,7 +13,7 @@ from isocompute_sdk.files import open_input, parse_json
 JOURNAL = "what a run measured, one record a line"
 BLOCK = 1 << 16
 FURTHEST = 1 << 20
-"""Bytes from the end of a file that a look goes back at most."""
+"""Bytes read from the end of a file at most."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Progress:
     train_reward: float | None = None
     """Mean reward of the last update's rollouts."""
     ended: Literal["finished", "failed"] | None = None
-    """How the run ended, in its own words; None while it has not ended."""
+    """How the run ended, by its own record; None while it has not ended."""
     message: str = ""
-    """Why it failed, in its own words."""
+    """Why it failed, by its own record."""
 
 
 def latest(parts: Iterable[Progress]) -> Progress | None:

@@ -182,7 +182,7 @@ def _requested(folder: Path) -> RunSpec | None:
 
 
 def _is_of_another_kind(path: Path, kind: str) -> bool:
-    """Whether a file holds something else than a `kind`; one that cannot be read is left to who reads it."""
+    """Whether a file holds something other than a `kind`; False if it cannot be read."""
     try:
         raw = files.parse_json(files.read_text(path, what="a run's specification"))
     except (IsoComputeError, ValueError):
@@ -341,7 +341,7 @@ class RunWatch:
 
     folder: str | Path
     look: Callable[[Path], Progress | None] = _journal
-    """Returns how far the run is; if that is None, its metrics.jsonl is asked."""
+    """Returns how far the run is; if None, its metrics.jsonl is read."""
     remark: str = ""
     """Message about a run of which nothing is known."""
     _spec: RunSpec | None = field(init=False, repr=False, default=None)

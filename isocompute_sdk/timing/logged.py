@@ -63,7 +63,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
         seconds: metric that holds the seconds of a step; None to look for one.
 
     Raises:
-        FitError: nothing is said about time, GPUs of a run are missing, or seconds are not above 0.
+        FitError: no times are logged, GPUs of a run are missing, or seconds are not above 0.
     """
     import polars as pl
 

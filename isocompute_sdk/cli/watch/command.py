@@ -287,7 +287,7 @@ class _Watcher:
             self._complaints.add(text)
 
     def _complain_of(self, error: Exception, known: bool) -> None:
-        """Print each reading error once; paths that never held logs are waited for."""
+        """Print each reading error once; keep waiting for paths that never held logs."""
         text = " ".join(for_shell(error).split())
         if text in self._errors:
             return

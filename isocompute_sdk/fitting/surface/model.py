@@ -87,9 +87,9 @@ class Layout:
     problems_reference: Positive
     """B_p at which a and m are defined."""
     set_reference: Positive | None
-    """D at which a is defined; None where the runs do not vary it."""
+    """D at which a is defined; None if all runs have the same D."""
     usual_set: Positive | None
-    """Median D of the runs; None where they do not say."""
+    """Median D of the runs; None if unknown."""
     top: Number
     """Upper bound of the metric."""
     floor: Number

@@ -64,7 +64,7 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
 
 def _below(found: Collection, listing: Listing) -> None:
     for folder in listing.locked:
-        found.unreadable[folder] = RecordError(f"{folder} may not be looked into", "Check its permissions.")
+        found.unreadable[folder] = RecordError(f"no permission to read {folder}", "Check its permissions.")
     journals = holds_journals(listing)
     if journals:
         _attempt(found, listing.path, lambda: _table(found, listing.path))
