@@ -299,8 +299,8 @@ def carry_out(
         watch: called repeatedly with the status of every run.
 
     Raises:
-        BackendError: a run is refused, needs more than the executor has, or failed; the message names every failed run
-            with its last output.
+        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request; the message
+            names every failed run with its last output.
     """
     jobs = prepare(runs, backend, root, executor)
     watches = [follow(backend, job.launch.folder) for job in jobs]
@@ -311,12 +311,18 @@ def carry_out(
 
     results = run_jobs(executor, jobs, look)
     look()
-    failed = [result for result in results if result.exit_code != 0]
+    failed = [result for result in results if result.exit_code]
     if failed:
         listed = "\n".join(f"  {_failure(result)}" for result in failed)
         raise BackendError(
             f"{len(failed)} of {len(results)} runs failed:\n{listed}",
             "Fix the cause and start again: finished runs are kept, the others resume from their checkpoints.",
+        )
+    stopped = [result.job.name for result in results if result.exit_code is None]
+    if stopped:
+        raise BackendError(
+            f"{len(stopped)} of {len(results)} runs were stopped on request: {', '.join(stopped)}",
+            "Start again to resume them from their checkpoints.",
         )
     return results
 

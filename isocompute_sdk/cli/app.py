@@ -22,6 +22,7 @@ from isocompute_sdk.cli import (
     schema,
     scorecard,
     status,
+    stop,
     sweep,
 )
 from isocompute_sdk.cli.quickstart import command as quickstart
@@ -67,6 +68,7 @@ for _name, _function in (
     ("run", run.run),
     ("probe", probe.probe),
     ("status", status.status),
+    ("stop", stop.stop),
     ("watch", watch.watch),
     ("scorecard", scorecard.scorecard),
     ("published", published.published),

@@ -36,7 +36,7 @@ def ingest(
     reading: ReadingOptions,
     json: opt.Json = False,
 ) -> None:
-    """Read TensorBoard folders, veRL file logs, trainer_state.json, W&B CSV exports and plain tables as one table.
+    """Read logs (TensorBoard, W&B, MLflow, veRL, TRL, tinker, prime-rl, consoles) and plain tables as one table.
 
     Logs do not hold n and B_p. They come from the configuration saved beside a log, or from --set. For runs with odd
     names, --propose collects what files and names say into one mapping, with evidence: correct and confirm it once,

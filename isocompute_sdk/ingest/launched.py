@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.files import parse_json, read_text
 from isocompute_sdk.ingest.formats.log_format import LogFormat
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores.journal import looks_like_journal
@@ -24,8 +25,8 @@ JOURNAL = "metrics.jsonl"
 def format_of_folder(folder: Path) -> LogFormat | None:
     """The format of the run in a folder, by its request; None for a run with a journal, and for any other folder."""
     try:
-        raw = parse_json((folder / REQUEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        raw = parse_json(read_text(folder / REQUEST, what="a run's request"))
+    except (IsoComputeError, ValueError):
         return None
     kind = raw.get("kind") if isinstance(raw, dict) else None
     return next((one for one in formats() if one.run_folder is not None and one.run_folder.kind == kind), None)
@@ -34,8 +35,8 @@ def format_of_folder(folder: Path) -> LogFormat | None:
 def run_id_of(folder: Path) -> str | None:
     """Name of the run that a launch script's folder is of; None if its request does not say."""
     try:
-        return str(parse_json((folder / REQUEST).read_text(encoding="utf-8"))["run"]["run_id"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str(parse_json(read_text(folder / REQUEST, what="a run's request"))["run"]["run_id"])
+    except (IsoComputeError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -344,7 +344,7 @@ DOCUMENT = Document(
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
     digest=True,
-    remedy="A plan is not edited by hand. For other numbers: isocompute launch PLAN --change group_size=...",
+    remedy="Restore the saved file, or change the plan with: isocompute launch PLAN --change group_size=...",
 )
 
 

@@ -39,7 +39,7 @@ def is_running(folder: str | Path) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    if not path.exists():
+    if not path.is_file():
         return False
     with path.open("rb") as file:
         try:

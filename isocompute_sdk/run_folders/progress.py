@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import open_input, parse_json
 
+JOURNAL = "what a run measured, one record a line"
 BLOCK = 1 << 16
 FURTHEST = 1 << 20
 """Bytes from the end of a file that a look goes back at most."""
@@ -50,12 +52,14 @@ def latest(parts: Iterable[Progress]) -> Progress | None:
 
 
 def last_lines(path: Path) -> Iterator[bytes]:
-    """Whole lines near the end of a file, the last one first; empty if there is no file."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
+    """Whole lines near the end of a file, the last one first; empty if there is no file.
+
+    Raises:
+        RecordError: a pipe or device, or not readable.
+    """
+    if not path.exists():
         return
-    with file:
+    with open_input(path, what=JOURNAL, error=RecordError) as file:
         at = end = file.seek(0, 2)
         rest, open_end = b"", True
         while at > max(0, end - FURTHEST):

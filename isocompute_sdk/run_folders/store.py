@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from isocompute_sdk import files
 from isocompute_sdk.documents import Document
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.locks import find_process, is_running
-from isocompute_sdk.run_folders.progress import Progress, journal_progress, record_of
+from isocompute_sdk.run_folders.progress import JOURNAL, Progress, journal_progress, record_of
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
-STARTED_FILE = "started.json"
+STARTED_FILE, STOP_FILE = "started.json", ".stop"
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
@@ -173,8 +173,8 @@ def read_spec(folder: str | Path) -> RunSpec | None:
 def _requested(folder: Path) -> RunSpec | None:
     """The run in the request of a launch script that was started by hand; None if there is no such request."""
     try:
-        raw = files.parse_json((folder / _REQUEST_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        raw = files.parse_json(files.read_text(folder / _REQUEST_FILE, what="a run's request"))
+    except (IsoComputeError, ValueError):
         return None
     if not isinstance(raw, dict) or "framework" not in raw or not isinstance(raw.get("run"), dict):
         return None
@@ -184,8 +184,8 @@ def _requested(folder: Path) -> RunSpec | None:
 def _is_of_another_kind(path: Path, kind: str) -> bool:
     """Whether a file holds something else than a `kind`; one that cannot be read is left to who reads it."""
     try:
-        raw = files.parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        raw = files.parse_json(files.read_text(path, what="a run's specification"))
+    except (IsoComputeError, ValueError):
         return False
     return not isinstance(raw, dict) or raw.get("kind") != kind
 
@@ -282,6 +282,21 @@ def read_started(folder: str | Path) -> Started | None:
     return STARTED.load(path) if path.exists() else None
 
 
+def request_stop(folder: str | Path) -> None:
+    """Ask whoever starts this run not to start it again."""
+    (Path(folder) / STOP_FILE).touch()
+
+
+def stop_requested(folder: str | Path) -> bool:
+    """Whether the run is not to be started."""
+    return (Path(folder) / STOP_FILE).exists()
+
+
+def clear_stop(folder: str | Path) -> None:
+    """Allow the run to be started again."""
+    (Path(folder) / STOP_FILE).unlink(missing_ok=True)
+
+
 def write_exit(folder: str | Path, exit_code: int) -> None:
     """Note how the process of a run ended."""
     EXIT.save(Path(folder) / EXIT_FILE, ExitRecord(exit_code))
@@ -298,7 +313,8 @@ def is_finished(folder: str | Path) -> bool:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_bytes().split(b"\n")[:-1]
+    with files.open_input(path, what=JOURNAL, error=RecordError) as file:
+        lines = file.read().split(b"\n")[:-1]
     return [_parsed(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
@@ -381,7 +397,7 @@ def _opening(folder: Path) -> Mapping[str, Any]:
     path = folder / METRICS_FILE
     if not path.exists():
         return {}
-    with path.open("rb") as file:
+    with files.open_input(path, what=JOURNAL, error=RecordError) as file:
         return record_of(file.readline())
 
 
@@ -395,7 +411,7 @@ def _exit_code(folder: Path) -> int | None:
 def _last_words(folder: Path) -> str:
     """Last line of the log, and where the log is."""
     path = folder / LOG_FILE
-    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
     return f"{text.splitlines()[-1].strip()} (see {path})" if text else f"see {path}"
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import open_input, parse_json
 from isocompute_sdk.ingest.formats.log_format import (
     EVALUATION_ROLLOUTS,
     EVALUATION_SECONDS,
@@ -16,6 +17,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
 )
 from isocompute_sdk.ingest.stores.journal import Stopwatch
+from isocompute_sdk.run_folders.progress import JOURNAL
 from isocompute_sdk.run_folders.store import METRICS_FILE
 
 ATTEMPTS_FILE = "attempts.jsonl"
@@ -97,4 +99,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     """Records of a JSON-lines file without an unfinished last line; empty if it is missing."""
     if not path.exists():
         return []
-    return [parse_json(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    with open_input(path, what=JOURNAL, error=RecordError) as file:
+        return [parse_json(line) for line in file.read().split(b"\n")[:-1]]

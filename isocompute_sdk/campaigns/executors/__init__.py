@@ -3,5 +3,17 @@
 from isocompute_sdk.campaigns.executors.base import Executor, Handle, Job, Result, Seen
 from isocompute_sdk.campaigns.executors.local import LocalExecutor, Slots
 from isocompute_sdk.campaigns.executors.running import run_jobs
+from isocompute_sdk.campaigns.executors.stopping import Stopped, stop_runs
 
-__all__ = ["Executor", "Handle", "Job", "LocalExecutor", "Result", "Seen", "Slots", "run_jobs"]
+__all__ = [
+    "Executor",
+    "Handle",
+    "Job",
+    "LocalExecutor",
+    "Result",
+    "Seen",
+    "Slots",
+    "Stopped",
+    "run_jobs",
+    "stop_runs",
+]

@@ -58,10 +58,10 @@ class Result:
     """How a job ended."""
 
     job: Job
-    exit_code: int
-    """0 on success; minus the signal number if a signal ended the process."""
+    exit_code: int | None
+    """0 on success; minus the signal number if a signal ended the process; None if the job was stopped on request."""
     started: bool = True
-    """False if the run was already finished."""
+    """False if the run was already finished, or not to be started."""
 
 
 class Executor(Protocol):
@@ -85,7 +85,7 @@ class Executor(Protocol):
         ...
 
     def submit(self, job: Job, attempt: int) -> Handle | None:
-        """Start an attempt, or return the one that is going on; None if there is no room yet.
+        """Start an attempt, or return the one that is going on; None if there is no room yet, or on a stop request.
 
         Raises:
             BackendError: the script cannot be started.

@@ -118,6 +118,8 @@ class LocalExecutor:
             if lock is None:
                 return self.adopt(job)
             stack.callback(os.close, lock)
+            if store.stop_requested(job.launch.folder):
+                return None  # Looked up under the lock, so that no run starts behind the back of `stop_runs`.
             process = self._process(job, slots, gpus, (lock, *(one.fileno() for one in claims)))
         self._active.add(_key(job))
         self._children[_key(job)] = process

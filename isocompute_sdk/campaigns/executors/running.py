@@ -22,7 +22,7 @@ def run_jobs(executor: Executor, jobs: Sequence[Job], watch: Callable[[], None] 
     """Run all jobs and return their results in the order of the jobs; a failed one does not stop the others.
 
     Finished jobs are not restarted, and jobs that an earlier controller left running are waited for. Ctrl-C and SIGTERM
-    stop the jobs. After a stop the same jobs may be given again.
+    stop all jobs, `stop_runs` in another process stops some. Afterwards the same jobs may be given again.
 
     Args:
         executor: starts the jobs.
@@ -34,6 +34,8 @@ def run_jobs(executor: Executor, jobs: Sequence[Job], watch: Callable[[], None] 
     """
     _refuse_shared_folders(jobs)
     executor.check([job.needs for job in jobs])
+    for job in jobs:
+        store.clear_stop(job.launch.folder)
     work = _Work(executor, jobs)
     with _sigterm_as_exit():
         try:
@@ -73,14 +75,14 @@ class _Work:
                 self._is_finished(job)
 
     def collect(self) -> None:
-        """Note how attempts ended. One that left no exit code waits to be started again, unless it finished."""
+        """Note how attempts ended. One that left no exit code or was stopped is looked at again by `submit`."""
         handles = list(self.active.values())
         for handle, seen in zip(handles, self.executor.poll(handles), strict=True):
             if seen.state in ACTIVE:
                 continue
             key = _key(handle.job)
             del self.active[key]
-            if seen.exit_code is not None:
+            if seen.exit_code is not None and not (seen.exit_code and store.stop_requested(handle.job.launch.folder)):
                 store.write_exit(handle.job.launch.folder, seen.exit_code)
                 self.results[key] = Result(handle.job, seen.exit_code)
 
@@ -90,11 +92,16 @@ class _Work:
             key = _key(job)
             if key in self.active or key in self.results or self._is_finished(job):
                 continue
+            if store.stop_requested(job.launch.folder):
+                self.results[key] = Result(job, None, started=False)
+                continue
             earlier = store.read_started(job.launch.folder)
-            handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)
-            if handle is None:
-                return
-            self.active[key] = handle
+            # An interrupt between the start of a process and the note of it here would leave the process behind.
+            with _interrupts_later():
+                handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)
+                if handle is None:
+                    return
+                self.active[key] = handle
 
     def cancel(self) -> None:
         """End all active attempts and wait until they have ended; at once if interrupted again."""
@@ -105,10 +112,7 @@ class _Work:
             raise
 
     def _cancel(self) -> None:
-        # Asked again, because an interrupt may have come between the start of a job and the note of it here.
-        pending = [job for job in self.jobs if _key(job) not in self.results]
-        found = [self.active.get(_key(job)) or self.executor.adopt(job) for job in pending]
-        handles = [handle for handle in found if handle is not None]
+        handles = list(self.active.values())
         for handle in handles:
             self.executor.cancel(handle)
         # An attempt of state `unknown` belongs to another program, which goes on.
@@ -120,6 +124,26 @@ class _Work:
         if finished:
             self.results[_key(job)] = Result(job, 0, started=False)
         return finished
+
+
+@contextmanager
+def _interrupts_later() -> Generator[None]:
+    """Handle SIGINT and SIGTERM at the end of the block, not inside it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    earlier = {
+        number: signal.signal(number, lambda number, frame: caught.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        for number in caught:
+            signal.raise_signal(number)
 
 
 @contextmanager

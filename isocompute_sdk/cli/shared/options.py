@@ -81,7 +81,7 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise SpecError(f"{option} {text!r}; accepted: name=value", f"For example {option} seed=1.")
+            raise SpecError(f"{option} {text!r}; accepted: name=value", f"Write it as {option} NAME=VALUE.")
         found[name.strip()] = scalar(value.strip().replace(",", "") if _THOUSANDS.fullmatch(value) else value.strip())
     return found
 

@@ -225,7 +225,12 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
         measured = runs.filter(metric=metric)
         sets = sorted(measured.eval_sets)
         if len(sets) > 1:
-            found.append((f"{metric} on several sets: {', '.join(sets)}", f"choose one, --eval-set {sets[0]}"))
+            found.append(
+                (
+                    f"{metric} on several sets: {', '.join(sets)}",
+                    f"choose one, --eval-set {'validation' if 'validation' in sets else sets[0]}",
+                )
+            )
         values = measured.to_polars()["value"].to_list()
         low, high = min(values), max(values)
         if metric.startswith("avg@") and not -1e-9 <= low <= high <= 1 + 1e-9:

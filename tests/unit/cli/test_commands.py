@@ -55,6 +55,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "run",
         "probe",
         "status",
+        "stop",
         "watch",
         "published",
         "backends",

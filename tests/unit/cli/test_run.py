@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -154,3 +155,60 @@ def test_a_quickstart_into_a_file_is_refused_and_the_file_stays(start: Start, tm
 
 def test_a_status_of_nothing_is_an_error(start: Start, tmp_path: Path) -> None:
     assert "holds no runs" in finish(start("status", "."), 1)[1]
+
+
+def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int) -> None:
+    """Wait until so many runs have measured something."""
+    deadline = time.monotonic() + 60
+    while sum("evaluation" in path.read_text() for path in folder.glob("runs/small/*/metrics.jsonl")) < runs:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def states(start: Start) -> dict[str, str]:
+    document = json.loads(finish(start("status", "runs", "--json"))[0])
+    return {run["run_id"]: run["state"] for run in document["runs"]}
+
+
+def test_stop_ends_the_named_run_and_the_controller_goes_on_with_the_others(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path, seconds=0.5)
+    controller = start("run", "study.yaml", "--parallel", 2)
+    wait_until_measured(tmp_path, controller, 2)
+    out, _ = finish(start("stop", "study.yaml", "--run", "n4-bp4-seed0", "--json"))
+    assert json.loads(out)["ended"] == ["runs/small/n4-bp4-seed0"]
+    _, err = finish(controller, 1)
+    assert "n4-bp4-seed0" in err
+    assert states(start) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "finished"}
+    finish(start("run", "study.yaml"))
+    assert set(states(start).values()) == {"finished"}
+    assert json.loads(finish(start("stop", "runs", "--json"))[0])["ended"] == []
+
+
+def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path, seconds=2)
+    controller = start("run", "study.yaml", "--parallel", 1)
+    wait_until_measured(tmp_path, controller, 1)
+    # The second run has not begun, and must not.
+    finish(start("stop", "runs"))
+    finish(controller, 1)
+    assert states(start) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "waiting"}
+    controller = start("run", "study.yaml", "--parallel", 2)
+    wait_until_measured(tmp_path, controller, 2)
+    controller.kill()
+    assert set(states(start).values()) == {"running"}
+    assert len(json.loads(finish(start("stop", "runs", "--json"))[0])["ended"]) == 2
+    assert set(states(start).values()) == {"stopped"}
+
+
+def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path)
+    finish(start("run", "study.yaml", "--only", "n4-bp4-seed0"))
+    folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"
+    (folder / "metrics.jsonl").unlink()
+    (folder / "exit.json").unlink()
+    with (folder / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        document = json.loads(finish(start("stop", "runs", "--json"), 1)[0])
+    assert (document["ended"], document["foreign"]) == ([], ["runs/small/n4-bp4-seed0"])
+    assert "n4-bp4-seed0" in finish(start("stop", "runs", "--run", "n5"), 1)[1]

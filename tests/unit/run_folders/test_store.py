@@ -195,6 +195,27 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
         store.read_records(tmp_path / "missing")
 
 
+@pytest.mark.parametrize("name", ["request.json", "log.txt", ".lock"])
+def test_a_pipe_beside_a_run_is_skipped(tmp_path: Path, name: str) -> None:
+    """Nothing writes to the pipe, so that opening it would wait forever."""
+    append(tmp_path, START)
+    store.write_exit(tmp_path, 1)
+    os.mkfifo(tmp_path / name)
+    (found,) = store.find_runs(tmp_path)
+    assert store.RunWatch(found).status().state == "failed"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "spec.json", "run.json"])
+def test_a_pipe_that_should_hold_the_run_is_refused(tmp_path: Path, name: str) -> None:
+    if name != "metrics.jsonl":
+        append(tmp_path, START)
+    os.mkfifo(tmp_path / name)
+    (found,) = store.find_runs(tmp_path)
+    with pytest.raises(IsoComputeError) as refused:
+        store.RunWatch(found).status()
+    assert name in refused.value.message
+
+
 def test_the_headline_is_the_average_over_most_samples() -> None:
     def headline(**metrics: float) -> object:
         status = store.RunStatus(Path(), "r", 4, 16, 10, 0, 0, metrics, "running")
