@@ -33,94 +33,54 @@ def _parse(line: str) -> Printed | None:
     return None
 
 
-DOTTED = {
-    "n": "rollout.n_samples_per_prompt",
-    "prompts": "rollout.batch_size",
-    "samples": "train.batch_size",
-    "epochs": "train.max_epochs",
-    "seed": "train.seed",
-    "model": "actor.model_name_or_path",
-    "train_data": "data.prompt_dataset",
-    "estimator": "algo.advantage.estimator",
-    "learning_rate": "actor.adam.lr",
-    "kl_coef": "algo.kl.init_coef",
-    "entropy_coef": "actor.entropy_coef",
-    "response": "rollout.max_new_tokens",
-    "prompt": "data.prompt_max_len",
-    "length": "data.max_len",
-    "temperature": "rollout.temperature",
-    "top_p": "rollout.top_p",
-    "filter": "algo.dynamic_filtering_enable",
-    "async": "train.async_enable",
-    "eval_temperature": "eval.temperature",
-    "eval_samples": "eval.n_samples_per_prompt",
+_KEYS = {
+    "group_size": ("rollout.n_samples_per_prompt", "n_samples_per_prompt"),
+    "problems_per_batch": ("rollout.batch_size", "rollout_batch_size"),
+    "samples": ("train.batch_size", "train_batch_size"),
+    "epochs": ("train.max_epochs", "max_epochs"),
+    "seed": ("train.seed", "seed"),
+    "model": ("actor.model_name_or_path", "pretrain"),
+    "train_data": ("data.prompt_dataset", "prompt_data"),
+    "algorithm": ("algo.advantage.estimator", "advantage_estimator"),
+    "learning_rate": ("actor.adam.lr", "actor_learning_rate"),
+    "kl_coef": ("algo.kl.init_coef", "init_kl_coef"),
+    "entropy_coef": ("actor.entropy_coef", "entropy_loss_coef"),
+    "max_tokens": ("rollout.max_new_tokens", "generate_max_len"),
+    "max_prompt_tokens": ("data.prompt_max_len", "prompt_max_len"),
+    "length": ("data.max_len", "max_len"),
+    "temperature": ("rollout.temperature", "temperature"),
+    "top_p": ("rollout.top_p", "top_p"),
+    "filter": ("algo.dynamic_filtering_enable", "dynamic_filtering"),
+    "off_policy": ("train.async_enable", "async_train"),
+    "eval_temperature": ("eval.temperature", "eval_temperature"),
+    "eval_samples": ("eval.n_samples_per_prompt", "eval_n_samples_per_prompt"),
 }
-"""Keys since 0.10.2."""
-FLAT = {
-    "n": "n_samples_per_prompt",
-    "prompts": "rollout_batch_size",
-    "samples": "train_batch_size",
-    "epochs": "max_epochs",
-    "seed": "seed",
-    "model": "pretrain",
-    "train_data": "prompt_data",
-    "estimator": "advantage_estimator",
-    "learning_rate": "actor_learning_rate",
-    "kl_coef": "init_kl_coef",
-    "entropy_coef": "entropy_loss_coef",
-    "response": "generate_max_len",
-    "prompt": "prompt_max_len",
-    "length": "max_len",
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "filter": "dynamic_filtering",
-    "async": "async_train",
-    "eval_temperature": "eval_temperature",
-    "eval_samples": "eval_n_samples_per_prompt",
-}
-"""Keys before 0.10.2."""
+"""Context field, or what one is computed from -> its key since 0.10.2, and before."""
 
 
-def _configuration(dialect: str, names: Mapping[str, str]) -> Configuration:
+def _configuration(dialect: str, column: int) -> Configuration:
     """Flags of one range of releases: the rollout batch counts prompts, the training batch samples."""
+    names = {name: keys[column] for name, keys in _KEYS.items()}
 
     def fields(keys: Keys) -> Mapping[str, Said | None]:
-        def get(name: str) -> Said | None:
-            return keys.get(names[name])
-
-        def number(name: str, default: float | None = None) -> float | None:
-            return keys.number(names[name], default)
-
-        size, prompts, samples = number("n", 1), number("prompts"), number("samples")
-        updates = (
-            max(1, size * prompts // samples) * (number("epochs", 1) or 1) if size and prompts and samples else None
+        size, prompts, samples, epochs, length, response = (
+            keys.number(names[name])
+            for name in ("group_size", "problems_per_batch", "samples", "epochs", "length", "max_tokens")
         )
-        length, response = number("length"), number("response")
-        longest = get("prompt")
-        if longest is None and length and response:
-            longest = keys.derived(length - response, names["length"], names["response"])
-        return {
-            "group_size": get("n"),
-            "problems_per_batch": get("prompts"),
-            "seed": get("seed"),
-            "model": get("model"),
-            "train_data": get("train_data"),
-            "algorithm": keys.algorithm(names["estimator"]),
-            "learning_rate": get("learning_rate"),
-            "kl_coef": get("kl_coef"),
-            "entropy_coef": get("entropy_coef"),
-            "updates_per_batch": keys.derived(updates, *(names[key] for key in ("n", "prompts", "samples", "epochs"))),
-            "max_tokens": get("response"),
-            "max_prompt_tokens": longest,
-            "temperature": get("temperature"),
-            "top_p": get("top_p"),
+        size = 1.0 if size is None else size
+        updates = max(1, size * prompts // samples) * (epochs or 1) if size and prompts and samples else None
+        batch = ("group_size", "problems_per_batch", "samples", "epochs")
+        found = {name: keys.get(key) for name, key in names.items() if name not in ("samples", "epochs", "length")}
+        if found["max_prompt_tokens"] is None and length and response:
+            found["max_prompt_tokens"] = keys.derived(length - response, names["length"], names["max_tokens"])
+        return found | {
+            "algorithm": keys.algorithm(names["algorithm"]),
+            "updates_per_batch": keys.derived(updates, *(names[name] for name in batch)),
             "filter": keys.switch(names["filter"], "dynamic", "none"),
-            "off_policy": keys.switch(names["async"], "async", "none"),
-            "eval_temperature": get("eval_temperature"),
-            "eval_samples": get("eval_samples"),
+            "off_policy": keys.switch(names["off_policy"], "async", "none"),
         }
 
-    return Configuration(dialect, names["n"], fields)
+    return Configuration(dialect, names["group_size"], fields)
 
 
 FORMAT = LogFormat(
@@ -160,7 +120,7 @@ FORMAT = LogFormat(
     update_steps=r"(?!_step$|Step$).*",
     batch_tag=r"(?:.+/)?rollout/num_samples",
     kept_percent_tag="train/dynamic_filtering_pass_rate",
-    configurations=(_configuration("openrlhf", DOTTED), _configuration("openrlhf before 0.10.2", FLAT)),
+    configurations=(_configuration("openrlhf", 0), _configuration("openrlhf before 0.10.2", 1)),
     console=Console((b"Global step ", b"Evaluation completed in "), _parse),
     run_folder=RunFolder(KIND, RUN_FILES, read_run),
 )

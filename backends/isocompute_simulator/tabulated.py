@@ -52,15 +52,7 @@ class TabulatedTruth:
         delay: npt.ArrayLike = 0.0,
         n_problems: int | None = None,
     ) -> Array:
-        """Reward of the checkpoint at C rollouts, averaged over runs.
-
-        Args:
-            rollouts: compute C, at least 0; broadcast with the others.
-            group_size: n, 1 or more.
-            problems_per_batch: B_p; None for the truth's own.
-            delay: added to ln C of everything that happens.
-            n_problems: D in place of the truth's own.
-        """
+        """Reward of the checkpoint at C rollouts, averaged over runs; arguments as for `Truth.mean`."""
         at, x = self._axes(rollouts, group_size, problems_per_batch, delay)
         return self._lookup(self._table(n_problems), at, x)
 

@@ -26,6 +26,9 @@ SPECS = {
 DOCUMENTS = {
     "plan": "planning.plan:DOCUMENT",
     "fits": "fitting.fits:FITS",
+    "against": "planning.questions.compare:DOCUMENT",
+    "marginal": "planning.questions.marginal:DOCUMENT",
+    "budget-for": "planning.questions.budget_for:DOCUMENT",
     "audit": "auditing.result:AUDIT",
     "campaign": "campaigns.campaign:CAMPAIGN",
     "comparison": "campaigns.prediction_check:COMPARISON",
@@ -34,6 +37,7 @@ DOCUMENTS = {
     "alerts": "health.alerts:ALERTS",
     "run-spec": "run_folders.store:RUN_SPEC",
     "run-exit": "run_folders.store:EXIT",
+    "run-started": "run_folders.store:STARTED",
 }
 """Saved JSON files, with the declaration of each."""
 KINDS = (*SPECS, *DOCUMENTS)

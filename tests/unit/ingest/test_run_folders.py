@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from isocompute_openrlhf.flags import VERSION
+from isocompute_openrlhf.preflight import examine
+from isocompute_openrlhf.request import REQUEST_DOCUMENT, request_of
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
 from isocompute_sdk.ingest.launched import MARKS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_verl.options import VeRLOptions
+from isocompute_verl.request import REQUEST_DOCUMENT as VERL_REQUEST
+from isocompute_verl.request import request_of as verl_request
 from tests.unit.ingest.log_files import OPENRLHF, write_events, write_verl
 
 RUN = RunSpec(
@@ -41,12 +46,21 @@ JOURNAL = [
 ]
 
 
-def launched(folder: Path, kind: str = "openrlhf-run") -> Path:
+def of_openrlhf(run: RunSpec) -> str:
+    _, options, placement = examine(run)
+    assert options is not None
+    assert placement is not None
+    return REQUEST_DOCUMENT.to_text(request_of(run, options, placement))
+
+
+def of_verl(run: RunSpec) -> str:
+    return VERL_REQUEST.to_text(verl_request(run, VeRLOptions()))
+
+
+def launched(folder: Path, request: Callable[[RunSpec], str] = of_openrlhf) -> Path:
     """What a launch script leaves in the folder of a run beside its log."""
     folder.mkdir(parents=True)
-    run = RUN.replace(run_id=folder.name).model_dump(mode="json")
-    request = {"kind": kind, "schema_version": 1, "version": VERSION, "gpus": 1, "run": run}
-    (folder / "request.json").write_text(json.dumps(request))
+    (folder / "request.json").write_text(request(RUN.replace(run_id=folder.name)))
     (folder / "claim_folder.py").write_text("")
     assert all((folder / name).exists() for name in MARKS)
     (folder / "attempts.jsonl").write_text('{"attempt": 1, "time": 1.5}\n')
@@ -64,7 +78,7 @@ def by_name(folder: Path) -> dict[str, RunFinding]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_events(launched(tmp_path / "a") / "tensorboard" / "a", range(1, 51), OPENRLHF)
-    run = launched(tmp_path / "b", "verl-run")
+    run = launched(tmp_path / "b", of_verl)
     write_verl(run / "logs" / "attempt-1.jsonl", range(31))
     write_verl(run / "logs" / "attempt-2.jsonl", range(20, 51))
     write_events(run / "tensorboard" / "b", range(51), {"critic/score/mean": lambda step: 0.5})

@@ -72,8 +72,8 @@ def test_the_length_is_given_in_exactly_one_way(length: dict[str, int], received
 def test_a_pair_too_large_for_one_step_is_named_with_the_arithmetic() -> None:
     with pytest.raises(SpecError) as caught:
         Sweep(group_size=(8, 64), problems_per_batch=(32,), rollouts=1000)
-    assert "group_size = 64 with problems_per_batch = 32 takes 64 * 32 = 2048 rollouts" in str(caught.value)
-    assert "Set rollouts to at least 2048, or max_rollouts_per_batch to at most 1000" in str(caught.value)
+    assert all(part in caught.value.message for part in ("group_size = 64", "problems_per_batch = 32", "2048"))
+    assert all(part in (caught.value.hint or "") for part in ("rollouts", "2048", "max_rollouts_per_batch", "1000"))
 
 
 def test_group_size_of_one_is_refused_because_a_group_of_one_has_no_advantage() -> None:

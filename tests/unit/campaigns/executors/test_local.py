@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,7 @@ def test_a_job_that_ignores_the_request_is_killed_with_its_children(job: Callabl
 PROGRAM = """
 import sys
 from pathlib import Path
+from typing import Any
 from isocompute_sdk.training.backend import Launch
 from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
 folder = Path(sys.argv[1])
@@ -182,3 +184,19 @@ def test_what_cannot_be_started_is_one_clear_error(job: Callable[..., Job], tmp_
         run_jobs(QUICK, [one, Job("two", one.launch, one.cwd)])
     with pytest.raises(BackendError, match="max_parallel = 0"):
         LocalExecutor(max_parallel=0)
+
+
+class SignalledOnStart(LocalExecutor):
+    """Receives SIGTERM when its job has a process that nothing has noted yet."""
+
+    def _process(self, *arguments: Any) -> subprocess.Popen[bytes]:
+        process = super()._process(*arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process
+
+
+def test_sigterm_while_a_job_starts_leaves_no_process(job: Callable[..., Job]) -> None:
+    one = job("one", "sleep 60")
+    with pytest.raises(SystemExit):
+        run_jobs(SignalledOnStart(max_parallel=1, poll_seconds=0.02, grace_seconds=5), [one])
+    assert not locks.is_running(one.launch.folder)
