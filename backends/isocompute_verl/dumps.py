@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps, joined, with_exact
 from isocompute_sdk.ingest.formats.log_format import Added, Measure
-from isocompute_sdk.ingest.stores.jsonl import first_object
 from isocompute_sdk.ingest.stores.packed import DAMAGED, as_kept, is_damaged, open_bytes, unpacked
+from isocompute_sdk.ingest.tables.jsonl import first_object
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_sdk.notes import Note
 

@@ -26,12 +26,12 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_locked,
 )
-from isocompute_sdk.ingest.stores.csv import read_csv
 from isocompute_sdk.ingest.stores.journal import read_journal
-from isocompute_sdk.ingest.stores.jsonl import read_jsonl
-from isocompute_sdk.ingest.stores.parquet import read_parquet
-from isocompute_sdk.ingest.stores.raw import OnTruncated, RawTable
-from isocompute_sdk.ingest.stores.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
+from isocompute_sdk.ingest.tables.csv import read_csv
+from isocompute_sdk.ingest.tables.jsonl import read_jsonl
+from isocompute_sdk.ingest.tables.parquet import read_parquet
+from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.tables.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

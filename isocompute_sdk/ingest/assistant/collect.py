@@ -19,7 +19,7 @@ from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
-from isocompute_sdk.ingest.stores.table_logs import join_charts, logs_of_file
+from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

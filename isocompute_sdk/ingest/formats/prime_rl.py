@@ -13,9 +13,9 @@ from typing import Any
 
 from isocompute_sdk.ingest.attempts import RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag, validation
-from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
+from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
 
 _LONGEST_FIRST_LINE = 1 << 20
 _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "batch/")

@@ -1,1 +1,1 @@
-"""How logs lie on disk: event files, tables, journals, consoles, saved configurations. What they mean: `formats`."""
+"""How logs lie on disk: event files, journals, W&B, MLflow, consoles, configurations. What they mean: `formats`."""

@@ -20,8 +20,8 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
     TRAIN_SET,
 )
-from isocompute_sdk.ingest.stores.jsonl import first_object, read_objects
-from isocompute_sdk.ingest.stores.raw import OnTruncated, RawTable
+from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
+from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 
 SCHEMA_VERSION = 1

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
-from isocompute_sdk.ingest.stores.raw import read_text
 from isocompute_sdk.ingest.stores.saved_config import scalar
+from isocompute_sdk.ingest.tables.raw import read_text
 from isocompute_sdk.notes import Note
 
 DATABASE = "mlflow.db"

@@ -19,7 +19,7 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import training_args
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
-from isocompute_sdk.ingest.stores.raw import LARGEST_CONFIG, read_text
+from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
 from isocompute_sdk.records.columns import BY_NAME, PER_RUN
 from isocompute_sdk.specs import RunSpec
 

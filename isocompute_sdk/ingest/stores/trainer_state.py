@@ -17,7 +17,7 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
 from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes, unpacked
-from isocompute_sdk.ingest.stores.raw import read_text
+from isocompute_sdk.ingest.tables.raw import read_text
 
 STATE_FILE = "trainer_state.json"
 _BEGINNING = 1 << 13

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.ingest.stores import raw
 from isocompute_sdk.ingest.stores.event_files import read_event_file
+from isocompute_sdk.ingest.tables import raw
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Study, Throughput, load_spec
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk.ingest.stores import csv as csv_files
-from isocompute_sdk.ingest.stores import jsonl
+from isocompute_sdk.ingest.tables import csv as csv_files
+from isocompute_sdk.ingest.tables import jsonl
 from isocompute_sdk.records import RunSet
 
 odd = ["", " ", '"', '""', '"a"', '"a,b"', '"a""b"', "a;b", '"a\nb"', "\r", "\t", "8", "0.5", "é"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input
-from isocompute_sdk.ingest.stores.raw import RawTable, check_size
+from isocompute_sdk.ingest.tables.raw import RawTable, check_size
 
 
 def read_parquet(path: Path) -> RawTable:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.stores.raw import (
+from isocompute_sdk.ingest.tables.raw import (
     LONGEST_LINE,
     TRUNCATED_HINT,
     OnTruncated,

@@ -17,7 +17,7 @@ from typing import Any
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
-from isocompute_sdk.ingest.stores.raw import RawTable
+from isocompute_sdk.ingest.tables.raw import RawTable
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import canonical, did_you_mean
 

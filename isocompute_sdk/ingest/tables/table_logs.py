@@ -19,12 +19,12 @@ from isocompute_sdk.ingest.attempts import (
     scalar_series,
 )
 from isocompute_sdk.ingest.paths import format_of
-from isocompute_sdk.ingest.stores.csv import read_csv
-from isocompute_sdk.ingest.stores.jsonl import read_jsonl
 from isocompute_sdk.ingest.stores.packed import unpacked
-from isocompute_sdk.ingest.stores.parquet import read_parquet
-from isocompute_sdk.ingest.stores.raw import RawTable
-from isocompute_sdk.ingest.stores.wandb_csv import (
+from isocompute_sdk.ingest.tables.csv import read_csv
+from isocompute_sdk.ingest.tables.jsonl import read_jsonl
+from isocompute_sdk.ingest.tables.parquet import read_parquet
+from isocompute_sdk.ingest.tables.raw import RawTable
+from isocompute_sdk.ingest.tables.wandb_csv import (
     BOUNDS,
     INTERNAL,
     SEPARATOR,
