@@ -19,7 +19,7 @@ from isocompute_sdk.planning.request import Request
 from isocompute_sdk.planning.verdict import TIE, Verdict
 from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.problems import close_match
-from isocompute_sdk.specs.quantities import parse_count
+from isocompute_sdk.specs.quantities import Number
 
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems")
 """Whole numbers that can be changed."""
@@ -168,8 +168,8 @@ def _value(name: str, value: object) -> Any:
         )
     number: Any = value
     try:
-        if name in COUNTS and (count := parse_count(number)) > 0:
-            return count
+        if name in COUNTS:
+            return int(Number(whole=True, ge=2 if name == "group_size" else 1).parse(number))
         if name == "learning_rate":
             return Recipe(learning_rate_anchor=number).learning_rate_anchor
         if name == "budget":
@@ -182,8 +182,7 @@ def _value(name: str, value: object) -> Any:
         hint = error.hint if isinstance(error, SpecError) else None
         complaint = str(error.args[0]).removeprefix("Recipe.learning_rate_anchor: ")
         raise PlanError(f"{name}: {complaint}", hint or "Correct it.") from None
-    accepted = "1 or more" if name in COUNTS else "a hub name or a local folder"
-    raise PlanError(f"{name} = {show(value)}; accepted: {accepted}", "Correct it.")
+    raise PlanError(f"{name} = {show(value)}; accepted: a hub name or a local folder", "Correct it.")
 
 
 def _recipe(plan: Plan, given: Mapping[str, Any], rollouts_per_batch: int) -> Recipe:
@@ -195,7 +194,16 @@ def _recipe(plan: Plan, given: Mapping[str, Any], rollouts_per_batch: int) -> Re
 
 
 def _pricing(plan: Plan, budget: Budget) -> Pricing:
-    """Prices by the plan's rules, with the share of evaluations that it has."""
+    """Prices by the plan's rules, with the share of evaluations that it has.
+
+    Raises:
+        PlanError: a budget in time, tokens or money for a plan without a throughput.
+    """
+    if plan.throughput is None and (budget.unit != "rollouts" or budget.deadline_hours is not None):
+        raise PlanError(
+            f"budget = {budget.amount:g} {budget.unit}: this plan has no throughput; accepted: a number of rollouts",
+            "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (isocompute probe makes the file).",
+        )
     share = EVALUATION_SHARE
     if "evaluation" in plan.breakdown:
         unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
