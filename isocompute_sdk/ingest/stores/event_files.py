@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, joined
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
-
-if TYPE_CHECKING:
-    pass
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
