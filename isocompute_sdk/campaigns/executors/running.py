@@ -12,6 +12,7 @@ from types import FrameType
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.run_folders import store
 
 CANCEL_POLL_SECONDS = 0.05
@@ -95,7 +96,7 @@ class _Work:
                 self.results[key] = Result(job, None, started=False)
                 continue
             # An interrupt between the start of a process and the note of it here would leave the process behind.
-            with _interrupts_later():
+            with interrupts_later():
                 handle = self.executor.submit(job, store.last_attempt(job.launch.folder) + 1)
                 if handle is None:
                     return
@@ -122,26 +123,6 @@ class _Work:
         if finished:
             self.results[_key(job)] = Result(job, 0, started=False)
         return finished
-
-
-@contextmanager
-def _interrupts_later() -> Generator[None]:
-    """Handle SIGINT and SIGTERM at the end of the block, not inside it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught: list[int] = []
-    earlier = {
-        number: signal.signal(number, lambda number, frame: caught.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
-        for number in caught:
-            signal.raise_signal(number)
 
 
 @contextmanager
