@@ -115,7 +115,7 @@ def _from_pandas(name: str, series: Any) -> pl.Series:
 def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
     """Check every cell of `series` against `column` and give it the column's type; null stays null.
 
-    In columns of counts a text may have commas between thousands, as in `3,000`; elsewhere a comma could be a decimal one.
+    Counts in text may have commas between thousands (`3,000`); in other columns a comma could be a decimal one.
 
     Raises:
         RecordError: naming the first cell that cannot be read, its value and what is accepted.
