@@ -17,7 +17,13 @@ from isocompute_sdk.records.columns import CONTEXT_FIELDS
 
 COMPUTE = np.geomspace(2e4, 2e6, 12)
 GRID = ((8, 64), (32, 64), (128, 64), (8, 128), (32, 128), (128, 128))
-RUNS: dict[str, Any] = {"learning_rate": 5e-6, "kl_coef": 0.0, "entropy_coef": 0.0, "max_tokens": 4096, "temperature": 1.0}
+RUNS: dict[str, Any] = {
+    "learning_rate": 5e-6,
+    "kl_coef": 0.0,
+    "entropy_coef": 0.0,
+    "max_tokens": 4096,
+    "temperature": 1.0,
+}
 
 
 def sweep(grid: Any = GRID, **context: Any) -> RunSet:
