@@ -6,6 +6,7 @@ folder is silent: to find a job, and to say whether a job that has written nothi
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ from typing import Protocol
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Handle, Job, Seen, State, wrapper_command
 from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders.wrapper import write_exit
+from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.training.backend import Needs
 
 
@@ -94,6 +97,9 @@ class ClusterExecutor:
     """Time between two looks."""
     settle_seconds: float = 30.0
     """Time after the end of a job, by the engine, in which its exit.json may still appear on a shared file system."""
+    spec: ExecutorSpec | None = None
+    """The options it was made from; `registry.load` sets them. Run folders keep them, so that other commands find the
+    jobs."""
     _active: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders of attempts that go on."""
     _asked: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
@@ -159,6 +165,12 @@ class ClusterExecutor:
         looked = self._look([one for one in handles if self._said(one) is None])
         return tuple(self._poll_folder(one, looked) for one in handles)
 
+    def words(self, handles: Sequence[Handle]) -> tuple[str, ...]:
+        """What the engine says about each attempt, whatever its folder says; empty if it was not started there."""
+        looked = self._look(handles)
+        found = [looked.get(one.started.ref) if one.started is not None else None for one in handles]
+        return tuple("" if job is None else job.words or job.state for job in found)
+
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the wrapper of an attempt, SIGKILL on a second request; other programs are left alone."""
         started = handle.started
@@ -198,7 +210,7 @@ class ClusterExecutor:
         ended = store.read_exit(folder)
         if started is not None and ended is not None and ended.attempt == started.attempt:
             if ended.stopped:
-                return Seen("stopped")
+                return Seen("stopped", reason=ended.reason)
             return Seen("finished" if ended.exit_code == 0 else "failed", ended.exit_code)
         own = started is not None and started.engine == self.name
         if locks.is_running(folder):
@@ -232,6 +244,9 @@ class ClusterExecutor:
         if key not in self._asked and time.monotonic() - since < self.settle_seconds:
             return Seen("running", reason=job.words)
         # Without an exit record, what the engine calls a success or a failure is a lost attempt.
+        if key in self._asked:
+            # It was asked to end before it began, so nobody need wait for its record.
+            write_exit(handle.job.launch.folder, started.attempt, -signal.SIGTERM, stopped=True)
         return Seen("stopped", reason=job.words)
 
 
