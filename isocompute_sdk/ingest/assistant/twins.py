@@ -15,6 +15,7 @@ import numpy as np
 
 from isocompute_sdk.ingest.attempts import RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET
+from isocompute_sdk.ingest.stores import trainer_state
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
@@ -84,8 +85,10 @@ def _whole(logs: Mapping[str, RunLog], one: str, other: str, least: int = LEAST_
     """Whether all values that both could have are the same, `least` or more of them not those of a constant."""
     mine, theirs = _measured(logs[one]), _measured(logs[other])
     common = mine.keys() & theirs.keys()
-    if logs[one].format == logs[other].format and len(common) < min(len(mine), len(theirs)):
-        return False
+    if logs[one].format == logs[other].format:
+        # A state is saved again and again; other logs of one kind are of different starts.
+        if logs[one].format != trainer_state.STORE.name or len(common) < min(len(mine), len(theirs)):
+            return False
     changes = 0
     for tag in common:
         a, b = mine[tag], theirs[tag]
