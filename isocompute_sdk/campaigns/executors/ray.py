@@ -191,7 +191,11 @@ class RayEngine:
         needs = job.needs
         gpus = _gpus(needs, nodes)
         passed = {name: os.environ[name] for name in ("PYTHON",) if name in os.environ}
-        stop = {"RAY_JOB_STOP_WAIT_TIME_S": str(round(GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds) + SECONDS_BEYOND_GRACE)}
+        stop = {
+            "RAY_JOB_STOP_WAIT_TIME_S": str(
+                round(GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds) + SECONDS_BEYOND_GRACE
+            )
+        }
         return {
             # Without exec, the signal that ends the job would reach a shell as well.
             "entrypoint": f"exec {shlex.join(command)}",

@@ -159,6 +159,11 @@ class SlurmEngine:
         except EngineSilent as silent:
             raise BackendError(f"Slurm does not answer: {silent}", "Try again once `sinfo` answers.") from None
 
+    def room(self, job: Job) -> bool:
+        """True: Slurm queues what it has no room for."""
+        del job
+        return True
+
     def find(self, job: Job, attempt: int) -> str | None:
         """Id of the job in the queue that was submitted for this attempt; None if there is none.
 
