@@ -33,14 +33,14 @@ CONTROLLER = """
 from pathlib import Path
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
-from isocompute_sdk.campaigns.executors.ray import RayEngine, RaySettings
-from isocompute_sdk.campaigns.executors.slurm import SlurmEngine, SlurmSettings
+from isocompute_sdk.campaigns.executors.ray import RayEngine, RaySpec
+from isocompute_sdk.campaigns.executors.slurm import SlurmEngine, SlurmSpec
 from isocompute_sdk.specs import load_study
 from isocompute_sdk.training.backend import Needs
 from isocompute_simulator import SimulatorBackend
 
 SimulatorBackend.needs = lambda self, run: Needs(1)
-executor = ClusterExecutor(ENGINE, poll_seconds=0.3, settle_seconds=1)
+executor = ClusterExecutor(ENGINE, poll_seconds=0.3, ask_seconds=0.3, settle_seconds=1)
 carry_out(load_study("study.yaml").expand(), SimulatorBackend(), executor, Path.cwd())
 """
 PARTS = ("controller", "process", "command")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def engine(cluster: RayCluster) -> str:
-    return f"RayEngine(RaySettings(address={cluster.address!r}))"
+    return f"RayEngine(RaySpec(address={cluster.address!r}))"
 
 
 def test_ten_kills_while_runs_train_change_no_record(ray_cluster: RayCluster, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.engines.kills import Place, check, devices, survive, undisturbed
 
 pytestmark = pytest.mark.slow
-ENGINE = "SlurmEngine(SlurmSettings(partition='main', cpus=1))"
+ENGINE = "SlurmEngine(SlurmSpec(partition='main', cpus=1))"
 
 
 def test_ten_kills_while_runs_train_change_no_record(slurm: Path, tmp_path: Path) -> None:

@@ -105,8 +105,12 @@ class ClusterExecutor:
     engine: Engine
     parallel: int | None = None
     """Runs handed over at a time. None: all; the engine queues them."""
+    grace_seconds: float = GRACE_SECONDS
+    """Time between SIGTERM and SIGKILL of a job that does not say."""
     poll_seconds: float = 2.0
-    """Time between two looks."""
+    """Time between two looks at the run folders."""
+    ask_seconds: float = 3.0
+    """Time between two questions to the engine about one job."""
     settle_seconds: float = 30.0
     """Time after the end of a job, by the engine, in which its exit.json may still appear on a shared file system."""
     _active: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
@@ -156,6 +160,7 @@ class ClusterExecutor:
             BackendError: the engine refuses the job.
         """
         folder = job.launch.folder
+        job = job if job.grace_seconds is not None else replace(job, grace_seconds=self.grace_seconds)
         if self.parallel is not None and len(self._active - {_key(job)}) >= self.parallel:
             return None
         with locks.submitting(folder):
@@ -191,7 +196,11 @@ class ClusterExecutor:
             ref = started.ref or self.engine.find(handle.job, started.attempt) or ""
             if ref:
                 self.engine.end(ref, at_once=key in self._asked)
-        self._asked[key] = now if key in self._asked else now + _grace(handle.job)
+        self._asked[key] = (
+            now
+            if key in self._asked
+            else now + (self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds)
+        )
 
     def _find(self, job: Job, attempt: int) -> store.Started | None:
         """A job that an interrupted controller has handed over without a note; with an empty ref if nobody can tell."""
@@ -226,7 +235,7 @@ class ClusterExecutor:
         refs = [one.started.ref for one in handles if one.started is not None and one.started.engine == self.name]
         now = time.monotonic()
         # A wait for the end of a run looks more often than an engine of many users likes to be asked.
-        asked = [ref for ref in refs if ref and now - self._looks.get(ref, (-math.inf,))[0] >= self.poll_seconds]
+        asked = [ref for ref in refs if ref and now - self._looks.get(ref, (-math.inf,))[0] >= self.ask_seconds]
         if asked:
             # A job that the engine has forgotten ended long ago.
             forgotten = dict.fromkeys(asked, EngineJob("failed", f"forgotten by {self.name}"))
@@ -301,10 +310,6 @@ class ClusterExecutor:
             return Seen("running", reason=job.words)
         # Without an exit record, what the engine calls a success or a failure is a lost attempt.
         return Seen("stopped", reason=job.words)
-
-
-def _grace(job: Job) -> float:
-    return GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds
 
 
 def _key(job: Job) -> str:

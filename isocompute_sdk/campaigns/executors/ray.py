@@ -17,16 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field
 
 from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Job, State
-from isocompute_sdk.campaigns.executors.cluster import EngineJob, EngineSilent
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.specs import Spec
+from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.base import Count, Text
-from isocompute_sdk.specs.run import OptionName
+from isocompute_sdk.specs.run import FolderName, OptionName
 from isocompute_sdk.training.backend import Needs
 
 Answer = TypeVar("Answer")
@@ -47,11 +47,11 @@ _STATES: dict[str, State] = {
 }
 
 
-class RaySettings(Spec):
+class RaySpec(ExecutorSpec):
     """Runs as jobs of a Ray cluster. The folder of the runs must be shared by all nodes."""
 
-    name: Literal["ray"] = "ray"
-    """Executor."""
+    name: FolderName = "ray"
+    """Name of this executor."""
     address: Text | None = None
     """Address of the dashboard, such as `http://head:8265`. None: as RAY_API_SERVER_ADDRESS or RAY_ADDRESS says, else
     the cluster on this machine."""
@@ -62,29 +62,31 @@ class RaySettings(Spec):
     env: dict[OptionName, str] = Field(default_factory=dict[str, str])
     """Environment variables for the runs, which see those of the cluster and not those of `isocompute run`. Ray's
     dashboard shows them."""
-    parallel: Count | None = None
-    """Runs at a time. None: as many as there are GPUs for; runs without GPUs queue in Ray."""
     python: Text | None = None
     """Python 3.10 or newer on the nodes, which starts a run. None: the interpreter that runs isocompute."""
+
+    def executor(self) -> ClusterExecutor:
+        """The executor."""
+        return ClusterExecutor(RayEngine(self), self.parallel, self.grace_seconds)
 
 
 @dataclass(frozen=True)
 class RayEngine:
     """Hands runs to the Jobs API of a Ray cluster."""
 
-    settings: RaySettings = field(default_factory=RaySettings)
+    spec: RaySpec = field(default_factory=RaySpec)
     _ended: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Submission ids of jobs that were asked to end."""
 
     @property
     def name(self) -> str:
         """Name of the executor."""
-        return self.settings.name
+        return "ray"
 
     @property
     def python(self) -> str:
         """Interpreter that runs the wrapper on the nodes."""
-        return self.settings.python or sys.executable
+        return self.spec.python or sys.executable
 
     @cached_property
     def client(self) -> Any:
@@ -100,7 +102,7 @@ class RayEngine:
             raise BackendError(
                 f"executor ray: no package {error.name}", "Install it: pip install 'isocompute[ray]'"
             ) from error
-        return self._call(lambda: module.JobSubmissionClient(self.settings.address))
+        return self._call(lambda: module.JobSubmissionClient(self.spec.address))
 
     def check(self, needs: Sequence[Needs]) -> None:
         """Refuse what fits on no node, which Ray would leave pending for ever.
@@ -130,7 +132,7 @@ class RayEngine:
             return True
         going = (one for one in self._jobs() if _state(one) in ("waiting", "running"))
         taken = sum(int((one.metadata or {}).get(GPUS, 0)) for one in going)
-        return taken + wanted <= (self.settings.gpus or sum(_amount(one, "GPU") for one in nodes))
+        return taken + wanted <= (self.spec.gpus or sum(_amount(one, "GPU") for one in nodes))
 
     def find(self, job: Job, attempt: int) -> str | None:
         """Submission id of the job for this attempt; None if there is none that waits or runs.
@@ -200,17 +202,17 @@ class RayEngine:
             # Without exec, the signal that ends the job would reach a shell as well.
             "entrypoint": f"exec {shlex.join(command)}",
             "submission_id": job.label(attempt),
-            "entrypoint_num_cpus": 0 if needs.ray else self.settings.cpus,
+            "entrypoint_num_cpus": 0 if needs.ray else self.spec.cpus,
             "entrypoint_num_gpus": 0 if needs.ray else gpus,
             "metadata": {GPUS: str(gpus * needs.nodes)},
-            "runtime_env": {"env_vars": {**passed, **self.settings.env, **stop}},
+            "runtime_env": {"env_vars": {**passed, **self.spec.env, **stop}},
         }
 
     def _refuse_never_fitting(self, needs: Needs, nodes: Sequence[Mapping[str, float]]) -> None:
-        gpus, cpus = _gpus(needs, nodes), 0 if needs.ray else self.settings.cpus
-        if self.settings.gpus is not None:
-            fits = gpus * needs.nodes <= self.settings.gpus
-            has = f"executor.gpus is {self.settings.gpus}"
+        gpus, cpus = _gpus(needs, nodes), 0 if needs.ray else self.spec.cpus
+        if self.spec.gpus is not None:
+            fits = gpus * needs.nodes <= self.spec.gpus
+            has = f"executor.gpus is {self.spec.gpus}"
         else:
             fits = sum(_fitting(one, gpus, cpus) for one in nodes) >= needs.nodes
             listed = ", ".join(f"{_amount(one, 'GPU')} GPU(s) and {_amount(one, 'CPU')} cores" for one in nodes)
@@ -268,7 +270,7 @@ class RayEngine:
                 errors.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
-        with _talking_to(address or self.settings.address):
+        with _talking_to(address or self.spec.address):
             thread.start()
             thread.join(CALL_SECONDS)
         if answers:

@@ -13,19 +13,22 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from isocompute_sdk.campaigns.executors.base import Job, State
-from isocompute_sdk.campaigns.executors.cluster import EngineJob, EngineSilent
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Spec
+from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.base import Count, Text
 from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.training.backend import Needs
 
+ASK_SECONDS = 10.0
+"""Time between two looks at the queue."""
 COMMAND_SECONDS = 90.0
 """Time limit of a command; Slurm's own are 9 to 18 s while its controller daemon is down."""
 _FORMS = (r"\d+", r"\d+:\d\d", r"\d+:\d\d:\d\d", r"\d+-\d+(:\d\d){0,2}")
@@ -92,11 +95,11 @@ def _flag(name: str) -> str:
     return name
 
 
-class SlurmSettings(Spec):
+class SlurmSpec(ExecutorSpec):
     """Runs as Slurm jobs, one job for each run on one node. The folder of the runs must be shared by all nodes."""
 
-    name: Literal["slurm"] = "slurm"
-    """Executor."""
+    name: FolderName = "slurm"
+    """Name of this executor."""
     partition: Text | None = None
     """Partition. None: the default one."""
     time: Annotated[str | int, AfterValidator(_time)] | None = None
@@ -118,10 +121,12 @@ class SlurmSettings(Spec):
     """Further flags of sbatch, without the leading --, such as `constraint: a100`. true: a flag without a value."""
     warn_seconds: Count = 120
     """Time before its time limit at which a run is asked to end. Slurm may ask a minute earlier."""
-    parallel: Count | None = None
-    """Runs in the queue at a time. None: all."""
     python: Text | None = None
     """Python 3.10 or newer on the nodes, which starts a run. None: the interpreter that runs isocompute."""
+
+    def executor(self) -> ClusterExecutor:
+        """The executor."""
+        return ClusterExecutor(SlurmEngine(self), self.parallel, self.grace_seconds, ask_seconds=ASK_SECONDS)
 
     @model_validator(mode="after")
     def _flags_have_values(self) -> Self:
@@ -135,17 +140,17 @@ class SlurmSettings(Spec):
 class SlurmEngine:
     """Hands runs to Slurm. All text that a user wrote reaches it as one argument, without a shell."""
 
-    settings: SlurmSettings = field(default_factory=SlurmSettings)
+    spec: SlurmSpec = field(default_factory=SlurmSpec)
 
     @property
     def name(self) -> str:
         """Name of the executor."""
-        return self.settings.name
+        return "slurm"
 
     @property
     def python(self) -> str:
         """Interpreter that runs the wrapper on the nodes."""
-        return self.settings.python or sys.executable
+        return self.spec.python or sys.executable
 
     def check(self, needs: Sequence[Needs]) -> None:
         """Refuse what Slurm can never start: by its own test, and by the time limit of the partition.
@@ -229,14 +234,14 @@ class SlurmEngine:
             f"--output={log if chr(92) in log else log.replace('%', '%%')}",
             "--open-mode=append",
             "--requeue",
-            f"--signal=B:TERM@{self.settings.warn_seconds}",
+            f"--signal=B:TERM@{self.spec.warn_seconds}",
             *self._resources(job.needs),
             # Without exec, a signal would reach the shell only.
             f"--wrap=exec {shlex.join(command)}",
         )
 
     def _resources(self, needs: Needs) -> tuple[str, ...]:
-        own = self.settings
+        own = self.spec
         gpus = self._gpus(needs)
         chosen = {
             "partition": own.partition,
@@ -254,16 +259,16 @@ class SlurmEngine:
         return ("--nodes=1", "--ntasks=1", *flags)
 
     def _gpus(self, needs: Needs) -> int:
-        if self.settings.gpus_per_node is not None:
-            return self.settings.gpus_per_node
+        if self.spec.gpus_per_node is not None:
+            return self.spec.gpus_per_node
         return 0 if needs.or_cpu and not self._has_gpus() else needs.gpus
 
     def _has_gpus(self) -> bool:
-        chosen = () if self.settings.partition is None else (f"--partition={self.settings.partition}",)
+        chosen = () if self.spec.partition is None else (f"--partition={self.spec.partition}",)
         return "gpu" in _ask("sinfo", "--noheader", "--format=%G", *chosen)
 
     def _refuse_never_fitting(self, needs: Needs) -> None:
-        own = self.settings
+        own = self.spec
         if needs.nodes > 1:
             raise BackendError(
                 f"a run needs {needs.nodes} nodes, by {needs.source}; accepted: one node per Slurm job",
@@ -291,7 +296,7 @@ class SlurmEngine:
         listed = _ask("sinfo", "--noheader", "--format=%P|%l").split()
         limits = {name.rstrip("*"): limit for name, _, limit in (line.partition("|") for line in listed)}
         default = next((line.partition("|")[0].rstrip("*") for line in listed if "*|" in line), None)
-        limit = limits.get(self.settings.partition or default or "")
+        limit = limits.get(self.spec.partition or default or "")
         return minutes_of(limit) if limit is not None and _TIME.fullmatch(limit) else None
 
     def _queue(self, *chosen: str) -> dict[str, EngineJob]:
