@@ -205,6 +205,28 @@ def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given:
     )
 
 
+def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Note:
+    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
+
+    Args:
+        n: the chosen group size.
+        onset: compute at which its rewards begin to fall, median over draws.
+        chance: probability that the budget reaches beyond it.
+        step: change of the onset's ln C per octave of n.
+        largest: largest n that was run.
+    """
+    other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
+    return Note(
+        "decline-within-budget",
+        "warning",
+        f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the budget "
+        "is spent): from there on more compute buys nothing at this n, and predictions are those of the best "
+        f"checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and watch "
+        "training against validation reward.",
+        {"group_size": n, "onset": onset, "probability": chance},
+    )
+
+
 def near_tie(chosen: int, others: Sequence[int], tolerance: float) -> list[Note]:
     """Group sizes with equal predictions."""
     if not others:
