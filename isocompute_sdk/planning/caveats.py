@@ -20,6 +20,8 @@ LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 LOST_BEYOND = {"surface": (0.047, 0.073), "paper": (0.132, 0.204)}
 """Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
 (docs/allocation.md)."""
+LIKELY_DECLINE = 0.6
+"""Probability of a decline before the budget is spent from which a plan says so."""
 TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
 LENGTHS_SEEN = 1 / 3

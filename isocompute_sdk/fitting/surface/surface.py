@@ -131,11 +131,12 @@ class Surface:
         nan = float("nan")
         problems = nan if problems_per_batch is None else float(problems_per_batch)
         sets = nan if self.n_problems is None else self.n_problems
-        onset_D = self._onset(self.declines, np.array([float(group_size)]), np.array([problems]), np.array([sets]))[:, 0]
+        size_Q, problems_Q, set_Q = (np.array([float(value)]) for value in (group_size, problems, sets))
+        onset_D = self._onset(self.declines, size_Q, problems_Q, set_Q)[:, 0]
         return np.exp(np.where(onset_D < NEVER / 2, onset_D, np.inf))
 
     def _onset(self, declines: Declines, sizes_Q: Array, problems_Q: Array, sets_Q: Array) -> Array:
-        """ln C of the onset, shape (D, Q)."""
+        """Logarithm of the onset's compute, shape (D, Q)."""
         octaves_Q = np.log2(sizes_Q) - self.layout.centre
         onset_DQ = declines.onset_D[:, None] + declines.step_D[:, None] * octaves_Q
         return onset_DQ + shift(problems_Q, sets_Q, self.layout)
