@@ -84,7 +84,6 @@ class _Work:
             key = _key(handle.job)
             del self.active[key]
             if seen.exit_code is not None and not (seen.exit_code and store.stop_requested(handle.job.launch.folder)):
-                store.write_exit(handle.job.launch.folder, seen.exit_code)
                 self.results[key] = Result(handle.job, seen.exit_code)
 
     def submit(self) -> None:
@@ -96,10 +95,9 @@ class _Work:
             if store.stop_requested(job.launch.folder):
                 self.results[key] = Result(job, None, started=False)
                 continue
-            earlier = store.read_started(job.launch.folder)
             # An interrupt between the start of a process and the note of it here would leave the process behind.
             with interrupts_later():
-                handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)
+                handle = self.executor.submit(job, store.last_attempt(job.launch.folder) + 1)
                 if handle is None:
                     return
                 self.active[key] = handle
