@@ -85,10 +85,10 @@ def _whole(logs: Mapping[str, RunLog], one: str, other: str, least: int = LEAST_
     """Whether all values that both could have are the same, `least` or more of them not those of a constant."""
     mine, theirs = _measured(logs[one]), _measured(logs[other])
     common = mine.keys() & theirs.keys()
-    if logs[one].format == logs[other].format:
-        # A state is saved again and again; other logs of one kind are of different starts.
-        if logs[one].format != trainer_state.STORE.name or len(common) < min(len(mine), len(theirs)):
-            return False
+    saved = logs[one].format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
+    if logs[one].format == logs[other].format and not saved:
+        # Only a state is saved again and again; other logs of one kind are of different starts.
+        return False
     changes = 0
     for tag in common:
         a, b = mine[tag], theirs[tag]
