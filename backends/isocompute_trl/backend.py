@@ -39,6 +39,7 @@ class TRLBackend(ScriptBackend):
             ),
             algorithms=("grpo", "cispo"),
             options=describe_options(TRLOptions),
+            passes=TRLOptions.PASSES,
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:

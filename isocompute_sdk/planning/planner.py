@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
@@ -21,7 +23,7 @@ from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
-from isocompute_sdk.planning.questions.compare import Configuration, PlanComparison, compare
+from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole
@@ -176,6 +178,7 @@ class Planner:
         chosen, spending = resolved.worthwhile(setup.best(), candidates, request.spend)
         plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
         others, missing = self._other_metrics(request)
+        spending += self._decline_notes(resolved, setup.best())
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
@@ -280,6 +283,21 @@ class Planner:
             if a.kind == "best-by-curves" and a.expected_loss is not None
         ]
         return notes
+
+    def _decline_notes(self, request: ResolvedRequest, whole: Candidate) -> list[Note]:
+        """Whether rewards fall at this n before the whole budget is spent."""
+        surface = self.fits.surface
+        if surface is None or surface.declines is None or not request.can_predict:
+            return []
+        problems = self.fits.reachable_problems_per_batch(whole.problems_per_batch)
+        onset_D = surface.onset(whole.group_size, problems)
+        spent = request.pricing.compute(whole.rollouts, self.fits.compute)
+        chance = float(np.mean(onset_D < spent))
+        if chance < caveats.LIKELY_DECLINE:
+            return []
+        median = float(np.median(onset_D))
+        step = float(np.mean(surface.declines.step_D))
+        return [caveats.decline(whole.group_size, median, chance, step, self.fits.group_size_range[1])]
 
     def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
         timed, throughput = pricing.budget.timed, pricing.throughput
@@ -426,14 +444,25 @@ class Planner:
         return marginal(self._plans(Budget.parse(budget), level, options))
 
     def compare(
-        self, configuration: Configuration, budget: Budget | float | str, *, level: float = 0.8, **options: Any
+        self,
+        configuration: Configuration,
+        budget: Budget | float | str,
+        *,
+        equal: Equal | None = None,
+        reference: Configuration | None = None,
+        level: float = 0.8,
+        **options: Any,
     ) -> PlanComparison:
         """The best plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
 
         Args:
             configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
                 such as `"n=16,bp=32"` or an `Allocation`.
-            budget: as of `allocate`.
+            budget: as of `allocate`; that of the plan.
+            equal: what the configuration has in common with the plan instead of the budget: `rollouts` (C), `steps` (M;
+                at equal B_p the same epochs), `time` (wall-clock hours; needs a throughput), or `batch` (B = n B_p and
+                M; its B_p follows). All of them are in the answer's `at_equal`.
+            reference: another configuration to compare with, in place of the best plan.
             level: coverage of the intervals, which are paired.
             **options: as of `allocate`; `spend` is `all` by default.
 
@@ -448,7 +477,34 @@ class Planner:
             evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
             return Pricing(parsed, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
 
-        return compare(self._plans(parsed, level, options), configuration, pricing)
+        chosen = None if reference is None else self._reference(reference, parsed, options)
+        return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
+
+    def _reference(self, configuration: Configuration, budget: Budget, options: dict[str, Any]) -> Plan:
+        """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
+        n_problems = whole("n_problems", options.get("n_problems"))
+        if n_problems is not None and self.fits.surface is not None:
+            return self._for_problem_set(n_problems)._reference(configuration, budget, {**options, "n_problems": None})
+        n, problems, steps = parse_configuration(configuration)
+        request = Request(
+            budget,
+            Fixed(),
+            n_problems=n_problems,
+            min_update_steps=1,
+            evaluation_share=options.get("evaluation_share", EVALUATION_SHARE),
+        )
+        most, limit = self._pricing(request).affordable_steps(n * problems)
+        if most < 1:
+            raise PlanError(
+                f"{budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
+            )
+        plan = self.plan_for(Candidate(n, problems, steps or most, limit if steps is None else "update_steps"), request)
+        if plan.predicted_reward is None:
+            raise PlanError(
+                f"no reward is predicted for the reference (n = {n}, model {plan.model}, {plan.metric})",
+                "Fit runs of this model and metric.",
+            )
+        return plan
 
     def _plans(self, like: Budget, level: float, options: dict[str, Any]) -> PlansByBudget:
         options = {"spend": "all", **options}
