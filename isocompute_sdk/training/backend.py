@@ -114,6 +114,10 @@ class Needs:
     """Whether the run trains on the CPU if no GPU is visible."""
     source: str = "hardware.gpus"
     """What in a study decides it, for messages: a field, or an option of the backend."""
+    nodes: int = 1
+    """Machines that have these GPUs each."""
+    ray: bool = False
+    """Whether the framework starts or joins a Ray cluster, in which it reserves the GPUs itself."""
 
 
 @runtime_checkable
@@ -194,7 +198,8 @@ def needs_of(backend: Backend, run: RunSpec) -> Needs:
 
 def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
     """Devices on this machine of a run on Ray; the GPUs may all be elsewhere if it joins a cluster."""
-    return Needs(gpus_per_node, or_cpu=nodes > 1 or bool(os.environ.get("RAY_ADDRESS")), source=source)
+    elsewhere = nodes > 1 or bool(os.environ.get("RAY_ADDRESS"))
+    return Needs(gpus_per_node, or_cpu=elsewhere, source=source, nodes=nodes, ray=True)
 
 
 def follow(backend: Backend, folder: str | Path) -> RunWatch:
