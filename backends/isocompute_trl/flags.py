@@ -13,7 +13,6 @@ import re
 from typing import Any
 
 from isocompute_sdk.specs import Recipe, RunSpec
-from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
@@ -197,6 +196,9 @@ def _evaluation(run: RunSpec) -> dict[str, Any]:
         "eval_steps": run.evaluation.every_steps,
         "eval_on_start": True,
         "num_generations_eval": run.evaluation.samples,
+        # Keeps this checkpoint among those that save_total_limit leaves.
+        "metric_for_best_model": "eval_reward",
+        "greater_is_better": True,
     }
 
 
@@ -209,7 +211,7 @@ def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "model_init_kwargs": {"dtype": "float32"},
         "gradient_checkpointing": options.gradient_checkpointing,
         "save_strategy": "steps",
-        "save_steps": checkpoint_interval(run, options.save_every_steps),
+        "save_steps": options.save_every_steps or run.evaluation.every_steps,
         "save_total_limit": options.keep_checkpoints,
         "logging_steps": 1,
         "report_to": [name for name in ("tensorboard", "wandb", "mlflow") if getattr(options, name)],
