@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,12 @@ class Frontier:
 
     def __iter__(self) -> Iterator[npt.NDArray[np.float64] | npt.NDArray[np.int64]]:
         return iter((self.reward, self.group_size))
+
+    def to_frame(self) -> pl.DataFrame:
+        """The frontier as a polars frame: one row for each compute, one column for each field."""
+        import polars as pl
+
+        return pl.DataFrame({field.name: np.ravel(getattr(self, field.name)) for field in fields(self)})
 
 
 @dataclass(frozen=True)
