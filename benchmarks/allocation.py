@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from paper_by_scipy import group_size_law
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
@@ -121,6 +122,16 @@ def paper(runs: RunSet, question: Question) -> Answer:
     return Answer(tuple(question.nearest(target, n) for target, n in zip(question.targets, wanted, strict=True)))
 
 
+def paper_by_scipy(runs: RunSet, question: Question) -> Answer:
+    """An independent implementation of the same workflow."""
+    series = [(run.group_size, run.rollouts_T, run.value_T) for run in runs.series(METRIC)]
+    try:
+        law = group_size_law(series)
+    except ValueError:
+        return Answer(best_pilot_run(runs, question).chosen, failed=True)
+    return Answer(tuple(question.nearest(target, law(target)) for target in question.targets))
+
+
 def surface(runs: RunSet, question: Question, mode: Literal["expected", "conservative"] = "expected") -> Answer:
     """The joint surface as users meet it: the planner's answer; the best pilot run where there is none."""
     try:
@@ -171,6 +182,7 @@ METHODS: dict[str, Method] = {
     "surface": surface,
     "surface-conservative": conservative,
     "paper": paper,
+    "paper-by-scipy": paper_by_scipy,
     "best-pilot-run": best_pilot_run,
 }
 DEFAULT_METHODS = ("surface", "paper", "best-pilot-run")

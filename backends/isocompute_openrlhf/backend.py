@@ -67,15 +67,16 @@ class OpenRLHFBackend(ScriptBackend):
         return {
             "module": MODULE,
             "placement": placement,
-            "documents": {
-                REQUEST: REQUEST_DOCUMENT.to_text(request_of(run, options, placement)),
-                **programs("isocompute_openrlhf.payload", OWN),
-            },
             "sections": sections(run, options, placement),
             "engines": ["_actor", "_critic"] if run.recipe.algorithm == "ppo" else ["_actor"],
             "supervision": _supervision(run, options),
             "submit": options.ray_job_address,
         }
+
+    def documents(self, run: RunSpec) -> dict[str, str]:
+        """The request, and the programs of the script."""
+        request = REQUEST_DOCUMENT.to_text(request_of(run, *_accepted(run)))
+        return {REQUEST: request, **programs("isocompute_openrlhf.payload", OWN)}
 
     def read_records(self, folder: str | Path) -> RunSet:
         """Everything that the runs at or below `folder` have measured; notes say what their logs lack.

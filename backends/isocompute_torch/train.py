@@ -50,6 +50,8 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         _complain(f"{argv[0]}: {error}")
         return REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _attempt(configuration: Configuration) -> int:

@@ -10,7 +10,7 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_sdk.training.payload import programs
-from isocompute_trl.flags import VERSION, processes, sharding_config
+from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
 from isocompute_trl.request import REQUEST, REQUEST_DOCUMENT, request_of
@@ -57,14 +57,11 @@ class TRLBackend(ScriptBackend):
             "processes": processes(run, options),
             "vllm": options.sampler == "vllm",
             "deepspeed": processes(run, options) > 1 and options.sharding != "ddp",
-            "documents": _documents(run, options),
+            "trainer": json.dumps(trainer_settings(run, options), indent=1),
+            "sharding": json.dumps(sharding_config(run, options), indent=1),
         }
 
-
-def _documents(run: RunSpec, options: TRLOptions) -> dict[str, str]:
-    """Files that the script writes into the run folder."""
-    documents = {REQUEST: REQUEST_DOCUMENT.to_text(request_of(run, options))}
-    sharding = sharding_config(run, options)
-    if sharding is not None:
-        documents["accelerate.json"] = json.dumps(sharding, indent=1)
-    return documents | programs("isocompute_trl.payload", OWN)
+    def documents(self, run: RunSpec) -> dict[str, str]:
+        """The request, and the programs of the script."""
+        request = REQUEST_DOCUMENT.to_text(request_of(run, TRLOptions.model_validate(run.options)))
+        return {REQUEST: request, **programs("isocompute_trl.payload", OWN)}

@@ -10,7 +10,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.request import Request, identity
-from isocompute_trl.flags import VERSION, processes, trainer_settings
+from isocompute_trl.flags import VERSION, processes
 from isocompute_trl.options import TRLOptions
 
 REQUEST = "request.json"
@@ -22,8 +22,6 @@ class TRLRequest(Request):
 
     chat_template: bool
     eval_samples_per_pass: Annotated[int, Field(ge=1)]
-    trainer: dict[str, Any]
-    """Arguments of GRPOConfig."""
     context: dict[str, Any]
     """Context of the run, for its journal."""
 
@@ -53,6 +51,5 @@ def request_of(run: RunSpec, options: TRLOptions) -> TRLRequest:
         ),
         chat_template=options.chat_template,
         eval_samples_per_pass=options.eval_samples_per_pass,
-        trainer=trainer_settings(run, options),
         context=dict(run.context()),
     )

@@ -11,13 +11,13 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
 from isocompute_sdk.training.payload import programs
-from isocompute_verl.flags import VERSION, nodes
+from isocompute_verl.flags import MODULE, VERSION, nodes, sections
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.preflight import examine
 from isocompute_verl.progress import progress_of
 from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT, request_of
 
-OWN = ("prepare_rows.py", "reward_score.py", "start_training.py")
+OWN = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py")
 """Programs that the script writes into the run folder besides those of the SDK."""
 
 
@@ -56,9 +56,13 @@ class VeRLBackend(ScriptBackend):
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""
         options = VeRLOptions.model_validate(run.options)
-        documents = {REQUEST: REQUEST_DOCUMENT.to_text(request_of(run, options))}
-        documents |= programs("isocompute_verl.payload", OWN)
-        return {"gpus": max(run.hardware.gpu_counts), "nodes": nodes(run, options), "documents": documents}
+        gpus = max(run.hardware.gpu_counts)
+        return {"gpus": gpus, "nodes": nodes(run, options), "sections": sections(run, options), "module": MODULE}
+
+    def documents(self, run: RunSpec) -> dict[str, str]:
+        """The request, and the programs of the script."""
+        request = REQUEST_DOCUMENT.to_text(request_of(run, VeRLOptions.model_validate(run.options)))
+        return {REQUEST: request, **programs("isocompute_verl.payload", OWN)}
 
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of veRL's file log."""

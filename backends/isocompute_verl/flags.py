@@ -1,7 +1,7 @@
 """All Hydra keys of veRL 0.9.1 that a run needs; no other module writes keys.
 
-Values fixed by the recipe are written even if they equal veRL's defaults. A value is plain JSON, except `below(path)`,
-a path below the run folder, and `MODEL`, the model: both are known only where the script runs.
+Values fixed by the recipe are written even if they equal veRL's defaults. A value is plain JSON, except `Place`: the
+model or a path below the run folder, both known only where the script runs.
 
 Facts about keys come from the 0.9.1 wheel: trainer/config for the keys, trainer/ppo/v1/trainer_base.py for steps,
 trainer/ppo/core_algos.py for losses.
@@ -9,6 +9,7 @@ trainer/ppo/core_algos.py for losses.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from isocompute_sdk.errors import BackendError
@@ -17,6 +18,7 @@ from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.checks import nodes_for
 from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_verl.options import VeRLOptions
+from isocompute_verl.payload.hydra_words import word
 
 VERSION = "0.9.1"
 """The only veRL release these keys are for."""
@@ -32,27 +34,48 @@ MANY_EPOCHS = 100_000
 """The rows are one epoch of exactly M steps; if long prompts were removed, training needs more epochs."""
 LEAST_TOKENS_PER_GPU = 16_384
 
-MODEL = {"model": True}
-"""Placeholder of the model with which the script was started."""
+
+@dataclass(frozen=True)
+class Place:
+    """A value that start_training.py fills in."""
+
+    mark: str
 
 
-def below(path: str) -> dict[str, str]:
-    """Placeholder of a path below the run folder; `{attempt}` in it becomes the number of the start."""
-    return {"run": path}
+MODEL = Place("@model")
 
 
-def overrides(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
-    """All Hydra overrides of one run, in the order of the command line."""
-    return {
-        **_data(run),
-        **_model(options),
-        **_rollouts(run, options),
-        **_update(run, options),
-        **_loss(run.recipe),
-        **(_critic(run, options) if run.recipe.algorithm == "ppo" else {}),
-        **_evaluation(run),
-        **_trainer(run, options),
+def below(path: str) -> Place:
+    """A path below the run folder; `{attempt}` in it becomes the number of the start."""
+    return Place(f"@run/{path}")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Overrides under one heading of the script."""
+
+    title: str
+    overrides: dict[str, Any]
+
+    @property
+    def words(self) -> list[str]:
+        """`key=value` in Hydra's quoting; a `Place` stays a mark."""
+        return [f"{k}={v.mark if isinstance(v, Place) else word(v)}" for k, v in self.overrides.items()]
+
+
+def sections(run: RunSpec, options: VeRLOptions) -> tuple[Section, ...]:
+    """All Hydra overrides of one run, in the order of the script."""
+    named = {
+        "data and reward": _data(run),
+        "model": _model(options),
+        "rollouts": _rollouts(run, options),
+        "update": _update(run, options),
+        "advantages and loss": _loss(run.recipe),
+        "value model": _critic(run, options) if run.recipe.algorithm == "ppo" else {},
+        "evaluation": _evaluation(run),
+        "steps, checkpoints and logs": _trainer(run, options),
     }
+    return tuple(Section(title, part) for title, part in named.items() if part)
 
 
 def nodes(run: RunSpec, options: VeRLOptions) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.request import Request, identity
-from isocompute_verl.flags import MODULE, VERSION, nodes, overrides
+from isocompute_verl.flags import VERSION, nodes
 from isocompute_verl.options import VeRLOptions
 
 REQUEST = "request.json"
@@ -18,11 +17,6 @@ KIND = "verl-run"
 @dataclass(frozen=True, kw_only=True)
 class VeRLRequest(Request):
     """Content of request.json."""
-
-    module: str
-    """Program that trains."""
-    overrides: dict[str, Any]
-    """Hydra overrides; see flags.py for values that are known only where the script runs."""
 
 
 REQUEST_DOCUMENT = Document(KIND, 1, VeRLRequest, remedy="Run launch.sh again in the same place; it rewrites the file.")
@@ -39,6 +33,4 @@ def request_of(run: RunSpec, options: VeRLOptions) -> VeRLRequest:
         version=VERSION,
         run=run,
         identity=identity(run, version=VERSION, nodes=nodes(run, options), gpus=max(run.hardware.gpu_counts)),
-        module=MODULE,
-        overrides=overrides(run, options),
     )

@@ -202,6 +202,7 @@ def counted_from_one(log: RunLog) -> RunLog:
     form = log.framework
     if form is None:
         return log
+    log = log if form.one_unit is None else form.one_unit(log)
     training = {tag for tag, meaning in log.meanings().items() if meaning.eval_set == TRAIN_SET}
     training |= {form.rollouts_tag} if form.rollouts_tag in log.tags else set[str]()
     # A log that says the updates done counts as it says.
@@ -209,7 +210,7 @@ def counted_from_one(log: RunLog) -> RunLog:
     at_zero = not told and any(
         (a.series[tag].step_T == 0).any() for a in log.attempts for tag in training & a.series.keys()
     )
-    if form.from_zero == "training" or (form.from_zero == "rows" and at_zero):
+    if form.from_zero == "training" or (form.from_zero in ("updates", "rows") and at_zero):
         every = form.from_zero == "rows"
         attempts = [_later(one, training | set(one.series) if every else training, training) for one in log.attempts]
         log = replace(log, attempts=tuple(attempts))
@@ -292,6 +293,21 @@ def joined(one: Attempt, other: Attempt) -> Attempt:
     for tag, more in other.series.items():
         series[tag] = one_per_step([series[tag], more]) if tag in series else more
     return replace(one, series=series, notes=(*one.notes, *other.notes))
+
+
+def in_order(files: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """Files of one run, each by one writer, as attempts in the order in which they were begun.
+
+    A file without any tag of the one before it is by another writer of the same attempt.
+    """
+    attempts: list[Attempt] = []
+    for one in sorted(files, key=lambda one: (one.started, one.path.name)):
+        beside = attempts and one.series and attempts[-1].series.keys().isdisjoint(one.series)
+        if beside and one.purge_step is None:
+            attempts[-1] = joined(attempts[-1], one)
+        else:
+            attempts.append(one)
+    return tuple(attempts)
 
 
 def with_exact(one: Attempt, steps: Mapping[int, Mapping[Measure, float]]) -> Attempt:

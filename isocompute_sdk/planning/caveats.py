@@ -66,15 +66,6 @@ def another_model(law_model: str | None, model: str | None, method: str) -> Note
     )
 
 
-def recipe_assumed(recipe: Recipe) -> Note:
-    """The planner chose the recipe."""
-    return Note(
-        "recipe-assumed",
-        "info",
-        f"No recipe was given: the plan uses the {recipe.name} preset (B_p floor {recipe.min_problems_per_batch}).",
-    )
-
-
 def problem_set(candidate: Candidate, n_problems: int | None) -> list[Note]:
     """Small training sets, and many passes over them."""
     if n_problems is None:
@@ -110,7 +101,7 @@ def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]
     """Batches that no sweep has measured."""
     notes: list[Note] = []
     n, problems = candidate.group_size, candidate.problems_per_batch
-    studied = LARGEST_STUDIED_BATCH["easy" if recipe.name == "easy" else "hard"]
+    studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"]
     if candidate.rollouts_per_batch > studied:
         notes.append(
             Note(

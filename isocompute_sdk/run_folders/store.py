@@ -1,8 +1,9 @@
 """Run folders: what a run was asked for, how far it has got, what it measured.
 
-A run folder holds `spec.json` (the run, written before it starts), `started.json` (the last attempt that an executor
-started), `exit.json` (how the process ended), `log.txt` and, unless its framework has a log of its own, `metrics.jsonl`
-(one record a line, appended by the training process).
+A run folder holds `spec.json` (the run, written before it starts), `job.json` (the last attempt that an executor meant
+to start), `handle.json` (what the executor started), `beat.json` (renewed while that attempt lives), `exit.json` (how
+it ended), `log.txt` and, unless its framework has a log of its own, `metrics.jsonl` (one record a line, appended by
+the training process). `wrapper.py` writes the beat and the exit record.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import wrapper
 from isocompute_sdk.run_folders.locks import find_process, is_running
 from isocompute_sdk.run_folders.progress import JOURNAL, Progress, journal_progress, record_of
+from isocompute_sdk.run_folders.wrapper import EXIT_FILE, JOB_FILE, LOG_FILE, STOP_FILE, WRAPPER_FILE
 from isocompute_sdk.specs import RunSpec
 
-SPEC_FILE, METRICS_FILE, EXIT_FILE, LOG_FILE = "spec.json", "metrics.jsonl", "exit.json", "log.txt"
-STARTED_FILE, STOP_FILE = "started.json", ".stop"
+SPEC_FILE, METRICS_FILE, STARTED_FILE = "spec.json", "metrics.jsonl", "handle.json"
+_EARLIER_STARTED_FILE = "started.json"
+"""Its name in release 0.1.0; launch scripts of training frameworks write another file of that name."""
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
@@ -82,14 +86,37 @@ class ExitRecord:
 
     exit_code: int
     """0 on success; minus the signal number if a signal ended the process."""
+    attempt: int | None = None
+    """The attempt that ended; None for a script that was started by hand."""
+    stopped: bool = False
+    """Whether the attempt was asked to end, so that the exit code says nothing about the run."""
 
 
-EXIT = Document("run-exit", 1, ExitRecord)
+EXIT = Document("run-exit", 2, ExitRecord, upgrades={1: dict})
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """Content of job.json: an attempt that an executor is about to start, as its wrapper reads it."""
+
+    attempt: int
+    """1 for the first."""
+    argv: tuple[str, ...]
+    """Command."""
+    cwd: str
+    """Its working directory."""
+    env: Mapping[str, str]
+    """Environment variables to add."""
+    grace_seconds: float
+    """Time between SIGTERM and SIGKILL."""
+
+
+JOB = Document("run-job", 1, JobRecord)
 
 
 @dataclass(frozen=True)
 class Started:
-    """Content of started.json: the last attempt that an executor started."""
+    """Content of handle.json: the last attempt that an executor started."""
 
     attempt: int
     """1 for the first."""
@@ -267,6 +294,28 @@ def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
     )
 
 
+def write_job(folder: str | Path, job: JobRecord) -> Path:
+    """Note an attempt that is about to start, and forget how the last one ended; returns the wrapper's program."""
+    place = Path(folder)
+    program = Path(wrapper.__file__).read_text(encoding="utf-8")
+    target = place / WRAPPER_FILE
+    if not target.is_file() or target.read_text(encoding="utf-8") != program:
+        files.write_text(target, program)
+    JOB.save(place / JOB_FILE, job)
+    (place / EXIT_FILE).unlink(missing_ok=True)
+    return target
+
+
+def read_job(folder: str | Path) -> JobRecord | None:
+    """The last attempt that was about to start; None if there is no record of one.
+
+    Raises:
+        IsoComputeError: the record is damaged.
+    """
+    path = Path(folder) / JOB_FILE
+    return JOB.load(path) if path.exists() else None
+
+
 def write_started(folder: str | Path, started: Started) -> None:
     """Note what an executor has started."""
     STARTED.save(Path(folder) / STARTED_FILE, started)
@@ -279,7 +328,26 @@ def read_started(folder: str | Path) -> Started | None:
         IsoComputeError: the record is damaged.
     """
     path = Path(folder) / STARTED_FILE
-    return STARTED.load(path) if path.exists() else None
+    if path.exists():
+        return STARTED.load(path)
+    earlier = Path(folder) / _EARLIER_STARTED_FILE
+    return STARTED.load(earlier) if STARTED.holds(earlier) else None
+
+
+def last_attempt(folder: str | Path) -> int:
+    """Number of the last attempt that an executor started or meant to start; 0 before the first."""
+    job, started = read_job(folder), read_started(folder)
+    return max(job.attempt if job is not None else 0, started.attempt if started is not None else 0)
+
+
+def read_exit(folder: str | Path) -> ExitRecord | None:
+    """How the last attempt ended; None if there is no record of it.
+
+    Raises:
+        IsoComputeError: the record is damaged.
+    """
+    path = Path(folder) / EXIT_FILE
+    return EXIT.load(path) if path.exists() else None
 
 
 def request_stop(folder: str | Path) -> None:
@@ -295,16 +363,6 @@ def stop_requested(folder: str | Path) -> bool:
 def clear_stop(folder: str | Path) -> None:
     """Allow the run to be started again."""
     (Path(folder) / STOP_FILE).unlink(missing_ok=True)
-
-
-def write_exit(folder: str | Path, exit_code: int) -> None:
-    """Note how the process of a run ended."""
-    EXIT.save(Path(folder) / EXIT_FILE, ExitRecord(exit_code))
-
-
-def clear_exit(folder: str | Path) -> None:
-    """Forget how an earlier process ended: another is about to start."""
-    (Path(folder) / EXIT_FILE).unlink(missing_ok=True)
 
 
 def is_finished(folder: str | Path) -> bool:
@@ -402,10 +460,9 @@ def _opening(folder: Path) -> Mapping[str, Any]:
 
 
 def _exit_code(folder: Path) -> int | None:
-    path = folder / EXIT_FILE
-    if not path.exists():
-        return None
-    return EXIT.load(path).exit_code
+    """Exit code of the last attempt; None if it has left none or was asked to end."""
+    ended = read_exit(folder)
+    return None if ended is None or ended.stopped else ended.exit_code
 
 
 def _last_words(folder: Path) -> str:

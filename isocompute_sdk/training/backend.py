@@ -118,7 +118,7 @@ class Backend(Protocol):
         ...
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Write `launch.sh` into `folder` and return how to start it.
+        """Write `launch.sh` and the files it needs into `folder`; return how to start it.
 
         Raises:
             BackendError: preflight refuses the run, and no file is written.
@@ -178,10 +178,16 @@ def follow(backend: Backend, folder: str | Path) -> RunWatch:
     return RunWatch(folder, backend.progress) if isinstance(backend, TellsProgress) else RunWatch(folder)
 
 
-def write_launch(folder: str | Path, script: str, env: Mapping[str, str] | None = None) -> Launch:
-    """Write a script as `launch.sh` of a folder and return how to start it."""
+def write_launch(
+    folder: str | Path,
+    script: str,
+    env: Mapping[str, str] | None = None,
+    beside: Mapping[str, str] | None = None,
+) -> Launch:
+    """Write a script as `launch.sh` of a folder, after the files `beside` it, and return how to start it."""
+    others = [write_text(Path(folder) / name, text) for name, text in (beside or {}).items()]
     path = write_text(Path(folder) / SCRIPT, script, executable=True)
-    return Launch(folder=Path(folder), files=(path,), argv=("bash", str(path)), env=env or {})
+    return Launch(folder=Path(folder), files=(path, *others), argv=("bash", str(path)), env=env or {})
 
 
 def resume_launch(backend: Backend, run: RunSpec, folder: str | Path) -> Launch:

@@ -49,29 +49,33 @@ class ScriptBackend(ABC):
         del run
         return {}
 
+    def documents(self, run: RunSpec) -> Mapping[str, str]:
+        """Files (name -> text) that the script of an accepted run needs in the run folder."""
+        del run
+        return {}
+
     def template(self) -> str:
         """Template of the script: `templates/launch.sh.j2` in the package of the subclass."""
         package = type(self).__module__.partition(".")[0]
         return resources.files(package).joinpath("templates", "launch.sh.j2").read_text(encoding="utf-8")
 
     def script(self, run: RunSpec) -> str:
-        """The launch script; bash runs it in the folder to which the data paths are relative.
+        """The launch script, which carries all it needs; bash runs it in the folder to which data paths are relative.
 
         Raises:
             BackendError: preflight refuses the run.
         """
-        notes = self.preflight(run)
-        raise_if_refused(notes, self.name, run.run_id)
-        common = {"run": run, "folder": run_folder(run), "version": self.describe().version, "notes": notes}
-        return render(self.template(), {**common, **self.values(run)})
+        return self._rendered(run, self._accepted(run), beside=False)
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
-        """Write `launch.sh` into `folder` and return how to start it.
+        """Write a short `launch.sh` and, beside it, the files it needs; return how to start it.
 
         Raises:
             BackendError: preflight refuses the run, and no file is written.
         """
-        return write_launch(folder, self.script(run), this_interpreter() if self.beside_sdk else None)
+        documents = self._accepted(run)
+        script = self._rendered(run, documents, beside=True)
+        return write_launch(folder, script, this_interpreter() if self.beside_sdk else None, documents)
 
     def resume(self, run: RunSpec, folder: str | Path) -> Launch:
         """Return how to resume a prepared run: by running its script again.
@@ -92,3 +96,13 @@ class ScriptBackend(ABC):
     def progress(self, folder: str | Path) -> Progress | None:
         """Progress of the run in one folder, from the end of its metrics.jsonl; None before the first record."""
         return journal_progress(Path(folder) / METRICS_FILE)
+
+    def _accepted(self, run: RunSpec) -> Mapping[str, str]:
+        """Documents of a run that preflight accepts."""
+        raise_if_refused(self.preflight(run), self.name, run.run_id)
+        return self.documents(run)
+
+    def _rendered(self, run: RunSpec, documents: Mapping[str, str], *, beside: bool) -> str:
+        common = {"run": run, "folder": run_folder(run), "version": self.describe().version}
+        carried = {"notes": self.preflight(run), "documents": documents, "beside": beside}
+        return render(self.template(), {**common, **carried, **self.values(run)})

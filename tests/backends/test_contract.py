@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -185,14 +187,40 @@ def test_shellcheck_has_nothing_to_say(backend: Backend, changes: dict[str, Any]
     assert done.returncode == 0, done.stdout.decode()
 
 
-def test_prepare_writes_one_executable_script_and_nothing_else(backend: Backend, tmp_path: Path) -> None:
-    run = run_for(backend)
-    launch = backend.prepare(run, tmp_path / "new" / "folder")
-    assert launch.files == (tmp_path / "new" / "folder" / "launch.sh",)
-    assert launch.files[0].read_text() == backend.script(run)
+def test_prepare_writes_a_short_executable_script_and_only_the_files_it_names(backend: Backend, tmp_path: Path) -> None:
+    launch = backend.prepare(run_for(backend), tmp_path / "new" / "folder")
+    assert launch.files[0] == tmp_path / "new" / "folder" / "launch.sh"
     assert os.access(launch.files[0], os.X_OK)
     assert launch.argv[-1] == str(launch.files[0])
-    assert [path.name for path in launch.folder.iterdir()] == ["launch.sh"]
+    assert set(launch.folder.iterdir()) == set(launch.files)
+    assert len(launch.files[0].read_text().splitlines()) < 200
+
+
+def test_the_script_that_carries_its_files_and_the_one_beside_them_do_the_same(
+    backend: Backend, start: Start, tmp_path: Path
+) -> None:
+    run = run_for(backend)
+    folder = tmp_path / "work" / run_folder(run)
+
+    def left() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".py", ".jsonl")}
+
+    carried = start(backend.script(run))
+    files = left()
+    shutil.rmtree(folder)
+    backend.prepare(run, folder)
+    beside = start(f"bash {shlex.quote(str(folder / 'launch.sh'))}")[len(carried) :]
+    assert beside == carried
+    assert left().keys() == files.keys()
+
+
+def test_flags_stand_before_carried_files(backend: Backend) -> None:
+    run = run_for(backend)
+    lines = backend.script(run).splitlines()
+    text = [i for i, line in enumerate(lines) if line.startswith("import ") or line.startswith("from ")]
+    if text:
+        rates = [i for i, line in enumerate(lines) if repr(run.learning_rate) in line and not line.startswith("#")]
+        assert min(rates) < min(text)
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_known_one(backend: Backend, tmp_path: Path) -> None:
@@ -262,7 +290,7 @@ def test_a_run_that_was_started_and_has_measured_nothing_says_so(
     backend: Backend, start: Start, tmp_path: Path
 ) -> None:
     run = run_for(backend)
-    start(backend.prepare(run, tmp_path / "work" / run_folder(run)).files[0].read_text())
+    start(f"bash {shlex.quote(str(backend.prepare(run, tmp_path / 'work' / run_folder(run)).files[0]))}")
     with pytest.raises(RecordError) as caught:
         backend.read_records(tmp_path / "work")
     assert caught.value.hint

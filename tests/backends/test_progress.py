@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.run_folders.progress import FURTHEST, Progress
-from isocompute_sdk.run_folders.store import RunStatus, find_runs, write_exit, write_spec
+from isocompute_sdk.run_folders.store import RunStatus, find_runs, write_spec
+from isocompute_sdk.run_folders.wrapper import write_exit
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_sdk.training import payload as launch_payload
 from isocompute_sdk.training import registry
@@ -168,11 +169,11 @@ def test_what_a_resumed_run_gave_up_is_not_shown(training: Training) -> None:
 def test_how_the_process_ended_is_told_beside_it(training: Training) -> None:
     training.steps(range(6))
     (training.folder / "log.txt").write_text("CUDA out of memory\n")
-    write_exit(training.folder, 1)
+    write_exit(training.folder, 1, 1, stopped=False)
     status = training.status()
     assert (status.state, status.step) == ("failed", 5)
     assert "exit code 1: CUDA out of memory" in status.message
-    write_exit(training.folder, 0)
+    write_exit(training.folder, 1, 0, stopped=False)
     assert training.status().state == "finished"
 
 

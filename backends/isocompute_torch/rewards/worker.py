@@ -209,11 +209,11 @@ def main(argv: list[str]) -> int:
     # Output of the user's function goes to the log, not into the protocol.
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with os.fdopen(incoming, "rb") as requests, os.fdopen(outgoing, "wb") as replies:
-        try:
+    try:
+        with os.fdopen(incoming, "rb") as requests, os.fdopen(outgoing, "wb") as replies:
             serve(requests, replies, results)
-        except (BrokenPipeError, EOFError):
-            return 1
+    except (BrokenPipeError, EOFError):
+        return 1
     return 0
 
 

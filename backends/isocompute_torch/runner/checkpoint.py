@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from isocompute_sdk.files import write_text
+from isocompute_sdk.interrupts import interrupts_later
 from isocompute_torch.failures import InputError
 from isocompute_torch.learning.learner import Learner
 
@@ -45,6 +46,7 @@ def latest_step(run_folder: Path) -> int | None:
     return int(name.rpartition("-")[2]) if (pointer.parent / name / STATE).is_file() else None
 
 
+@interrupts_later()  # torch.save turns an interrupt inside its writes into a RuntimeError, or ends the process.
 def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
     """Write a checkpoint and remove the older ones.
 

@@ -2,7 +2,7 @@
 
     python3 train.py RUN_FOLDER MODEL         (after prepare_rows.py; or through `accelerate launch`)
 
-request.json holds the arguments of GRPOConfig. Written into RUN_FOLDER: metrics.jsonl (run_journal.py), samples/ with
+trainer.json holds the arguments of GRPOConfig. Written into RUN_FOLDER: metrics.jsonl (run_journal.py), samples/ with
 the reward of every validation response, checkpoints/ and, at the end, model/. Started again after any stop, training
 resumes from the last complete checkpoint. Exit status: 0 finished, 1 failed, 2 unusable input.
 """
@@ -95,7 +95,7 @@ def train(folder: Path, model: str, request: dict[str, Any], journal: Journal, r
     check_lengths(tokenizer, [*rows["train"], *rows["evaluation"]], request["run"]["recipe"]["max_prompt_tokens"])
     checkpoint = last_checkpoint(folder / "checkpoints")
     settings = {
-        **request["trainer"],
+        **json.loads((folder / "trainer.json").read_text(encoding="utf-8")),
         "output_dir": str(folder / "checkpoints"),
         "per_device_eval_batch_size": eval_batch(
             len(rows["evaluation"]),

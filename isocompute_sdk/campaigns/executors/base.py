@@ -1,22 +1,28 @@
-"""The executor protocol: an engine starts prepared runs, says what it sees of them and ends them.
+"""The executor protocol: start prepared runs, say what is seen of them, end them.
 
-What an engine says is evidence on one attempt. The run folder decides: its lock says that a run goes on, its journal
-that it has finished.
+What an engine says is evidence on one attempt. The run folder decides: its lock and beat say that a run goes on,
+exit.json how an attempt ended, the journal that a run has finished. Every executor therefore starts `wrapper.py` in the
+run folder (`wrapper_command`), which keeps all of these.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import Started
 from isocompute_sdk.training.backend import Launch, Needs
 
 State = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
 """State of an attempt: `waiting` for the engine to start it; `stopped` without a result, on request or unobserved;
 `unknown` if the engine cannot tell, which is never a reason to start the run again."""
+GRACE_SECONDS = 15.0
+"""Time between SIGTERM and SIGKILL of a job that does not say."""
 ACTIVE: tuple[State, ...] = ("waiting", "running", "unknown")
 """States in which a run must not be started again."""
 
@@ -33,6 +39,13 @@ class Job:
     """Folder to which the data paths of the run are relative."""
     needs: Needs = field(default_factory=Needs)
     """Devices that the run needs."""
+    grace_seconds: float | None = None
+    """Time between a request to end and SIGKILL. None: decided by the executor."""
+
+    def label(self, attempt: int) -> str:
+        """Name of an attempt for engines: unique among all runs, and made of letters, digits and `._-`."""
+        place = hashlib.sha256(str(self.launch.folder.absolute()).encode()).hexdigest()[:8]
+        return f"isocompute-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,8 @@ class Seen:
     state: State
     exit_code: int | None = None
     """0 on success, minus the signal number if a signal ended the process; None if unknown or not ended."""
+    reason: str = ""
+    """The engine's own words, such as the state of a Slurm job; empty if it was not asked."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,11 @@ class Result:
 
 class Executor(Protocol):
     """An engine that runs jobs. `run_jobs` drives it; the methods return at once."""
+
+    @property
+    def name(self) -> str:
+        """Name under which the executor is registered."""
+        ...
 
     @property
     def poll_seconds(self) -> float:
@@ -87,6 +107,8 @@ class Executor(Protocol):
     def submit(self, job: Job, attempt: int) -> Handle | None:
         """Start an attempt, or return the one that is going on; None if there is no room yet, or on a stop request.
 
+        Called again with the same attempt, it starts nothing new.
+
         Raises:
             BackendError: the script cannot be started.
         """
@@ -99,3 +121,20 @@ class Executor(Protocol):
     def cancel(self, handle: Handle) -> None:
         """Ask an attempt to end; `poll` confirms the end. A second request ends it at once."""
         ...
+
+
+def wrapper_command(job: Job, attempt: int, python: str) -> tuple[str, ...]:
+    """Write wrapper.py and job.json, the intent to start an attempt, into the run folder; returns the command to start.
+
+    Call it only when nothing of an earlier attempt goes on. exit.json of the earlier attempt is removed.
+
+    Args:
+        job: the run.
+        attempt: number of the attempt.
+        python: interpreter, 3.10 or newer, where the command runs.
+    """
+    folder = job.launch.folder.absolute()
+    grace = GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds
+    record = store.JobRecord(attempt, job.launch.argv, str(job.cwd.absolute()), dict(job.launch.env), grace)
+    program = store.write_job(folder, record)
+    return python, "-I", "-S", str(program.absolute()), str(folder), str(attempt)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from isocompute_sdk.campaigns.executors.base import Handle, Job, Seen
+from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Handle, Job, Seen, wrapper_command
 from isocompute_sdk.campaigns.executors.gpus import VARIABLE, Gpu, claim, visible_gpus
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import ExecutorSpec
+from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.training.backend import Needs
 
 ENGINE = "local"
@@ -35,7 +40,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """Starts `launch.sh` of each job with its output in the run folder's log.txt.
+    """Starts the wrapper of each job, which runs `launch.sh` with its output in the run folder's log.txt.
 
     A run that needs GPUs gets GPUs of its own through CUDA_VISIBLE_DEVICES; a run that needs none sees none. If this
     process is killed, its jobs continue: they keep the locks on their folders and their claims on GPUs until they end.
@@ -43,7 +48,7 @@ class LocalExecutor:
 
     max_parallel: int | None = None
     """Parallel runs. None: as many as the GPUs suffice for, or one per core for runs without GPUs."""
-    grace_seconds: float = 15.0
+    grace_seconds: float = GRACE_SECONDS
     """Time between SIGTERM and SIGKILL."""
     poll_seconds: float = 0.2
     """Time between two checks of the jobs."""
@@ -62,6 +67,11 @@ class LocalExecutor:
                 f"max_parallel = {self.max_parallel}; accepted: 1 or more runs at a time",
                 "Give a larger number, or none for one run per slot.",
             )
+
+    @property
+    def name(self) -> str:
+        """`local`."""
+        return ENGINE
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -96,7 +106,7 @@ class LocalExecutor:
         if not locks.is_running(job.launch.folder):
             return None
         self._active.add(_key(job))
-        return Handle(job, store.read_started(job.launch.folder))
+        return Handle(job, _started(job))
 
     def submit(self, job: Job, attempt: int) -> Handle | None:
         """Start the job if a slot is free.
@@ -120,7 +130,7 @@ class LocalExecutor:
             stack.callback(os.close, lock)
             if store.stop_requested(job.launch.folder):
                 return None  # Looked up under the lock, so that no run starts behind the back of `stop_runs`.
-            process = self._process(job, slots, gpus, (lock, *(one.fileno() for one in claims)))
+            process = self._process(job, attempt, slots, gpus, lock, [one.fileno() for one in claims])
         self._active.add(_key(job))
         self._children[_key(job)] = process
         started = store.Started(attempt, ENGINE, locks.process_ref(process.pid) or "", tuple(gpu.token for gpu in gpus))
@@ -132,69 +142,82 @@ class LocalExecutor:
         return tuple(self._poll(handle) for handle in handles)
 
     def cancel(self, handle: Handle) -> None:
-        """SIGTERM to the process group of an attempt, SIGKILL after `grace_seconds` or on a second request.
+        """SIGTERM to an attempt, SIGKILL after `grace_seconds` or on a second request.
 
         A run that another program started is left alone.
         """
         key = _key(handle.job)
-        if key in self._deadlines:
-            self._deadlines[key] = time.monotonic()
-        elif self._leader(handle) is None:
+        if not self._signal(handle, signal.SIGTERM if key not in self._deadlines else signal.SIGQUIT):
             self._forget(key)
-        else:
-            self._deadlines[key] = time.monotonic() + self.grace_seconds
-            self._signal(handle, signal.SIGTERM)
+            return
+        grace = self.grace_seconds if key not in self._deadlines else 0.0
+        self._deadlines[key] = time.monotonic() + grace + SECONDS_AFTER_KILL
 
     def _poll(self, handle: Handle) -> Seen:
-        key = _key(handle.job)
-        child = self._children.get(key)
-        if key in self._deadlines:
-            return self._poll_cancelled(handle)
-        if child is not None:
-            code = child.poll()
-            if code is None:
-                return Seen("running")
-            self._forget(key)
-            return Seen("finished" if code == 0 else "failed", code)
-        if not locks.is_running(handle.job.launch.folder):
-            self._forget(key)
+        key, child = _key(handle.job), self._children.get(_key(handle.job))
+        asked = key in self._deadlines
+        if child is not None and child.poll() is None:
+            return self._overdue(handle) or Seen("running")
+        # Of a run that was asked to end nothing may remain; another may leave a server behind, once it has a record.
+        ended = self._said(handle) is not None and not asked and self._living(handle) is None
+        if not ended and locks.is_running(handle.job.launch.folder):
+            own = asked or child is not None or self._living(handle) is not None
+            return self._overdue(handle) or Seen("running" if own else "unknown")
+        self._forget(key)
+        return self._said(handle) or Seen("stopped")
+
+    def _said(self, handle: Handle) -> Seen | None:
+        """How the attempt ended by its record; None without one."""
+        ended, started = store.read_exit(handle.job.launch.folder), handle.started
+        if ended is None or started is None or ended.attempt != started.attempt:
+            return None
+        if ended.stopped:
             return Seen("stopped")
-        return Seen("running" if self._leader(handle) is not None else "unknown")
+        return Seen("finished" if ended.exit_code == 0 else "failed", ended.exit_code)
 
-    def _poll_cancelled(self, handle: Handle) -> Seen:
+    def _overdue(self, handle: Handle) -> Seen | None:
+        """Kill an attempt that outlives its deadline; its end if even that does not help."""
         key = _key(handle.job)
-        child = self._children.get(key)
-        # Not reaped before its whole group has ended: until then the system does not give its id to another process.
-        ended = self._leader(handle) is None if child is None else _has_ended(child)
-        held = locks.is_running(handle.job.launch.folder)
-        overdue = time.monotonic() - self._deadlines[key]
-        if (ended and not held) or overdue > SECONDS_AFTER_KILL:
-            self._forget(key)
-            return Seen("stopped", None if child is None else child.wait())
-        if overdue >= 0:
-            self._signal(handle, signal.SIGKILL)
-        return Seen("running")
+        late = time.monotonic() - self._deadlines.get(key, math.inf)
+        if late < 0:
+            return None
+        self._signal(handle, signal.SIGKILL)
+        if late < SECONDS_AFTER_KILL:
+            return None
+        self._forget(key)
+        return Seen("stopped")
 
-    def _leader(self, handle: Handle) -> int | None:
-        """Id of the attempt's first process; None if it has ended or is unknown."""
-        child = self._children.get(_key(handle.job))
-        if child is not None:
-            return child.pid if child.returncode is None else None
-        started = handle.started
-        return None if started is None or started.engine != ENGINE else locks.find_process(started.ref)
+    def _living(self, handle: Handle) -> tuple[int | None, int | None] | None:
+        """Process ids of the wrapper and the command of an attempt; None if both have ended or are unknown."""
+        child, started = self._children.get(_key(handle.job)), handle.started
+        if started is None or started.engine != ENGINE:
+            return None
+        leader = child.pid if child is not None and child.poll() is None else locks.find_process(started.ref)
+        beat = wrapper.read_json(handle.job.launch.folder / wrapper.BEAT_FILE) or {}
+        command = locks.find_process(str(beat.get("command"))) if beat.get("attempt") == started.attempt else None
+        return None if leader is None and command is None else (leader, command)
 
-    def _signal(self, handle: Handle, number: signal.Signals) -> None:
-        leader = self._leader(handle)
-        if leader is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(leader, number)
+    def _signal(self, handle: Handle, number: signal.Signals) -> bool:
+        """Signal an attempt: its wrapper, which passes it on, else what a killed wrapper has left; whether it lives."""
+        living = self._living(handle)
+        if living is None:
+            return False
+        leader, command = living
+        with suppress(ProcessLookupError):
+            if leader is not None:
+                os.kill(leader, number)
+            if command is not None and (leader is None or number == signal.SIGKILL):
+                os.killpg(command, signal.SIGKILL if number == signal.SIGQUIT else number)
+        return True
 
     def _forget(self, key: str) -> None:
         self._active.discard(key)
         self._children.pop(key, None)
         self._deadlines.pop(key, None)
 
-    def _process(self, job: Job, slots: Slots, gpus: Sequence[Gpu], kept: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    def _process(
+        self, job: Job, attempt: int, slots: Slots, gpus: Sequence[Gpu], lock: int, claims: Sequence[int]
+    ) -> subprocess.Popen[bytes]:
         cores = len(os.sched_getaffinity(0))
         share = {"OMP_NUM_THREADS": str(max(1, cores // min(slots.count, cores)))}
         own: dict[str, str] = {}
@@ -203,24 +226,20 @@ class LocalExecutor:
         if gpus:
             # Otherwise Ray joins the cluster of a run beside this one, which has no GPU left.
             share["RAY_ADDRESS"] = "local"
-        store.clear_exit(job.launch.folder)
+        environment = {**share, **os.environ, **own}
+        _refuse_missing(job, {**environment, **job.launch.env})
+        job = job if job.grace_seconds is not None else replace(job, grace_seconds=self.grace_seconds)
+        command = (*wrapper_command(job, attempt, sys.executable), str(lock))
         with (job.launch.folder / store.LOG_FILE).open("ab") as log:
-            try:
-                return subprocess.Popen(
-                    job.launch.argv,
-                    cwd=job.cwd,
-                    env={**share, **os.environ, **job.launch.env, **own},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C reaches only this process, which then stops the jobs.
-                    pass_fds=kept,
-                )
-            except OSError as error:
-                raise BackendError(
-                    f"{job.name}: {job.launch.argv[0]} cannot be started in {job.cwd}: {error.strerror}",
-                    "Check that the program is installed and that the folder exists.",
-                ) from error
+            return subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches only this process, which then stops the jobs.
+                pass_fds=(lock, *claims),
+            )
 
     def _too_few(self, needs: Needs) -> BackendError:
         stated = os.environ.get(VARIABLE)
@@ -233,11 +252,34 @@ class LocalExecutor:
         )
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a child has ended; leaves its exit code to be collected."""
-    if process.returncode is not None:
-        return True
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+class LocalSpec(ExecutorSpec):
+    """Runs as processes on this machine."""
+
+    name: FolderName = ENGINE
+    """Name of this executor."""
+
+    def executor(self) -> LocalExecutor:
+        """The executor."""
+        return LocalExecutor(self.parallel, self.grace_seconds)
+
+
+def _refuse_missing(job: Job, environment: Mapping[str, str]) -> None:
+    """Refuse a command that is not there, before anything is written about an attempt."""
+    program = job.launch.argv[0]
+    if not job.cwd.is_dir() or shutil.which(program, path=environment.get("PATH")) is None:
+        raise BackendError(
+            f"{job.name}: {program} cannot be started in {job.cwd}: not found",
+            "Check that the program is installed and that the folder exists.",
+        )
+
+
+def _started(job: Job) -> store.Started | None:
+    """The attempt on record; that of the beat if its controller was killed before it made a record."""
+    started, beat = store.read_started(job.launch.folder), wrapper.read_json(job.launch.folder / wrapper.BEAT_FILE)
+    attempt = None if beat is None else beat.get("attempt")
+    if beat is None or attempt is None or (started is not None and started.attempt == attempt):
+        return started
+    return store.Started(int(attempt), ENGINE, str(beat.get("process")))
 
 
 def _key(job: Job) -> str:

@@ -12,6 +12,7 @@ from types import FrameType
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.run_folders import store
 
 CANCEL_POLL_SECONDS = 0.05
@@ -83,7 +84,6 @@ class _Work:
             key = _key(handle.job)
             del self.active[key]
             if seen.exit_code is not None and not (seen.exit_code and store.stop_requested(handle.job.launch.folder)):
-                store.write_exit(handle.job.launch.folder, seen.exit_code)
                 self.results[key] = Result(handle.job, seen.exit_code)
 
     def submit(self) -> None:
@@ -95,10 +95,9 @@ class _Work:
             if store.stop_requested(job.launch.folder):
                 self.results[key] = Result(job, None, started=False)
                 continue
-            earlier = store.read_started(job.launch.folder)
             # An interrupt between the start of a process and the note of it here would leave the process behind.
-            with _interrupts_later():
-                handle = self.executor.submit(job, 1 if earlier is None else earlier.attempt + 1)
+            with interrupts_later():
+                handle = self.executor.submit(job, store.last_attempt(job.launch.folder) + 1)
                 if handle is None:
                     return
                 self.active[key] = handle
@@ -124,26 +123,6 @@ class _Work:
         if finished:
             self.results[_key(job)] = Result(job, 0, started=False)
         return finished
-
-
-@contextmanager
-def _interrupts_later() -> Generator[None]:
-    """Handle SIGINT and SIGTERM at the end of the block, not inside it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught: list[int] = []
-    earlier = {
-        number: signal.signal(number, lambda number, frame: caught.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
-        for number in caught:
-            signal.raise_signal(number)
 
 
 @contextmanager

@@ -134,7 +134,10 @@ class Configuration:
 
 
 def find_config(
-    folder: Path, root: Path | None = None, held: Sequence[tuple[Path, Mapping[str, Any]]] = ()
+    folder: Path,
+    root: Path | None = None,
+    held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
+    measured: SavedConfig | None = None,
 ) -> SavedConfig | None:
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
@@ -142,6 +145,7 @@ def find_config(
         folder: folder of the run, or a path in it.
         root: the highest folder to look in; the run's own if None.
         held: configurations that the log itself holds, each with its file.
+        measured: what the log measured of its own sizes, which counts last.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
     found += _by_hydra(folder, folder if root is None else root)
@@ -156,11 +160,13 @@ def find_config(
         # A log says more about itself than a file that lies beside it and may be of another run.
         found += beside if not found or here == folder else []
         if found or here in (top, here.parent) or top not in here.parents:
-            return _merged(found) if found else None
+            break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
         if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
-            return None
+            break
+    found += [] if measured is None else [measured]
+    return _merged(found) if found else None
 
 
 def _any_name(here: Path, run: Path) -> list[Path]:
@@ -280,6 +286,7 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
         keys = Keys(path, dict(flat(raw)))
     except RecursionError:
         return None
+    found: list[SavedConfig] = []
     for one in (one for known in formats() for one in known.configurations):
         if one.mark in keys.flat:
             fields = {name: said for name, said in one.fields(keys).items() if said is not None}
@@ -289,8 +296,9 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
                 if name == STEPS_PER_BATCH or (name in PER_RUN and _fits(name, said.value))
             }
             if usable or one.batch(keys) is not None:
-                return SavedConfig(path, one.dialect, usable, one.batch(keys), keys.flat)
-    return None
+                found.append(SavedConfig(path, one.dialect, usable, one.batch(keys), keys.flat))
+    # Frameworks share some keys; the one that knows most of them wrote the file.
+    return max(found, key=lambda one: len(one.fields), default=None)
 
 
 def _run_spec(path: Path, raw: object) -> SavedConfig | None:
@@ -349,13 +357,18 @@ def flags(text: str) -> dict[str, Any]:
     words = shlex.split(text.replace("\\\n", " "), comments=True)
     found: dict[str, Any] = {}
     for i, word in enumerate(words):
-        match = re.fullmatch(r"(?:--|\+\+?)?([A-Za-z_][\w.]*)=(.*)", word, re.DOTALL)
+        match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
         if match:
-            found[match[1]] = scalar(match[2])
-        elif re.fullmatch(r"--[A-Za-z_][\w.]*", word):
+            found[_key(match[1])] = scalar(match[2])
+        elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            found[word[2:]] = scalar(value) if isinstance(value, str) else value
+            found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
     return found
+
+
+def _key(word: str) -> str:
+    """The name of a flag, which may be spelt with hyphens."""
+    return word.replace("-", "_")
 
 
 def scalar(text: str) -> str | int | float | bool:

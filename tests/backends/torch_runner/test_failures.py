@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from isocompute_torch.learning.optimiser import Optimiser
+from isocompute_torch.runner import checkpoint
 from isocompute_torch.train import main
 
 Start = Callable[..., tuple[int, str]]
@@ -262,9 +266,6 @@ def test_a_full_disk(
 def test_interrupted_from_the_keyboard_it_can_go_on(
     prepared: Callable[..., Path], start: Start, fork_run: Any, records: Records
 ) -> None:
-    import os
-    import signal
-
     folder = prepared(update_steps=60)
     started = fork_run(folder)
     while len(records(folder, "step")) < 4:
@@ -276,6 +277,27 @@ def test_interrupted_from_the_keyboard_it_can_go_on(
     prepared(update_steps=60)
     assert start(folder)[0] == 0
     assert len(records(folder, "step")) == 60
+
+
+def test_interrupted_while_a_checkpoint_is_written_the_checkpoint_is_complete(
+    prepared: Callable[..., Path], start: Start
+) -> None:
+    """Inside torch.save an interrupt becomes a RuntimeError, or ends the process."""
+
+    def interrupt_at_the_first_checkpoint() -> None:
+        state = Optimiser.state
+
+        def interrupted(optimiser: Optimiser) -> dict[str, Any]:
+            os.kill(os.getpid(), signal.SIGINT)
+            return state(optimiser)
+
+        Optimiser.state = interrupted
+
+    folder = prepared()
+    status, output = start(folder, interrupt_at_the_first_checkpoint)
+    assert status == 130
+    assert "Traceback" not in output
+    assert checkpoint.latest_step(folder) == 2
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from omegaconf import OmegaConf
 
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_verl import payload as own
+from isocompute_verl.flags import sections
 from isocompute_verl.options import VeRLOptions
-from isocompute_verl.request import REQUEST_DOCUMENT, request_of
 from tests.backends.programs import load
 
 
 def words(run: RunSpec, folder: str = "/data/runs/small", attempt: int = 1) -> list[str]:
     """The overrides that veRL's program receives."""
-    wanted = REQUEST_DOCUMENT.to_dict(request_of(run, VeRLOptions.model_validate(run.options)))
-    return load("start_training", own).arguments(wanted, Path(folder), run.model, attempt)
+    written = [word for part in sections(run, VeRLOptions.model_validate(run.options)) for word in part.words]
+    return load("start_training", own).arguments(written, Path(folder), run.model, attempt)
 
 
 @dataclass(frozen=True)

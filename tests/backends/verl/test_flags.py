@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hydra.errors import ConfigCompositionException
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import BackendError
@@ -15,7 +15,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Data, Evaluation, Hardware, RunSpec
 from isocompute_verl import VeRLBackend
 from isocompute_verl import payload as own
-from isocompute_verl.flags import overrides
+from isocompute_verl.flags import sections
 from isocompute_verl.options import VeRLOptions
 from tests.backends.framework_runs import CHANGES
 from tests.backends.programs import load
@@ -23,7 +23,7 @@ from tests.backends.verl.composing import Composer, generated_runs, words
 
 MakeRun = Callable[..., RunSpec]
 
-start_training = load("start_training", own)
+hydra_words = load("hydra_words", own)
 
 
 def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
@@ -31,8 +31,12 @@ def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
     return {note.code: note for note in VeRLBackend().preflight(run) if note.severity in wanted}
 
 
+def written(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
+    return {key: value for part in sections(run, options) for key, value in part.overrides.items()}
+
+
 def emitted(run: RunSpec) -> dict[str, Any]:
-    return overrides(run, VeRLOptions.model_validate(run.options))
+    return written(run, VeRLOptions.model_validate(run.options))
 
 
 def test_the_real_composition_reads_back_what_each_generated_run_means(compose: Composer) -> None:
@@ -87,23 +91,28 @@ def test_the_real_composition_refuses_an_unknown_key(make_run: MakeRun, compose:
         compose([*words(make_run()), "reward.custom_reward_func.path=x"])
 
 
+@example("null")
+@example("True")
+@example("token-mean")
+@example("e5")
+@example("Inf")
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\\'\"$ {}[]=,:()#~"), max_size=30))
 def test_any_text_reaches_the_configuration_as_it_is(text: str) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     if "${" in text:
-        with pytest.raises(start_training.InputError, match="would take for a reference"):
-            start_training.quoted(text)
+        with pytest.raises(ValueError, match="would take for a reference"):
+            hydra_words.quoted(text)
         return
-    override = OverridesParser.create().parse_override(f"trainer.project_name={start_training.quoted(text)}")
-    assert override.value() == text
+    for word in (hydra_words.quoted(text), hydra_words.word(text)):
+        assert OverridesParser.create().parse_override(f"trainer.project_name={word}").value() == text
 
 
 HOSTILE = ["it's", "\\", "a\\'b\\", "\"both\" 'kinds'", "[1,2]", "a=b", "null", "1e3", "模型 \u202e", "--x", "$x {y}"]
 
 
 def test_hostile_text_survives_composition(make_run: MakeRun, compose: Composer) -> None:
-    extra = [f"+ray_kwargs.X{i}={start_training.quoted(text)}" for i, text in enumerate(HOSTILE)]
+    extra = [f"+ray_kwargs.X{i}={hydra_words.quoted(text)}" for i, text in enumerate(HOSTILE)]
     found = compose([*words(make_run(model=HOSTILE[2])), *extra])
     assert found.actor_rollout_ref.model.path == HOSTILE[2]
     assert [found.ray_kwargs[f"X{i}"] for i in range(len(HOSTILE))] == HOSTILE
@@ -152,7 +161,7 @@ def test_what_verl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, chang
 
 def test_more_gpus_than_a_node_has_are_asked_of_several(make_run: MakeRun) -> None:
     def places(nodes: int | None = None) -> tuple[int, int]:
-        found = overrides(make_run(hardware=Hardware(gpus=16)), VeRLOptions(nodes=nodes))
+        found = written(make_run(hardware=Hardware(gpus=16)), VeRLOptions(nodes=nodes))
         return found["trainer.nnodes"], found["trainer.n_gpus_per_node"]
 
     assert places() == (2, 8)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training import registry
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
@@ -53,6 +54,10 @@ exec INTERPRETER "$@"
 """
 
 
+PARTS = [(), ("command",), ("process",), ("process", "command")]
+"""What dies with the controller: nothing, the training, its wrapper, or both."""
+
+
 @dataclass
 class Place:
     """A folder with the study, and an interpreter that notes clashes."""
@@ -69,8 +74,13 @@ class Place:
     def running(self) -> list[Path]:
         return [run for run in self.runs() if locks.is_running(run)]
 
-    def kill_during_training(self, delay: float, *, workers: bool) -> bool:
-        """SIGKILL a controller some time after a run is seen; whether it was still alive. Perhaps its runs as well."""
+    def kill_during_training(self, delay: float, *, parts: Sequence[str]) -> bool:
+        """SIGKILL some time after a run is seen; whether the controller was still alive.
+
+        Args:
+            delay: seconds after a run is seen.
+            parts: of every run, also kill its `process` (the wrapper) or its `command` (the training).
+        """
         with self.start() as controller:
             deadline = time.monotonic() + 60
             while not self.running() and controller.poll() is None:
@@ -78,10 +88,9 @@ class Place:
                 time.sleep(0.01)
             time.sleep(delay)
             controller.send_signal(signal.SIGKILL)
-        for run in self.running() if workers else ():
-            started = store.read_started(run)
-            leader = None if started is None else locks.find_process(started.ref)
-            if leader is not None:
+        for run in self.running():
+            beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
+            for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
                 os.killpg(leader, signal.SIGKILL)
         return controller.returncode == -signal.SIGKILL
 
@@ -125,8 +134,8 @@ def undisturbed(folder: Path) -> dict[str, bytes]:
 
 def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus: list[str], tmp_path: Path) -> None:
     place = make(tmp_path / "kills")
-    kills = sum(place.kill_during_training(delay, workers=workers) for delay, workers in ((0.3, False), (0.1, True)))
-    assert kills == 2
+    parts = [(), ("command",), ("process",)]
+    assert all(place.kill_during_training(0.2, parts=some) for some in parts)
     place.finish()
     check(place, undisturbed(tmp_path / "whole"), gpus)
 
@@ -138,7 +147,7 @@ def test_fifty_kills_at_random_moments_change_no_record(gpus: list[str], tmp_pat
     while kills < 50:
         place = make(tmp_path / f"kills{campaigns}")
         campaigns += 1
-        while kills < 50 and place.kill_during_training(rng.uniform(0, 1.5), workers=rng.random() < 0.5):
+        while kills < 50 and place.kill_during_training(rng.uniform(0, 1.5), parts=rng.choice(PARTS)):
             kills += 1
         place.finish()
         check(place, expected, gpus)

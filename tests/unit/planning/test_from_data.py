@@ -31,10 +31,11 @@ def test_every_b_p_can_be_planned_though_large_groups_were_run_at_small_ones_onl
         assert (plan.predicted_reward is not None) == (min(levels) <= plan.group_size <= max(levels))
 
 
-def test_free_b_p_takes_the_recipes_floor(fitted_many: Fits) -> None:
-    for preset, floor in (("easy", 32), ("hard", 64), ("mixture", 64)):
+def test_free_b_p_is_the_smallest_that_was_run_at_the_floor_of_a_named_preset_or_above(fitted_many: Fits) -> None:
+    assert fitted_many.problems_per_batch == (32, 128, 1024)
+    for preset, smallest in (("easy", 32), ("hard", 128), ("mixture", 128)):
         plan = Planner(fitted_many, recipe=Recipe.preset(preset)).allocate("10M")
-        assert plan.problems_per_batch == floor
+        assert plan.problems_per_batch == smallest
     assert (
         Planner(fitted_many, Hardware(divisible_by=9), Recipe.preset("easy")).allocate("10M").problems_per_batch == 36
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 
@@ -131,13 +131,13 @@ def test_a_file_cut_back_by_a_resumed_run_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
-    store.write_exit(tmp_path, 0)
+    wrapper.write_exit(tmp_path, 1, 0, stopped=False)
     assert store.is_finished(tmp_path)
-    store.write_exit(tmp_path, -9)
+    wrapper.write_exit(tmp_path, 1, -9, stopped=False)
     status = store.RunWatch(tmp_path).status()
     assert status.state == "failed"
     assert "exit code -9" in status.message
-    store.clear_exit(tmp_path)
+    wrapper.write_exit(tmp_path, 1, 143, stopped=True)
     assert store.RunWatch(tmp_path).status().state == "waiting"
 
 
@@ -199,7 +199,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
 def test_a_pipe_beside_a_run_is_skipped(tmp_path: Path, name: str) -> None:
     """Nothing writes to the pipe, so that opening it would wait forever."""
     append(tmp_path, START)
-    store.write_exit(tmp_path, 1)
+    wrapper.write_exit(tmp_path, 1, 1, stopped=False)
     os.mkfifo(tmp_path / name)
     (found,) = store.find_runs(tmp_path)
     assert store.RunWatch(found).status().state == "failed"

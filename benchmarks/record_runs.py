@@ -1,0 +1,184 @@
+"""Record runs of the built-in task, as far as 3M rollouts: the tables in `benchmarks/data/recorded/`.
+
+    python benchmarks/record_runs.py --study long --folder recorded   # Easy, n = 4, 16, 64, four seeds, to 3M
+    python benchmarks/record_runs.py --study sets --folder recorded   # Hard, other n of Easy: two seeds, to 600k
+
+Each run is trained by the built-in runner in a process of its own, one thread each, and its table is written to
+FOLDER/tables/ when it ends. Started again, finished tables are kept and a stopped run resumes from its checkpoint. Both
+studies may share a folder and run at the same time. `--collect` joins the tables that FOLDER holds into one file per
+study below `--out`.
+
+Settings: family mul31, task seed 0 (one base model for all runs), B_p = 16, temperature 1, learning rate
+4e-4 sqrt(B / 1024), no KL and no entropy term, one update per batch. Each evaluation samples 64 responses to each of
+the 200 validation problems, so sampling gives avg@4 a standard deviation of about .0035 on Easy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from isocompute_sdk import RunSet
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec, Study, Sweep
+from isocompute_sdk.training import registry
+
+PROBLEMS_PER_BATCH = 16
+SAMPLES = 64
+"""Responses per validation problem and evaluation."""
+EVALUATIONS = 36
+"""Evaluations of a run between `FIRST` rollouts and its end, evenly spaced in log C."""
+FIRST = 2_000
+TASK_SEED = 0
+METRICS = ("avg@4", "best@4", "worst@4")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    kind: str
+    """Problem set: easy or hard."""
+    group_size: int
+    rollouts: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Unique name of the run."""
+        return f"{self.kind}-{self.rollouts // 1000}k-n{self.group_size}-s{self.seed}"
+
+    @property
+    def evaluations_per_decade(self) -> int:
+        """Evaluations per factor of ten in update steps: `EVALUATIONS` from `FIRST` rollouts or step 1 on."""
+        batch = PROBLEMS_PER_BATCH * self.group_size
+        return math.ceil(EVALUATIONS / math.log10(self.rollouts / max(FIRST, batch)))
+
+    def spec(self) -> RunSpec:
+        """What to train; paths are relative to the folder of all runs."""
+        task = f"task-{self.kind}"
+        (run,) = Study(
+            name=f"{self.kind}-{self.rollouts // 1000}k",
+            model=f"{task}/model",
+            data=Data(train=f"{task}/train.jsonl", validation=f"{task}/validation.jsonl", reward=f"{task}/reward.py"),
+            recipe=Recipe.preset(
+                "hard",
+                learning_rate_anchor=4e-4,
+                temperature=1.0,
+                max_response_tokens=5,
+                min_problems_per_batch=PROBLEMS_PER_BATCH,
+            ),
+            sweep=Sweep(
+                group_size=(self.group_size,),
+                problems_per_batch=(PROBLEMS_PER_BATCH,),
+                rollouts=self.rollouts,
+                seeds=(self.seed,),
+            ),
+            evaluation=Evaluation(samples=SAMPLES, temperature=1.0),
+            backend="torch",
+            options={
+                "threads": 1,
+                "device": "cpu",
+                "evaluations_per_decade": self.evaluations_per_decade,
+                "probe_problems": 0,
+            },
+        ).expand()
+        return run
+
+
+LONG = (64, 16, 4)
+"""Group sizes of Easy that are run to 3M. Their first 600k are what a run to 600k would be, bit for bit."""
+STUDIES: dict[str, tuple[Cell, ...]] = {
+    "long": tuple(Cell("easy", n, 3_000_000, seed) for seed in (0, 1, 2, 3) for n in LONG),
+    "sets": tuple(
+        Cell(kind, n, 600_000, seed)
+        for seed in (0, 1)
+        for n in (256, 128, 64, 32, 16, 8, 4)
+        for kind in ("easy", "hard")
+        if kind == "hard" or n not in LONG
+    ),
+}
+
+
+def record(cell: Cell, folder: Path) -> Path:
+    """Train one run, or keep what is there; returns its table.
+
+    Raises:
+        BackendError: the run failed or was interrupted.
+    """
+    from isocompute_torch.tasks import prepare
+
+    table = folder / "tables" / f"{cell.name}.csv"
+    if table.exists():
+        return table
+    prepare(
+        folder / f"task-{cell.kind}", family="mul31", kind="hard" if cell.kind == "hard" else "easy", seed=TASK_SEED
+    )
+    run = cell.spec()
+    carry_out([run], registry.load("torch"), LocalExecutor(1), folder)
+    table.parent.mkdir(exist_ok=True)
+    partial = table.with_suffix(".partial")
+    wide(RunSet.read(folder / run.output_dir), cell).write_csv(partial)
+    partial.rename(table)
+    return table
+
+
+def wide(runs: RunSet, cell: Cell) -> pl.DataFrame:
+    """One row per evaluation on the validation problems: context, step, rollouts and one column per metric."""
+    rows = runs.filter(pl.col("metric").is_in(METRICS) & (pl.col("eval_set") == "validation")).to_polars()
+    keys = ("problems_per_batch", "group_size", "seed", "learning_rate", "n_problems", "step", "rollouts")
+    return (
+        rows.pivot(on="metric", index=keys, values="value")
+        .sort("step")
+        .with_columns(pl.col(METRICS).round(5))
+        .select(pl.lit(cell.name).alias("run_id"), *keys, *METRICS)
+    )
+
+
+def collect(folder: Path, out: Path) -> None:
+    """Join the finished tables of each study and problem set, with a record of how they were made."""
+    out.mkdir(parents=True, exist_ok=True)
+    for kind in ("easy", "hard"):
+        for study, cells in STUDIES.items():
+            found = [folder / "tables" / f"{cell.name}.csv" for cell in cells if cell.kind == kind]
+            tables = [pl.read_csv(path) for path in found if path.exists()]
+            if tables:
+                pl.concat(tables).sort("group_size", "seed", "step").write_csv(out / f"{kind}_{study}.csv")
+    tasks = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob("task-*/task.json"))}
+    provenance = {
+        "command": "python benchmarks/record_runs.py --study sets|long, then --collect",
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "versions": {name: task["versions"] for name, task in tasks.items()},
+        "tasks": {name: {"settings": task["settings"], "measured": task["measured"]} for name, task in tasks.items()},
+    }
+    (out / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
+
+
+def main() -> None:
+    """Record or collect, as asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", choices=sorted(STUDIES), default="sets")
+    parser.add_argument("--folder", type=Path, default=Path("recorded"))
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "recorded")
+    parser.add_argument("--collect", action="store_true", help="join finished tables instead of training")
+    options = parser.parse_args()
+    if options.collect:
+        collect(options.folder, options.out)
+        return
+    for cell in STUDIES[options.study]:
+        table = record(cell, options.folder)
+        sys.stdout.write(f"{table}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
