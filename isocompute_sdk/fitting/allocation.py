@@ -15,9 +15,10 @@ from isocompute_sdk.fitting.arrays import Array, NotNegative, Number
 from isocompute_sdk.fitting.batched import Indices, least_squares_batch
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
+from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
-    import polars as pl
+    from isocompute_sdk.records.frames import Frame
 
 ComputeAxis = Literal["log10_rollouts", "log10_tokens"]
 """Decimal logarithm of compute, in rollouts or in tokens."""
@@ -108,7 +109,7 @@ class AllocationLaw:
         """
         return 2.0 ** self.log2(rollouts)
 
-    def to_frame(self, rollouts: npt.ArrayLike) -> pl.DataFrame:
+    def to_frame(self, rollouts: npt.ArrayLike) -> Frame:
         """`predict` as a polars frame: columns of the law's variable (rollouts, tokens or update_steps) and predicted.
 
         Args:
@@ -117,10 +118,8 @@ class AllocationLaw:
         Raises:
             FitError: compute that is not positive.
         """
-        import polars as pl
-
-        at = np.atleast_1d(np.asarray(rollouts, dtype=float)).ravel()
-        return pl.DataFrame({self.x.removeprefix("log10_"): at, "predicted": self.predict(at)})
+        at = np.atleast_1d(np.asarray(rollouts, dtype=float))
+        return frame_of({self.x.removeprefix("log10_"): at, "predicted": self.predict(at)})
 
     def log2(self, value: npt.ArrayLike) -> Array:
         """log2 of `predict`."""

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.records.frames import frame_of
 
 if TYPE_CHECKING:
-    import polars as pl
+    from isocompute_sdk.records.frames import Frame
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,9 @@ class Frontier:
     def __iter__(self) -> Iterator[npt.NDArray[np.float64] | npt.NDArray[np.int64]]:
         return iter((self.reward, self.group_size))
 
-    def to_frame(self) -> pl.DataFrame:
+    def to_frame(self) -> Frame:
         """The frontier as a polars frame: one row for each compute, one column for each field."""
-        import polars as pl
-
-        return pl.DataFrame({field.name: np.ravel(getattr(self, field.name)) for field in fields(self)})
+        return frame_of({field.name: getattr(self, field.name) for field in fields(self)})
 
 
 @dataclass(frozen=True)
