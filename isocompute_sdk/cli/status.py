@@ -75,7 +75,9 @@ def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError 
     try:
         runs = reading.read(paths, reading.metric, **options)
     except RecordError as error:
-        raise (error if nothing is None or error.options else nothing) from error
+        # A folder without anything to read is one without runs; whatever can be read says itself what it lacks.
+        empty = nothing is not None and folder is not None and not (folder.is_file() or _holds_logs(folder))
+        raise (nothing if empty and nothing is not None else error) from error
     rows = _rows(runs, reading.metric)
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
@@ -86,6 +88,15 @@ def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError 
         n, problems = _or_unknown(row["group_size"]), _or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"
         say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
+
+
+def _holds_logs(folder: Path) -> bool:
+    from isocompute_sdk.ingest.logs import is_log
+    from isocompute_sdk.ingest.paths import tables_among
+    from isocompute_sdk.ingest.walking import Listing
+
+    listing = Listing.of(folder)
+    return bool(tables_among(listing.files)) or any(map(is_log, listing.files))
 
 
 def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:

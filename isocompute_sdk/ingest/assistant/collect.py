@@ -86,7 +86,7 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
 def _refuse_absent(found: Collection) -> None:
     """Raise on columns or tags to rename or ignore that are in no file that could be read."""
     named = [*found.told.rename, *found.told.ignore]
-    if named and not found.unreadable:
+    if named and (found.columns or found.logs):
         tags = dict.fromkeys(tag for one in found.logs.values() for tag in one.log.tags)
         refuse_unknown_names(named, [*found.columns, *tags])
 
