@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,19 @@ from isocompute_sdk.records.table import build, join
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
+
+
+class ArrowTable(Protocol):
+    """What is read of a `pyarrow.Table`, which has no types of its own."""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        ...
+
+    def column(self, i: int | str) -> Any:
+        """One column."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,7 @@ class RunSet:
     @classmethod
     def from_columns(
         cls,
-        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame | pa.Table,
+        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame | ArrowTable,
         *,
         metric: str | None = None,
         eval_set: str | None = None,
@@ -131,7 +143,7 @@ class RunSet:
         return cls(*build(columns, options))
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame | pd.DataFrame | pa.Table, **options: Any) -> RunSet:
+    def from_frame(cls, frame: pl.DataFrame | pd.DataFrame | ArrowTable, **options: Any) -> RunSet:
         """Read a pandas or Polars frame (an index of a known name is a column too), or an Arrow table.
 
         Args:
