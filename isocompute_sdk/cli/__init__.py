@@ -17,6 +17,10 @@ ONCE = ("--metric", "--eval-set", "--bounds")
 """Options of which a new value takes the place of the one that was typed."""
 
 
+PLACES = ("=N", "=BP", "=U")
+"""Ends of options whose number a person has to fill in."""
+
+
 def again(words: Sequence[str], options: Sequence[str]) -> str:
     """The command that was typed, with further options.
 
@@ -53,7 +57,9 @@ def main() -> None:
         print(f"error: {printable(for_shell(error), keep=chr(10))}", file=sys.stderr)
         options: tuple[str, ...] = getattr(error, "options", ())
         if options:
-            print(printable(f"  try: {again(sys.argv[1:], options)}"), file=sys.stderr)
+            open_ = any(option.endswith(PLACES) for option in options)
+            told = "with your numbers" if open_ else "try"
+            print(printable(f"  {told}: {again(sys.argv[1:], options)}"), file=sys.stderr)
         raise SystemExit(1) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

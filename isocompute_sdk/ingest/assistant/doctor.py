@@ -193,7 +193,9 @@ def _question(mapping: RunMap) -> str:
         return f"is what names and columns say right for {_listed(names)}? The file shows each value with its evidence."
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
-    about = f"{'; '.join(_SHORT.get(field, field) for field in fields)} of {_listed(runs)}?"
+    nouns = [_NOUNS.get(field, field) for field in fields]
+    named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
+    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {_listed(runs)}?"
     short = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
     if not {*fields} <= short.keys():
         return f"{about} Answer in the file that the next command writes."
@@ -314,6 +316,15 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
 
 _RATE = "learning_rate"
 _SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
+_NOUNS = {
+    "group_size": "n",
+    "problems_per_batch": "B_p",
+    "batch": "the unit of the batch in the name (problems or rollouts)",
+    "step_unit": "the unit of the steps",
+    "metrics": "the evaluation among the values",
+    "eval_samples": "the samples per problem in the evaluation",
+    "updates_per_batch": "the optimiser updates per batch of rollouts",
+}
 _SHORT = {
     "group_size": "n",
     "problems_per_batch": "B_p",
