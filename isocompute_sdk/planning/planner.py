@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
@@ -176,6 +178,7 @@ class Planner:
         chosen, spending = resolved.worthwhile(setup.best(), candidates, request.spend)
         plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
         others, missing = self._other_metrics(request)
+        spending += self._decline_notes(resolved, setup.best())
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
@@ -280,6 +283,21 @@ class Planner:
             if a.kind == "best-by-curves" and a.expected_loss is not None
         ]
         return notes
+
+    def _decline_notes(self, request: ResolvedRequest, whole: Candidate) -> list[Note]:
+        """Whether rewards fall at this n before the whole budget is spent."""
+        surface = self.fits.surface
+        if surface is None or surface.declines is None or not request.can_predict:
+            return []
+        problems = self.fits.reachable_problems_per_batch(whole.problems_per_batch)
+        onset_D = surface.onset(whole.group_size, problems)
+        spent = request.pricing.compute(whole.rollouts, self.fits.compute)
+        chance = float(np.mean(onset_D < spent))
+        if chance < caveats.LIKELY_DECLINE:
+            return []
+        median = float(np.median(onset_D))
+        step = float(np.mean(surface.declines.step_D))
+        return [caveats.decline(whole.group_size, median, chance, step, self.fits.group_size_range[1])]
 
     def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
         timed, throughput = pricing.budget.timed, pricing.throughput

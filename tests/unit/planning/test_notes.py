@@ -53,6 +53,14 @@ def torn(share_small: float) -> Fits:
     return replace(fits, surface=replace(fits.surface, parameters_DP=drawn))
 
 
+def falling(after: float) -> Fits:
+    """Runs at n = 8 and 32 whose reward falls from a compute on."""
+    compute = np.geomspace(2e4, 8e6, 60)
+    rows = [(n, c, 0.3 + 0.2 * c / (c + 1e5) - 0.08 * max(np.log(c / after), 0.0)) for n in (8, 32) for c in compute]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "C", "avg@4"))}
+    return iso.fit(iso.RunSet.from_columns(columns, problems_per_batch=32), draws=40)
+
+
 CASES: dict[str, tuple[Case, Case]] = {
     "constants-of-another-model": (
         lambda s: easy(model="meta/llama", allow_other_model=True).allocate("3M"),
@@ -108,6 +116,10 @@ CASES: dict[str, tuple[Case, Case]] = {
     "rest-not-worthwhile": (
         lambda s: Planner(s["data"]).allocate("60M"),
         lambda s: Planner(s["data"]).allocate("60M", spend="all"),
+    ),
+    "decline-within-budget": (
+        lambda _: Planner(falling(after=2e6)).allocate("8M"),
+        lambda _: Planner(falling(after=2e6)).allocate("1M"),
     ),
     "near-tie": (
         lambda s: easy(model=QWEN).allocate("3M"),
