@@ -60,10 +60,10 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
 
 
 def holds_array(path: Path) -> bool:
-    """Whether a file begins with a JSON array, as tables that pandas writes as records do."""
+    """Whether a file begins with a JSON array of objects, as tables that pandas writes as records do."""
     try:
         with open_bytes(path) as file:
-            return file.read(64).decode("utf-8-sig", errors="replace").lstrip().startswith("[")
+            return re.match(r"\s*\[\s*\{", file.read(64).decode("utf-8-sig", errors="replace")) is not None
     except (OSError, *DAMAGED):
         return False
 
