@@ -38,6 +38,8 @@ def allocate(
         isocompute allocate fits.json --budget 3M --marginal
 
         isocompute allocate fits.json --budget 3M --compare n=16,bp=32
+
+        isocompute allocate fits.json --budget 3M --compare n=2,bp=32 --reference n=16,bp=32 --equal steps
     """
     from isocompute_sdk.fitting.fits import Fits
 
