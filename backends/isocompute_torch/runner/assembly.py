@@ -7,10 +7,11 @@ from contextlib import ExitStack
 
 import torch
 
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.policy.loading import choose_device, choose_dtype, load_policy, load_reference, load_value_model
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.problems import BatchOrder, Problem, probe_subset, read_problems
+from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
 from isocompute_torch.rewards.function import RewardFunction
 from isocompute_torch.runner.configuration import VALIDATION, Configuration
 from isocompute_torch.runner.loop import Parts

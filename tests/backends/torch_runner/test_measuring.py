@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from isocompute_sdk.specs.run import Evaluation
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.problems import Problem
 from isocompute_torch.rewards.function import RewardFunction
 from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate

@@ -6,6 +6,7 @@ import math
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path:
         kept = book.begin(resumed_step=first - 1 or None, **context)
         assert kept.get("step") == (first - 1 or None)
         for step in range(first, last + 1):
-            counts = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
+            counts: dict[str, Any] = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
             book.append("step", **counts, metrics={"train_reward": step / 10, "kl": float("nan")})
             if step % 2 == 0:
                 book.append("evaluation", **counts, eval_set="validation", metrics={"avg@4": step / 20 + attempt})
