@@ -128,7 +128,7 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
             Loop(configuration, parts, counters, journal, console).train()
         finally:
             reached.update(vars(counters))
-        assembly.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
+        checkpoint.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
     journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
 
 
