@@ -9,7 +9,7 @@ Every run folder carries this program. It needs Python 3.10 or newer and the sta
   lives; after ten minutes it leaves with status 75;
 * runs the command of job.json in a session of its own, which inherits the lock; output goes to log.txt;
 * renews beat.json every few seconds, for machines that see neither the lock nor the process;
-* passes TERM, INT and HUP on to the command's process group, kills it after `grace_seconds`, and at once on QUIT;
+* passes TERM, INT and HUP on to the command's process group as TERM, and kills it after `grace_seconds`, or on QUIT;
 * asks the command to end after `limit_seconds`;
 * writes exit.json and leaves with the status of the command, 128 + N if signal N ended it.
 """
@@ -182,7 +182,8 @@ class Attempt:
             return
         if not self.stopped:
             self.stopped, self.kill_at = True, now + float(self.job["grace_seconds"])
-        _signal_group(group, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        # Commands that a shell has put into the background ignore SIGINT.
+        _signal_group(group, signal.SIGTERM)
 
     def _end_group(self, group: int) -> None:
         """Wait for what the command has left in its process group, and kill it when its time is over."""
