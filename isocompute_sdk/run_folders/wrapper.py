@@ -187,7 +187,7 @@ class Attempt:
 
     def _end_group(self, group: int) -> None:
         """Wait for what the command has left in its process group, and kill it when its time is over."""
-        while _signal_group(group, 0):
+        while _has_member(group):
             if time.monotonic() >= self.kill_at:
                 _signal_group(group, signal.SIGKILL)
                 return
@@ -339,15 +339,25 @@ def _deliver_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, cast("Iterable[int]", _WATCHED))
 
 
-def _signal_group(group: int, number: int) -> bool:
-    """Signal a process group; whether it has a member."""
-    try:
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _has_member(group: int) -> bool:
+    """Whether a process of a group lives; in some containers those that have ended stay in the list of processes."""
+    try:
+        os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    for place in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = place.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if fields[0] not in _ENDED and int(fields[2]) == group:
+                return True
+    return False
 
 
 def _say(message: str) -> None:
