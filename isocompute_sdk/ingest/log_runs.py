@@ -20,6 +20,7 @@ from isocompute_sdk.ingest.logs import (
     NothingMeasured,
     find_logs,
     log_formats,
+    with_generations,
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
@@ -145,6 +146,7 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
         try:
             logs[name] = source.read()
             saved[name] = source.configuration(logs[name], found.roots[name])
+            logs[name] = with_generations(logs[name], saved[name])
         except RecordError as error:
             logs.pop(name, None)
             lost(name, error)

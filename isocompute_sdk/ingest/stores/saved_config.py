@@ -7,6 +7,7 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import tomllib
@@ -79,6 +80,8 @@ class SavedConfig:
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
     rollouts: Said | None = None
     """Rollouts of one batch over all devices, n times B_p, if the file does not say n."""
+    generated: Said | None = None
+    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
     keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Everything that the file says, with dotted keys."""
     disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
@@ -138,6 +141,8 @@ class Configuration:
     """Rollouts per batch on each device, if the number of devices is not in the file."""
     rollouts: Callable[[Keys], Said | None] = lambda keys: None
     """Rollouts of one batch over all devices, if the file does not say n."""
+    generated: Callable[[Keys], Said | None] = lambda keys: None
+    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
 
 
 def find_config(
@@ -250,12 +255,12 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
     if {"updates_per_batch", STEPS_PER_BATCH} <= fields.keys():
         # One source rounds what another one says exactly.
         del fields["updates_per_batch"]
-    batch, rollouts = (next((said for one in found if (said := getattr(one, name))), None) for name in _PARTS)
+    parts = {name: next((said for one in found if (said := getattr(one, name))), None) for name in _PARTS}
     keys = {key: value for one in reversed(found) for key, value in one.keys.items()}
-    return replace(found[0], fields=fields, batch=batch, rollouts=rollouts, keys=keys, disagreements=apart)
+    return replace(found[0], fields=fields, **parts, keys=keys, disagreements=apart)
 
 
-_PARTS = ("batch", "rollouts")
+_PARTS = ("batch", "rollouts", "generated")
 
 
 def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
@@ -365,7 +370,7 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
             }
             batch, rollouts = one.batch(keys), one.rollouts(keys)
             if usable or batch is not None or rollouts is not None:
-                found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, keys.flat))
+                found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, one.generated(keys), keys.flat))
     # Frameworks share some keys; the one that knows most of them wrote the file.
     return max(found, key=lambda one: len(one.fields), default=None)
 
@@ -421,7 +426,9 @@ def document(path: Path, text: str) -> object:
 
 def flags(text: str) -> dict[str, Any]:
     """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
-    words = shlex.split(text.replace("\\\n", " "), comments=True)
+    # Arithmetic is one word, whatever spaces it has.
+    joined = re.sub(r"\$\(\([^()]*\)\)", lambda match: match[0].replace(" ", ""), text.replace("\\\n", " "))
+    words = shlex.split(joined, comments=True)
     found: dict[str, Any] = {}
     for i, word in enumerate(words):
         match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
@@ -430,7 +437,29 @@ def flags(text: str) -> dict[str, Any]:
         elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
             found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
-    return found
+    return {key: _expanded(value, found) for key, value in found.items()}
+
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_PRODUCT = re.compile(r"\$\(\(\s*(\d+(?:\s*[*]\s*\d+)*)\s*\)\)")
+
+
+def _expanded(value: Any, known: Mapping[str, Any], depth: int = 4) -> Any:
+    """A value with the variables of its script filled in, and products of whole numbers computed.
+
+    A default such as `${N:-8}` stays as it is: what the script was started with may have been another number.
+    """
+    if not isinstance(value, str) or "$" not in value or not depth:
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        return str(known.get(match[1] or match[2], match[0]))
+
+    # In arithmetic a name needs no dollar.
+    inside = re.sub(r"(?<=\(\()[^()]*(?=\)\))", lambda m: re.sub(r"\$?\b([A-Za-z_]\w*)\b", r"${\1}", m[0]), value)
+    filled = _VARIABLE.sub(fill, inside)
+    filled = _PRODUCT.sub(lambda match: str(math.prod(map(int, match[1].split("*")))), filled)
+    return scalar(filled) if filled == value else _expanded(scalar(filled), known, depth - 1)
 
 
 def _key(word: str) -> str:
