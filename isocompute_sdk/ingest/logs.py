@@ -239,6 +239,9 @@ def refuse_supervised(log: RunLog) -> None:
     losses = {name for name in names if name.endswith("loss")}
     if kind is None and losses and log.framework is None and all(rank(name, VALIDATION) is None for name in names):
         kind = "training without a reward, such as supervised fine-tuning,"
+    half = log.framework is not None and log.framework.name == "prime-rl"
+    if half and not any("reward" in tag or tag.startswith("eval/") for tag in log.tags):
+        kind = "the trainer's part of a run of prime-rl, whose rewards the orchestrator logs,"
     if kind is not None and not names & {"reward", "env/all/reward/total"}:
         raise NoRewardLearning(
             f"{log.source}: run {log.name!r} is {kind} and logs no reward; accepted: runs of reinforcement learning",

@@ -13,7 +13,7 @@ from pathlib import Path
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
-from isocompute_sdk.ingest.log_runs import find_all_logs
+from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
 from isocompute_sdk.ingest.logs import LogSource, is_log, with_generations
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs
@@ -54,6 +54,9 @@ def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
     with readable():
         for path in paths:
             _below(found, Listing.of(path))
+    logs = {name: one.log for name, one in found.logs.items()}
+    gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
+    found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
             f"nothing to read at or below {', '.join(map(str, paths))}",

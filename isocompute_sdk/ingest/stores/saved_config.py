@@ -7,6 +7,7 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import shlex
@@ -183,7 +184,31 @@ def find_config(
         if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             break
     found += [] if measured is None else [measured]
-    return _merged(found) if found else None
+    if not found:
+        return None
+    merged = _merged(found)
+    if merged.batch is None:
+        return merged
+    return _with_processes(merged, here, folder, alone)
+
+
+def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
+    """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
+    said: dict[int, Path] = {}
+    for path in _any_name(here, run, alone):
+        if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
+            continue
+        try:
+            keys = dict(flat(_content(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0])))
+        except (RecordError, ValueError, RecursionError):
+            continue
+        number = keys.get("num_processes", keys.get("nproc_per_node"))
+        if isinstance(number, int) and number >= 1 and not isinstance(number, bool):
+            said[number] = path
+    if len(said) != 1:
+        return found
+    ((number, path),) = said.items()
+    return completed(found, {"num_processes": number}, path)
 
 
 def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
@@ -195,7 +220,7 @@ def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
     found = [
         entry
         for entry in sorted(here.iterdir())
-        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh")
+        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh", ".py", ".ipynb")
         and entry.is_file()
         and entry.stat().st_size <= _LARGEST_UNNAMED
         and (own or entry.stem == run.name)
@@ -302,8 +327,8 @@ def _newest_arguments(folder: Path) -> Iterator[Path]:
     """The saved arguments of a trainer: in the folder itself, else in its newest checkpoint that has some."""
     checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
     order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    found = (where / training_args.FILE for where in (folder, *order) if (where / training_args.FILE).is_file())
-    yield from list(found)[:1]
+    found = (where / training_args.FILE for where in (folder, *order))
+    yield from (path for path in [next((one for one in found if read_config(one) is not None), None)] if path)
 
 
 def read_config(path: Path) -> SavedConfig | None:
@@ -312,7 +337,7 @@ def read_config(path: Path) -> SavedConfig | None:
         if path.name == training_args.FILE:
             return translate(path, {**training_args.read_training_args(path), **_processes(path)})
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
-        raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
+        raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
         return None
     if isinstance(raw, list):
@@ -321,6 +346,37 @@ def read_config(path: Path) -> SavedConfig | None:
         raw = command_line(cast("dict[str, Any]", raw).get("args"))
     return _run_spec(path, raw) or translate(path, raw)
 
+
+def _content(path: Path, text: str) -> object:
+    if path.suffix == ".sh":
+        return flags(text)
+    if path.suffix == ".ipynb":
+        notebook = cast("dict[str, Any]", parse_json(text))
+        cells = ("".join(cell.get("source", ())) for cell in notebook["cells"] if cell.get("cell_type") == "code")
+        # Lines for the notebook itself are no Python.
+        return in_source("\n".join(re.sub(r"^\s*[%!].*$", "pass", cell, flags=re.MULTILINE) for cell in cells))
+    return in_source(text) if path.suffix == ".py" else document(path, text)
+
+
+def in_source(text: str) -> dict[str, Any]:
+    """Arguments of the one call that makes a trainer's configuration in Python source, as far as they are constants.
+
+    Raises:
+        ValueError: the text is no Python.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, MemoryError) as error:
+        raise ValueError(str(error)) from error
+    found = [
+        {word.arg: word.value.value for word in node.keywords if word.arg and isinstance(word.value, ast.Constant)}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CONFIGS
+    ]
+    return found[0] if len(found) == 1 else {}
+
+
+_CONFIGS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
 
 METADATA = "wandb-metadata.json"
 
