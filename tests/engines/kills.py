@@ -55,12 +55,16 @@ class Place:
     folder: Path
     engine: str
     """Expression for the engine."""
+    seconds: float | None = None
+    """Time that each run takes; None: one to three seconds, at random."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
         (self.folder / "study.yaml").write_text(dump_spec(STUDY))
         (self.folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} {SLOW_PYTHON} "$@"\n')
         (self.folder / "python").chmod(0o755)
+        if self.seconds is not None:
+            (self.folder / "seconds").write_text(str(self.seconds))
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHON": str(self.folder / "python")}
