@@ -111,6 +111,12 @@ class RunLog:
         """Every tag, sorted."""
         return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
 
+    @property
+    def began(self) -> float | None:
+        """When its first value was written, seconds since 1970; None if the log has no clock."""
+        walls = [one.wall_time_T[0] for attempt in self.attempts for one in attempt.series.values() if len(one.step_T)]
+        return min((float(wall) for wall in walls if wall > 0), default=None)
+
     @cached_property
     def framework(self) -> LogFormat | None:
         """The format of the framework that wrote the log; None if no registered one did."""

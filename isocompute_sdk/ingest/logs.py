@@ -21,8 +21,8 @@ from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
-from isocompute_sdk.ingest.stores.printed import printed_configurations
-from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config
+from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, completed, find_config, translate
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -55,6 +55,8 @@ class LogSource:
     """Folders of responses that it dumped."""
     notes: tuple[Note, ...] = ()
     """What was seen when it was looked for."""
+    alone: bool = False
+    """Whether no other run was found where it was looked for."""
     launched: LogFormat | None = None
     """The format of a run that a launch script of this package started: its folder says everything about it."""
 
@@ -86,14 +88,28 @@ class LogSource:
         """
         if self.launched is not None:
             return None
-        found = find_config(self.folder, root, log.settings, logged_sizes(log))
+        measured, began = logged_sizes(log), log.began
+        found = find_config(self.folder, root, log.settings, measured, began, alone=self.alone)
         if (
             found is not None
             and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
         ):
             return found
         printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
-        return find_config(self.folder, root, (*log.settings, *printed), logged_sizes(log)) if printed else found
+        if printed:
+            found = find_config(self.folder, root, (*log.settings, *printed), measured, began, alone=self.alone)
+        return self._by_banner(log, found)
+
+    def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+        """A configuration that does not say B_p, with what the banner of a trainer in the console says of it."""
+        for path in self.consoles or (self.paths if self.format == CONSOLE else ()):
+            if not (said := banner(path)):
+                continue
+            if found is not None and found.batch is not None:
+                found = completed(found, said, path)
+            elif found is None and _counts_completions(log):
+                found = translate(path, said)
+        return found
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
@@ -127,6 +143,12 @@ class LogSource:
                 "Wait for its first update; the console in its folder says what happens.",
             )
         return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
+
+
+def _counts_completions(log: RunLog) -> bool:
+    """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
+    names = {tag.removeprefix("train/") for tag in log.tags}
+    return bool(names & {"completions/mean_length", "num_tokens", "clip_ratio", "frac_reward_zero_std"})
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
@@ -224,14 +246,16 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
         listing: where to look.
         format: one of `log_formats()`, or `auto` for all of them.
     """
-    alone = len(listing.below) == 1
+    base = Path() if len(listing.below) > 1 else None
     found = [
         source
         for root, files in listing.below.items()
-        for source in _below(root, files, root if alone else Path(), format)
+        for source in _below(root, files, root if base is None else base, format)
     ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
-    return sorted({source.paths: source for source in found}.values(), key=lambda source: source.name)
+    single = {source.paths: source for source in found}
+    alone = len(single) == 1
+    return sorted((replace(one, alone=alone) for one in single.values()), key=lambda source: source.name)
 
 
 def is_log(path: Path) -> bool:

@@ -134,6 +134,8 @@ class Console:
     """One of these stands in every line that counts; they make a long console quick to search."""
     parse: Callable[[str], Printed | None]
     """One line -> what it says, None for any other line."""
+    until: bytes | None = None
+    """What ends the last line of a step, if one is printed over several: `parse` is given all of them."""
 
 
 class FoundRun(NamedTuple):
