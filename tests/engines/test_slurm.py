@@ -153,7 +153,7 @@ def test_silence_of_slurms_controller_ends_nothing_and_starts_nothing(
     place = Place(tmp_path / "silence", ENGINE, seconds=4)
     with place.start() as controller:
         wait_for(lambda: bool(place.training()), 60)
-        run("kill", "-9", (slurm / "slurmctld.pid").read_text().strip())
+        run("kill", (slurm / "slurmctld.pid").read_text().strip())
         waiting = Job("waiting", Launch(tmp_path / "other", (), ("true",)), tmp_path, Needs())
         (tmp_path / "other").mkdir()
         assert executor().submit(waiting, 1) is None
