@@ -10,6 +10,7 @@ Every run folder carries this program. It needs Python 3.10 or newer and the sta
 * runs the command of job.json in a session of its own, which inherits the lock; output goes to log.txt;
 * renews beat.json every few seconds, for machines that see neither the lock nor the process;
 * passes TERM, INT and HUP on to the command's process group, kills it after `grace_seconds`, and at once on QUIT;
+* asks the command to end after `limit_seconds`;
 * writes exit.json and leaves with the status of the command, 128 + N if signal N ended it.
 """
 
@@ -44,6 +45,8 @@ ATTEMPT_VARIABLE = "ISOCOMPUTE_ATTEMPT"
 """Holds the number of the attempt for the command."""
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Set by the executor only, never by job.json."""
+OUT_OF_TIME = "reached its time limit"
+"""Reason in exit.json of an attempt that ran into `limit_seconds`."""
 _PROC = Path("/proc")
 _ENDED = frozenset("ZX")
 """States in /proc/PID/stat of a process that has ended and waits for its parent."""
@@ -114,6 +117,9 @@ class Attempt:
         """Whether the attempt was asked to end."""
         self.kill_at = math.inf
         """Time of SIGKILL."""
+        limit = job.get("limit_seconds")
+        self.end_at = math.inf if limit is None else time.monotonic() + float(limit)
+        self.reason = ""
 
     def run(self) -> int:
         """Run the command to its end, record how it ended and return the exit status."""
@@ -156,11 +162,15 @@ class Attempt:
             code = child.poll()
             if code is not None:
                 return code
-            caught = signal.sigtimedwait(_WATCHED, min(BEAT_SECONDS, max(0.0, self.kill_at - time.monotonic())))
+            left = min(self.end_at, self.kill_at) - time.monotonic()
+            caught = signal.sigtimedwait(_WATCHED, min(BEAT_SECONDS, max(0.0, left)))
             if caught is not None and caught.si_signo in _ASKED:
                 self._pass_on(child.pid, caught.si_signo)
             elif caught is None:
                 self._renew_beat()
+            if time.monotonic() >= self.end_at:
+                self.end_at, self.reason = math.inf, self.reason if self.stopped else OUT_OF_TIME
+                self._pass_on(child.pid, signal.SIGTERM)
             if time.monotonic() >= self.kill_at:
                 _signal_group(child.pid, signal.SIGKILL)
                 self.kill_at = time.monotonic() + BEAT_SECONDS
@@ -185,7 +195,7 @@ class Attempt:
                 self.kill_at = time.monotonic()
 
     def _end(self, code: int) -> int:
-        write_exit(self.folder, self.attempt, code, stopped=self.stopped)
+        write_exit(self.folder, self.attempt, code, stopped=self.stopped, reason=self.reason)
         with suppress(OSError):
             (self.folder / BEAT_FILE).unlink()
         return code if code >= 0 else 128 - code
@@ -317,11 +327,11 @@ def write_json(path: Path, value: object) -> None:
     temporary.replace(path)
 
 
-def write_exit(folder: Path, attempt: int, code: int, *, stopped: bool) -> None:
+def write_exit(folder: Path, attempt: int, code: int, *, stopped: bool, reason: str = "") -> None:
     """Record how an attempt ended; on a full disk, one that has ended by itself leaves no record."""
-    record = {"kind": "run-exit", "schema_version": 2, "exit_code": code, "attempt": attempt, "stopped": stopped}
+    record = {"exit_code": code, "attempt": attempt, "stopped": stopped, "reason": reason}
     with suppress(OSError):
-        write_json(folder / EXIT_FILE, record)
+        write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 2, **record})
 
 
 def _deliver_signals() -> None:

@@ -302,7 +302,9 @@ class LogFormat:
             store: how the log lies on disk.
             step_name: name of the step there.
         """
-        return None if store in ("wandb", "table") and self.counts_calls(step_name) else self.step
+        # A plain `step` is the trainer's: W&B calls its own `_step` or `Step`.
+        foreign = store in ("wandb", "table") and step_name != "step"
+        return None if foreign and self.counts_calls(step_name) else self.step
 
     def counts_calls(self, step_name: str) -> bool:
         """Whether a step of W&B or of a table may count calls of W&B's `log` instead of updates."""
