@@ -54,7 +54,7 @@ class Job:
     def label(self, attempt: int) -> str:
         """Name of an attempt for engines: unique among all runs, and made of letters, digits and `._-`."""
         place = hashlib.sha256(str(self.launch.folder.absolute()).encode()).hexdigest()[:8]
-        return f"isocompute-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
+        return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ def test_without_a_number_of_samples_a_mean_keeps_an_open_name(tmp_path: Path) -
     (tmp_path / "trainer_state.json").write_bytes((DATA / "trainer_state.json").read_bytes())
     runs = RunSet.read(tmp_path, n=4, bp=4)
     assert "avg@?" in runs.metrics
-    assert {"evaluation-samples-unknown", "updates-per-batch-assumed"} <= codes(runs)
+    assert "evaluation-samples-unknown" in codes(runs)
     assert "avg@4" in RunSet.read(tmp_path, n=4, bp=4, eval_samples=4).metrics
 
 
