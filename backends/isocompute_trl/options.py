@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from isocompute_sdk.specs.base import Count, Flag, Number, Spec
+from isocompute_sdk.specs.base import Count, Flag, Number
+from isocompute_sdk.training import FrameworkOptions
 
 
-class TRLOptions(Spec):
+class TRLOptions(FrameworkOptions):
     """Options of one TRL run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "dataloader_num_workers",
+        "dataloader_persistent_workers",
+        "dataloader_pin_memory",
+        "dataloader_prefetch_factor",
+        "ddp_*",
+        "ds3_gather_for_generation",
+        "eval_accumulation_steps",
+        "full_determinism",
+        "log_completions",
+        "log_level",
+        "log_level_replica",
+        "logging_nan_inf_filter",
+        "num_completions_to_print",
+        "pad_to_multiple_of",
+        "project",
+        "skip_memory_metrics",
+        "tf32",
+        "torch_compile",
+        "torch_compile_backend",
+        "torch_compile_mode",
+        "torch_empty_cache_steps",
+        "trust_remote_code",
+        "use_cache",
+        "vllm_group_port",
+        "vllm_model_impl",
+    )
 
     sampler: Literal["vllm", "transformers"] = "vllm"
     """Sampler of rollouts: `vllm` (engines beside the trainer, which receive the weights before every batch) or
@@ -19,8 +48,9 @@ class TRLOptions(Spec):
     """How GPUs share the trainer: DeepSpeed ZeRO stage 3 or 2, or a full copy on each (ddp)."""
     tensor_parallel: Count = 1
     """GPUs per vLLM engine; must divide the number of GPUs and the model's attention heads."""
-    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.3
-    """Share of GPU memory for vLLM."""
+    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] | None = None
+    """Share of GPU memory for vLLM, which sleeps during updates. None: what the trainer's states leave of 80 GB,
+    between 0.3 and 0.6; 0.3 if the model's name does not say its size."""
     samples_per_pass: Count = 8
     """Most rollouts per GPU in one forward and backward pass; the largest divisor of the batch up to this is used, with
     gradient accumulation."""
@@ -32,8 +62,12 @@ class TRLOptions(Spec):
     chat_template: Flag = True
     """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
-    keep_checkpoints: Count = 3
-    """Number of latest checkpoints kept."""
+    """Update steps between checkpoints. None: at every evaluation, so that the best one can be kept."""
+    keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 3
+    """Number of checkpoints kept: the best one and the latest others."""
     tensorboard: Flag = False
     """Also write TensorBoard events, under TRL's names."""
+    wandb: Flag = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
+    mlflow: Flag = False
+    """Also log to MLflow, at MLFLOW_TRACKING_URI."""

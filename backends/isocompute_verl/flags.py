@@ -16,7 +16,6 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.checks import nodes_for
-from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.payload.hydra_words import word
 
@@ -75,7 +74,9 @@ def sections(run: RunSpec, options: VeRLOptions) -> tuple[Section, ...]:
         "evaluation": _evaluation(run),
         "steps, checkpoints and logs": _trainer(run, options),
     }
-    return tuple(Section(title, part) for title, part in named.items() if part)
+    passed = options.passed
+    kept = {title: {k: v for k, v in part.items() if k not in passed} for title, part in named.items()}
+    return tuple(Section(title, part) for title, part in {**kept, "handed through": passed}.items() if part)
 
 
 def nodes(run: RunSpec, options: VeRLOptions) -> int:
@@ -226,7 +227,8 @@ def _evaluation(run: RunSpec) -> dict[str, Any]:
 
 
 def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
-    loggers = ["console", "file", *(["tensorboard"] if options.tensorboard else [])]
+    others = {"tensorboard": options.tensorboard, "wandb": options.wandb, "mlflow": options.mlflow}
+    loggers = ["console", "file", *(name for name, used in others.items() if used)]
     environment = "+ray_kwargs.ray_init.runtime_env.env_vars"
     return {
         "trainer.use_v1": True,
@@ -239,7 +241,7 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "trainer.experiment_name": run.run_id,
         "trainer.logger": loggers,
         "trainer.default_local_dir": below("checkpoints"),
-        "trainer.save_freq": checkpoint_interval(run, options.save_every_steps),
+        "trainer.save_freq": options.save_every_steps or run.evaluation.every_steps,
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
         "trainer.resume_mode": "auto",
         # veRL empties its log at every start, so every start has its own log.

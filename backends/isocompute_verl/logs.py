@@ -21,6 +21,7 @@ from isocompute_verl.runs import RUN_FILES, read_run
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_EVALUATED = re.compile(r"val[/-]|test_score|timing_s/testing")
 _MEASURED = "(?:acc|reward|score)"
 
 
@@ -31,7 +32,8 @@ def _parse(line: str) -> Printed | None:
         return None
     found = map(_VALUE.fullmatch, _COLOURS.sub("", step[2]).strip().split(" - "))
     values = {match[1]: float(match[2]) for match in found if match is not None}
-    return Printed(int(step[1]), values) if values else None
+    # A line with an evaluation alone may stand before the update of the same number.
+    return Printed(int(step[1]), values, not all(map(_EVALUATED.match, values))) if values else None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
@@ -65,9 +67,21 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "filter": keys.switch("algorithm.filter_groups.enable", "dynamic", "none"),
         "off_policy": None if staleness is None else Said(f"staleness {staleness.value}", staleness.evidence),
         "eval_temperature": get(f"{rollout}.val_kwargs.temperature"),
-        "eval_samples": get(f"{rollout}.val_kwargs.n"),
+        # Every release before the key evaluated one sample of each problem, as later ones do without it.
+        "eval_samples": get(f"{rollout}.val_kwargs.n") or Said(1, f"{keys.path}: no {rollout}.val_kwargs.n"),
     }
 
+
+def _generated(keys: Keys) -> Said | None:
+    """The recipe of DAPO generates batches of a size of their own, `train_batch_size` without one."""
+    size, names = keys.number(f"{_ROLLOUT}.n"), ("data.gen_batch_size", "data.train_batch_size")
+    name = next((name for name in names if keys.number(name)), None)
+    return (
+        None if size is None or name is None else keys.derived(size * (keys.number(name) or 0), f"{_ROLLOUT}.n", name)
+    )
+
+
+_ROLLOUT = "actor_rollout_ref.rollout"
 
 FORMAT = LogFormat(
     name="verl",
@@ -105,7 +119,8 @@ FORMAT = LogFormat(
     # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
     # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.
     filtered_groups=r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples",
-    configurations=(Configuration("verl", "actor_rollout_ref.rollout.n", _fields),),
+    configurations=(Configuration("verl", "actor_rollout_ref.rollout.n", _fields, generated=_generated),),
+    generations_tag="train/num_gen_batches",
     store=FILE_LOG,
     console=Console((b"step:",), _parse),
     dumps=Dumps(looks_like_dump, add_dumps),

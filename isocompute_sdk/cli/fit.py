@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @with_option_groups
 def fit(
     *,
-    runs: Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.")],
+    runs: Annotated[list[Path] | None, typer.Argument(help="Tables or logs: files, folders or globs.")] = None,
     fitting: FittingOptions,
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "B_max of the sweep, e.g. 64k.")

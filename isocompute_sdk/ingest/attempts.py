@@ -111,6 +111,12 @@ class RunLog:
         """Every tag, sorted."""
         return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
 
+    @property
+    def began(self) -> float | None:
+        """When its first value was written, seconds since 1970; None if the log has no clock."""
+        walls = [one.wall_time_T[0] for attempt in self.attempts for one in attempt.series.values() if len(one.step_T)]
+        return min((float(wall) for wall in walls if wall > 0), default=None)
+
     @cached_property
     def framework(self) -> LogFormat | None:
         """The format of the framework that wrote the log; None if no registered one did."""
@@ -177,7 +183,9 @@ class RunLog:
             start = reached if attempt.from_step is None else attempt.from_step
             return Extent(start, start, attempt.sampled)
         updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
-        every = [s.step_T for s in attempt.series.values()]
+        # What a program logs between the rows of its trainer may carry an earlier step.
+        known = [attempt.series[tag].step_T for tag in self.meanings() if tag in attempt.series]
+        every = known or [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
         if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):

@@ -8,29 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
-from isocompute_sdk.ingest.log_table import Reading, tabulate
+from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.logs import (
-    SHARED,
-    TENSORBOARD,
     LogSource,
     NoRewardLearning,
     NothingMeasured,
     find_logs,
     log_formats,
+    with_generations,
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
+from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields, did_you_mean
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.table import build, join, sizes_note
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,7 @@ class LogRequest:
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     step_unit: StepUnit | None = None
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    without_sizes: bool = False
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> tuple[FoundLogs, list[Listing]]:
@@ -73,8 +73,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
         mixed: let logs of several stores, tables and journals of the built-in runner stand side by side.
 
     Raises:
-        RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
-            logged twice.
+        RecordError: an unknown format; no log where a format of logs was asked for.
     """
     check_format(format)
     rest: list[Listing] = []
@@ -88,7 +87,6 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
             rest.append(listing)
             continue
         if not mixed:
-            _refuse_twice(listing.path, found)
             closed = closed_tables(listing)
             inside = {source.folder for source in found if source.launched is not None}
             free = [file for file in listing.files if inside.isdisjoint(file.parents)]
@@ -113,13 +111,20 @@ def logs_beside_journals(listing: Listing) -> list[LogSource]:
     return [source for source in find_logs(listing) if not belongs_to_journal(source.paths[0], listing.path)]
 
 
-def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, RecordError] | None = None) -> RunSet:
+def read_logs(
+    found: FoundLogs,
+    request: LogRequest,
+    unreadable: dict[str, RecordError] | None = None,
+    *,
+    seen: dict[str, None] | None = None,
+) -> RunSet:
     """Read every log; see `read_runs`. A log that repeats another one is left out.
 
     Args:
         found: the logs.
         request: what was asked of them.
         unreadable: takes down why a run cannot be read, which then keeps no other from being read.
+        seen: takes down the tags of all logs.
 
     Raises:
         RecordError: a log cannot be read, or nothing says its n or B_p; with `unreadable` only if that holds for all.
@@ -132,26 +137,44 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
             )
     notes = [*broken(), *found.notes]
     frames: list[Any] = []
+    kept: list[str] = []
     waiting: list[RecordError] = []
+
+    def lost(name: str, error: RecordError) -> None:
+        # A run that has only just begun, or is of another kind, keeps no other from being read.
+        if unreadable is None and not isinstance(error, NothingMeasured):
+            raise error
+        waiting.append(error)
+        if unreadable is not None:
+            unreadable[name] = error
+
     logs: dict[str, RunLog] = {}
-    sizes: dict[str, tuple[Any, Any]] = {}
+    saved: dict[str, SavedConfig | None] = {}
     for name, source in found.items():
         try:
-            log = source.read()
-            saved = source.configuration(log, found.roots[name])
-            reading, told = _reading(name, log, saved, request)
+            logs[name] = source.read()
+            if seen is not None:
+                seen.update(dict.fromkeys(logs[name].tags))
+            saved[name] = source.configuration(logs[name], found.roots[name])
+            logs[name] = with_generations(logs[name], saved[name])
+        except RecordError as error:
+            logs.pop(name, None)
+            lost(name, error)
+    for name in stitched(logs, saved):
+        del logs[name]
+    copies = shared_sizes(logs, saved, request)
+    for name, log in logs.items():
+        if name in copies:
+            continue
+        try:
+            reading, told = _reading(name, log, saved[name], request)
             table = tabulate(log, reading)
             frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
             frames.append(build(frame, Options())[0])
         except RecordError as error:
-            # A run that has only just begun, or is of another kind, keeps no other from being read.
-            if unreadable is None and not isinstance(error, NothingMeasured):
-                raise
-            waiting.append(error)
-            if unreadable is not None:
-                unreadable[name] = error
+            lost(name, error)
             continue
-        logs[name], sizes[name] = log, (reading.group_size, reading.problems_per_batch)
+        kept.append(name)
         notes += [*told, *table.notes]
     if waiting and not frames:
         raise waiting[0]
@@ -160,10 +183,86 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
         for error in waiting
         if isinstance(error, NoRewardLearning)
     ]
+    notes += [_repeated(name, of) for name, of in copies.items()]
+    return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
+
+
+_SAME_RUN = ("group_size", "problems_per_batch", "seed", "model", "learning_rate", "kl_coef", "temperature")
+
+
+def stitched(logs: dict[str, RunLog], saved: Mapping[str, SavedConfig | None]) -> dict[str, str]:
+    """Run of W&B that goes on where another one stopped, as a trainer that was resumed begins one -> that run.
+
+    It has the configuration of the other one, begins later, and its first update follows one of the other's. Its
+    starts become those of the run that it goes on with.
+
+    Args:
+        logs: every run; changed.
+        saved: what is configured for each.
+    """
+
+    def fields(name: str) -> list[Any]:
+        config = saved.get(name)
+        return [] if config is None else [config.fields[f].value if f in config.fields else None for f in _SAME_RUN]
+
+    late = [name for name, log in logs.items() if log.format == "wandb" and log.first_step > 0 and fields(name)]
+    found: dict[str, str] = {}
+    for name in sorted(late, key=lambda one: logs[one].began or 0.0):
+        log, began = logs[name], logs[name].began or 0.0
+        before = [
+            other
+            for other, one in logs.items()
+            if other not in (name, *found)
+            and one.format == log.format
+            and (one.began or 0.0) < began
+            and max((extent.last for extent in one.extents), default=-1.0) >= log.first_step
+            and fields(other) == fields(name)
+        ]
+        if len(before) == 1:
+            (other,) = before
+            notes = (*logs[other].notes, *log.notes)
+            logs[other] = replace(logs[other], attempts=(*logs[other].attempts, *log.attempts), notes=notes)
+            found[name] = other
+    return found
+
+
+def shared_sizes(
+    logs: Mapping[str, RunLog], saved: dict[str, SavedConfig | None], request: LogRequest | None = None
+) -> dict[str, str]:
+    """Run -> the run that it repeats; a configuration that one of several copies has becomes that of all.
+
+    Args:
+        logs: every run.
+        saved: what is configured for each; changed.
+        request: what was asked, which may say n and B_p too.
+
+    Raises:
+        RecordError: two logs of one name hold too little to tell whether they are one run.
+    """
+    given = {} if request is None else {key: request.runs.get(key, {}) for key in logs}
+    sizes = {name: _sizes(log, saved[name], given.get(name, {})) for name, log in logs.items()}
     copies = twins(logs, sizes)
-    notes += [_repeated(name, kept) for name, kept in copies.items()]
-    kept = {name: frame for name, frame in zip(logs, frames, strict=True) if name not in copies}
-    return RunSet(join(list(kept.values()), [str(found.sources[name].folder) for name in kept], "error"), notes)
+    for name, kept in copies.items():
+        if None in sizes[kept] and None not in sizes[name]:
+            saved[kept], sizes[kept] = saved[name], sizes[name]
+        elif None in sizes[name] and None not in sizes[kept]:
+            saved[name], sizes[name] = saved[kept], sizes[kept]
+    pair = undecided(logs, copies)
+    if request is not None and pair is not None:
+        formats = ", ".join(sorted({logs[name].format for name in pair}))
+        raise RecordError(
+            f"{logs[pair[0]].source} and {logs[pair[1]].source} mixes formats: {formats}; they hold too few values to "
+            "tell whether they are one run, which would count twice",
+            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
+            "ingest PATH --propose map.yaml` list all of them.",
+        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
+    return copies
+
+
+def _sizes(log: RunLog, saved: SavedConfig | None, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    fields = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
+    found = {**fields, **log.said, **{key: value for key, value in given.items() if value is not None}}
+    return found.get("group_size"), found.get("problems_per_batch")
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
@@ -189,38 +288,68 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
 
 def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
+    batch = given.pop(BATCH.name, None)
     values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
     told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
     values |= told
+    if batch is not None:
+        values["problems_per_batch"] = told["problems_per_batch"] = _problems(name, batch, values.get("group_size"))
     steps = None if "updates_per_batch" in told else values.pop(STEPS_PER_BATCH, None)
     values.pop(STEPS_PER_BATCH, None)
     apart = {} if saved is None else {key: all_ for key, all_ in saved.disagreements.items() if key not in told}
     for column, all_ in apart.items():
-        if column in SIZES and not (column == "updates_per_batch" and steps):
+        if column in SIZES and not (column == "updates_per_batch" and steps) and not request.without_sizes:
             shown = "; ".join(one.evidence for one in all_)
             raise RecordError(
                 f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
                 f"Give the one that holds: --set {column}=...",
             )
-    for column in ("group_size", "problems_per_batch"):
+    rollouts, size = None if saved is None else saved.rollouts, values.get("group_size")
+    if rollouts is not None and "problems_per_batch" not in values and isinstance(size, int):
+        if rollouts.value % size:
+            raise RecordError(
+                f"{log.source}: run {name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are no "
+                f"multiple of group_size {size}; accepted: a divisor of it",
+                "Correct --set group_size=..., or give B_p too: --set problems_per_batch=...",
+            )
+        values["problems_per_batch"] = rollouts.value // size
+    unknown = [column for column in ("group_size", "problems_per_batch") if column not in values]
+    by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
+    if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
+        steps = logged_updates_per_batch(log)
+        if steps is None and not request.without_sizes:
+            unknown.append("updates_per_batch")
+        elif steps is not None and steps % 1 == 0:
+            values["updates_per_batch"], steps = int(steps), None
+    if request.without_sizes and unknown:
+        values |= dict.fromkeys(unknown, 1)
+    for column in unknown:
         if column not in values:
             where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
             raise RecordError(
-                f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: a whole number >= 1",
+                f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
                 f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
+                options=tuple(f"--set {name}={_SHORT[name]}" for name in unknown),
             ).in_shell(
                 f"Add --set {column}=... if it is the same for all runs, or let "
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
             )
     notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
-    by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
-    if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
-        message = f"run {name!r}: one optimiser step per rollout batch is assumed; give updates_per_batch."
-        notes.append(Note("updates-per-batch-assumed", "info", message, {"run_id": name}))
+    if request.without_sizes and unknown:
+        notes.append(sizes_note([name], unknown))
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
     return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps), notes
+
+
+_ACCEPTED = {
+    "group_size": "a whole number >= 1",
+    "problems_per_batch": "a whole number >= 1",
+    "updates_per_batch": "optimiser updates made with one batch of rollouts, 1 unless the trainer reuses them",
+}
+_SHORT = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
+"""What stands for a number in a command."""
 
 
 def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
@@ -232,8 +361,18 @@ def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
 
 def _column(argument: str) -> str:
     column = canonical(argument) or argument
-    check_fields([column], PER_RUN, "argument")
+    check_fields([column], (*PER_RUN, BATCH.name), "argument")
     return column
+
+
+def _problems(name: str, batch: Any, size: Any) -> int:
+    """B_p of a run from the rollouts of its batch."""
+    if not isinstance(size, int) or not isinstance(batch, int) or batch % size:
+        raise RecordError(
+            f"run {name!r}: rollouts_per_batch is {batch!r} with n = {size!r}; accepted: a multiple of n",
+            "Give problems_per_batch.",
+        )
+    return batch // size
 
 
 def _on_set(frame: Any, eval_set: str) -> Any:
@@ -241,18 +380,6 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
     named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
     return frame.with_columns(eval_set=named)
-
-
-def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
-    formats = sorted({source.format for source in found if source.launched is None})
-    # Logs of W&B and MLflow lie beside others as a rule, and are recognised by their values.
-    if TENSORBOARD in formats and any(one.format not in (TENSORBOARD, *SHARED) and not one.events for one in found):
-        raise RecordError(
-            f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
-            "both",
-            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
-            "ingest PATH --propose map.yaml` list all of them.",
-        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
 
 
 def _repeated(name: str, kept: str) -> Note:

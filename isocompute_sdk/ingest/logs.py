@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import RunLog, counted_from_one, in_order
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
@@ -21,8 +23,8 @@ from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
-from isocompute_sdk.ingest.stores.printed import printed_configurations
-from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, find_config
+from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, completed, find_config, translate
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -55,6 +57,8 @@ class LogSource:
     """Folders of responses that it dumped."""
     notes: tuple[Note, ...] = ()
     """What was seen when it was looked for."""
+    alone: bool = False
+    """Whether no other run was found where it was looked for."""
     launched: LogFormat | None = None
     """The format of a run that a launch script of this package started: its folder says everything about it."""
 
@@ -86,14 +90,28 @@ class LogSource:
         """
         if self.launched is not None:
             return None
-        found = find_config(self.folder, root, log.settings, logged_sizes(log))
+        measured, began = logged_sizes(log), log.began
+        found = find_config(self.folder, root, log.settings, measured, began, alone=self.alone)
         if (
             found is not None
             and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
         ):
             return found
         printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
-        return find_config(self.folder, root, (*log.settings, *printed), logged_sizes(log)) if printed else found
+        if printed:
+            found = find_config(self.folder, root, (*log.settings, *printed), measured, began, alone=self.alone)
+        return self._by_banner(log, found)
+
+    def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+        """A configuration that does not say B_p, with what the banner of a trainer in the console says of it."""
+        for path in self.consoles or (self.paths if self.format == CONSOLE else ()):
+            if not (said := banner(path)):
+                continue
+            if found is not None and found.batch is not None:
+                found = completed(found, said, path)
+            elif found is None and _counts_completions(log):
+                found = translate(path, said)
+        return found
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
@@ -127,6 +145,31 @@ class LogSource:
                 "Wait for its first update; the console in its folder says what happens.",
             )
         return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
+
+
+def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
+    """A log with all rollouts that were generated, if it says how often a batch was generated for each update."""
+    tag = None if log.framework is None else log.framework.generations_tag
+    if tag is None or tag not in log.tags or log.rollouts is not None:
+        return log
+    times = log.series(tag)
+    if (times.value_T == 1).all() and (saved is None or saved.generated is None):
+        return log
+    if saved is None or saved.generated is None:
+        message = (
+            f"run {log.name!r}: {tag} says that up to {times.value_T.max():g} batches were generated for an update, "
+            "and nothing how large they were: C is a lower limit. Put the configuration of the run beside its log."
+        )
+        note = Note("generations-not-counted", "warning", message, {"run_id": log.name, "tag": tag})
+        return replace(log, notes=(*log.notes, note))
+    generated = replace(times, value_T=np.cumsum(times.value_T * float(saved.generated.value)))
+    return replace(log, rollouts=generated)
+
+
+def _counts_completions(log: RunLog) -> bool:
+    """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
+    names = {tag.removeprefix("train/") for tag in log.tags}
+    return bool(names & {"completions/mean_length", "num_tokens", "clip_ratio", "frac_reward_zero_std"})
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
@@ -172,7 +215,6 @@ class NoRewardLearning(NothingMeasured):
 
 _SUPERVISED = {"mean_token_accuracy", "token_acc", "train_mean_nll"}
 _PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
-_OF_TRAINERS = {"loss", "grad_norm", "learning_rate"}
 
 
 def refuse_supervised(log: RunLog) -> None:
@@ -194,8 +236,12 @@ def refuse_supervised(log: RunLog) -> None:
         ),
         None,
     )
-    if kind is None and names >= _OF_TRAINERS and all(rank(name, VALIDATION) is None for name in names):
+    losses = {name for name in names if name.endswith("loss")}
+    if kind is None and losses and log.framework is None and all(rank(name, VALIDATION) is None for name in names):
         kind = "training without a reward, such as supervised fine-tuning,"
+    half = log.framework is not None and log.framework.name == "prime-rl"
+    if half and not any("reward" in tag or tag.startswith("eval/") for tag in log.tags):
+        kind = "the trainer's part of a run of prime-rl, whose rewards the orchestrator logs,"
     if kind is not None and not names & {"reward", "env/all/reward/total"}:
         raise NoRewardLearning(
             f"{log.source}: run {log.name!r} is {kind} and logs no reward; accepted: runs of reinforcement learning",
@@ -224,14 +270,16 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
         listing: where to look.
         format: one of `log_formats()`, or `auto` for all of them.
     """
-    alone = len(listing.below) == 1
+    base = Path() if len(listing.below) > 1 else None
     found = [
         source
         for root, files in listing.below.items()
-        for source in _below(root, files, root if alone else Path(), format)
+        for source in _below(root, files, root if base is None else base, format)
     ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
-    return sorted({source.paths: source for source in found}.values(), key=lambda source: source.name)
+    single = {source.paths: source for source in found}
+    alone = len(single) == 1
+    return sorted((replace(one, alone=alone) for one in single.values()), key=lambda source: source.name)
 
 
 def is_log(path: Path) -> bool:

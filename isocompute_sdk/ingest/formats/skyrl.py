@@ -7,12 +7,26 @@ configuration, but the number of sequences of every batch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from isocompute_sdk.ingest.formats.log_format import LogFormat, Tag, validation
+from isocompute_sdk.ingest.formats.log_format import Console, LogFormat, Printed, Tag, validation
+from isocompute_sdk.ingest.stores.console import NUMBER
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 
 _SAMPLES = r"eval/{set}/pass_at_(?P<k>\d+)"
+_STEP = re.compile(r" - Step (\d+): *$", re.MULTILINE)
+_VALUE = re.compile(rf"'([^'\s]+)': '?{NUMBER}'?(?=[,}}])")
+
+
+def _parse(lines: str) -> Printed | None:
+    """`Step N:` and a dict over several lines, its fractions as texts of four decimals."""
+    step = _STEP.search(_COLOURS.sub("", lines))
+    values = {name: float(value) for name, value in _VALUE.findall(lines)}
+    return None if step is None or not values else Printed(int(step[1]), values, "reward/avg_raw_reward" in values)
+
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
@@ -79,4 +93,5 @@ FORMAT = LogFormat(
         Configuration("skyrl", "generator.n_samples_per_prompt", _fields),
         Configuration("skyrl", "trainer.train_batch_size", _fields),
     ),
+    console=Console((b" - Step ",), _parse, until=b"}"),
 )

@@ -26,6 +26,7 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
+_IN_ROWS = ("'loss'", "'reward'", "'epoch'", "'eval_", "'train_runtime'")
 _PAIR = re.compile(r"'([^']+)': '?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))'?(?=[,}])")
 _BAR = re.compile(r"\| *(\d+)/(\d+) \[")
 _BANNER = re.compile(r"Total optimization steps = ([\d,]+)")
@@ -58,7 +59,8 @@ _BANNERS = {
 _MOST_ARGUMENTS, _MOST_BETWEEN = 1000, 20_000
 _LARGEST_CONFIGURATION = 1 << 20
 _PROGRAMS = re.compile(
-    r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo|(?:python3?|accelerate launch) .*\.py "
+    r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo"
+    r"|\b(?:python[\d.]*|accelerate launch|torchrun|deepspeed|uv run)\b.*(?:\.py|-m [\w.]+) "
 )
 
 
@@ -167,7 +169,8 @@ def printed_configurations(path: Path) -> Iterator[dict[str, Any]]:
 
 def _begins_dict(text: str) -> bool:
     begins = text.lstrip().startswith(("{'", '{"')) or text.strip() == "{"
-    return begins and not _ROW.fullmatch(text.strip())
+    row = _ROW.fullmatch(text.strip()) and any(mark in text for mark in _IN_ROWS)
+    return begins and not row
 
 
 _BEGINS: dict[str, Callable[[str], object]] = {

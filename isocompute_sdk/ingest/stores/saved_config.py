@@ -7,10 +7,14 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
+import ast
+import math
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +43,7 @@ FILES = (
     "orchestrator.json",
     "orchestrator.toml",
     "orch.toml",
+    "wandb-metadata.json",
     "launch.sh",
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
@@ -74,6 +79,10 @@ class SavedConfig:
     """Columns of a run."""
     batch: Said | None = None
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
+    rollouts: Said | None = None
+    """Rollouts of one batch over all devices, n times B_p, if the file does not say n."""
+    generated: Said | None = None
+    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
     keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Everything that the file says, with dotted keys."""
     disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
@@ -131,6 +140,10 @@ class Configuration:
     """Columns of a run; what is None is unknown."""
     batch: Callable[[Keys], Said | None] = lambda keys: None
     """Rollouts per batch on each device, if the number of devices is not in the file."""
+    rollouts: Callable[[Keys], Said | None] = lambda keys: None
+    """Rollouts of one batch over all devices, if the file does not say n."""
+    generated: Callable[[Keys], Said | None] = lambda keys: None
+    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
 
 
 def find_config(
@@ -138,6 +151,9 @@ def find_config(
     root: Path | None = None,
     held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
     measured: SavedConfig | None = None,
+    began: float | None = None,
+    *,
+    alone: bool = False,
 ) -> SavedConfig | None:
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
@@ -146,9 +162,11 @@ def find_config(
         root: the highest folder to look in; the run's own if None.
         held: configurations that the log itself holds, each with its file.
         measured: what the log measured of its own sizes, which counts last.
+        began: when the log begins, seconds since 1970; None if it has no clock.
+        alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
-    found += _by_hydra(folder, folder if root is None else root)
+    found += _by_hydra(folder, folder if root is None else root, None if found else began)
     here = folder
     while not here.is_dir() and here != here.parent:
         here = here.parent
@@ -156,7 +174,7 @@ def find_config(
     while True:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
         if not beside and not found:
-            beside = [one for path in _any_name(here, folder) if (one := read_config(path)) is not None]
+            beside = [one for path in _any_name(here, folder, alone) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
         found += beside if not found or here == folder else []
         if found or here in (top, here.parent) or top not in here.parents:
@@ -166,19 +184,43 @@ def find_config(
         if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             break
     found += [] if measured is None else [measured]
-    return _merged(found) if found else None
+    if not found:
+        return None
+    merged = _merged(found)
+    if merged.batch is None:
+        return merged
+    return _with_processes(merged, here, folder, alone)
 
 
-def _any_name(here: Path, run: Path) -> list[Path]:
+def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
+    """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
+    said: dict[int, Path] = {}
+    for path in _any_name(here, run, alone):
+        if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
+            continue
+        try:
+            keys = dict(flat(_content(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0])))
+        except (RecordError, ValueError, RecursionError):
+            continue
+        number = keys.get("num_processes", keys.get("nproc_per_node"))
+        if isinstance(number, int) and number >= 1 and not isinstance(number, bool):
+            said[number] = path
+    if len(said) != 1:
+        return found
+    ((number, path),) = said.items()
+    return completed(found, {"num_processes": number}, path)
+
+
+def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
     """Files beside a log that may hold its configuration whatever they are called.
 
     In a folder with the logs of several runs only those that are called like the run.
     """
-    own = here == run
+    own = here == run or alone
     found = [
         entry
         for entry in sorted(here.iterdir())
-        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh")
+        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh", ".py", ".ipynb")
         and entry.is_file()
         and entry.stat().st_size <= _LARGEST_UNNAMED
         and (own or entry.stem == run.name)
@@ -186,21 +228,43 @@ def _any_name(here: Path, run: Path) -> list[Path]:
     return found[:_MOST_UNNAMED]
 
 
-def _by_hydra(run: Path, root: Path) -> list[SavedConfig]:
-    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`, for an experiment that is called like the run."""
+def _by_hydra(run: Path, root: Path, began: float | None) -> list[SavedConfig]:
+    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`.
+
+    It is that of the run if it names the run's experiment or folder, or if the program started shortly before the log
+    begins: names may have been those of a script.
+    """
     if not root.is_dir():
         return []
     found: list[SavedConfig] = []
-    for path in sorted(one for pattern in _HYDRA for one in root.glob(pattern))[-_MOST_HYDRA:]:
+    started: dict[float, SavedConfig] = {}
+    above = [folder for folder in (run, *run.parents) if folder == root or root in folder.parents]
+    for path in sorted({one for folder in above for p in _HYDRA for one in folder.glob(p)})[-_MOST_HYDRA:]:
         one = read_config(path)
-        names = {} if one is None else one.keys
-        name, project = str(names.get("trainer.experiment_name")), names.get("trainer.project_name")
-        called = run.name == name or name in run.parts[-3:]
+        if one is None:
+            continue
+        project, local = one.keys.get("trainer.project_name"), str(one.keys.get("trainer.default_local_dir"))
+        names = {str(one.keys.get("trainer.experiment_name")), Path(local).name}
+        called = run.name in names or not names.isdisjoint(run.parts[-3:])
         # A folder of several projects says which; a log that was moved may not.
-        other = run.name == name and project is not None and run.parent != root and run.parent.name != str(project)
-        if one is not None and called and not (other and any(p.name == str(project) for p in root.iterdir())):
+        other = run.name in names and project is not None and run.parent != root and run.parent.name != str(project)
+        if called and not (other and any(p.name == str(project) for p in root.iterdir())):
             found.append(one)
-    return found
+        elif began is not None and (second := _hydra_start(path)) is not None and 0 <= began - second <= _START_UP:
+            started[second] = one
+    return found or ([started[max(started)]] if started else [])
+
+
+_START_UP = 3600.0
+"""Seconds that loading models may take before the first row of a log."""
+
+
+def _hydra_start(path: Path) -> float | None:
+    """When a program started, by the folder that Hydra made for it, in local time."""
+    try:
+        return datetime.strptime("/".join(path.parts[-4:-2]), "%Y-%m-%d/%H-%M-%S").timestamp()
+    except ValueError:
+        return None
 
 
 def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
@@ -216,7 +280,30 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
     if {"updates_per_batch", STEPS_PER_BATCH} <= fields.keys():
         # One source rounds what another one says exactly.
         del fields["updates_per_batch"]
-    return replace(found[0], fields=fields, batch=next((o.batch for o in found if o.batch), None), disagreements=apart)
+    parts = {name: next((said for one in found if (said := getattr(one, name))), None) for name in _PARTS}
+    keys = {key: value for one in reversed(found) for key, value in one.keys.items()}
+    return replace(found[0], fields=fields, **parts, keys=keys, disagreements=apart)
+
+
+_PARTS = ("batch", "rollouts", "generated")
+
+
+def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
+    """A configuration that leaves open how many processes there were, with what a banner says of it.
+
+    Args:
+        found: of a trainer.
+        more: keys that it does not have itself.
+        where: file that says them.
+    """
+    own = {key: value for key, value in more.items() if key not in found.keys}
+    whole = translate(found.path, {**found.keys, **own})
+    said = None if whole is None else whole.fields.get("problems_per_batch")
+    if said is None or "problems_per_batch" in found.fields.keys() | found.disagreements.keys():
+        return found
+    shown = ", ".join(f"{key} = {value}" for key, value in own.items())
+    added = Said(said.value, f"{said.evidence}; {where}: {shown}")
+    return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -230,8 +317,9 @@ def _candidates(folder: Path) -> Iterator[Path]:
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
             yield kept
+    # Of several runs none is this one in particular: if they differ, the reader is asked.
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
-    yield from newest[:1]
+    yield from newest[:_MOST_UNNAMED]
     yield from _newest_arguments(folder)
 
 
@@ -239,8 +327,8 @@ def _newest_arguments(folder: Path) -> Iterator[Path]:
     """The saved arguments of a trainer: in the folder itself, else in its newest checkpoint that has some."""
     checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
     order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    found = (where / training_args.FILE for where in (folder, *order) if (where / training_args.FILE).is_file())
-    yield from list(found)[:1]
+    found = (where / training_args.FILE for where in (folder, *order))
+    yield from (path for path in [next((one for one in found if read_config(one) is not None), None)] if path)
 
 
 def read_config(path: Path) -> SavedConfig | None:
@@ -249,12 +337,53 @@ def read_config(path: Path) -> SavedConfig | None:
         if path.name == training_args.FILE:
             return translate(path, {**training_args.read_training_args(path), **_processes(path)})
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
-        raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
+        raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
         return None
     if isinstance(raw, list):
         raw = _overrides(cast("list[object]", raw))
+    if unpacked(path).name == METADATA and isinstance(raw, dict):
+        raw = command_line(cast("dict[str, Any]", raw).get("args"))
     return _run_spec(path, raw) or translate(path, raw)
+
+
+def _content(path: Path, text: str) -> object:
+    if path.suffix == ".sh":
+        return flags(text)
+    if path.suffix == ".ipynb":
+        notebook = cast("dict[str, Any]", parse_json(text))
+        cells = ("".join(cell.get("source", ())) for cell in notebook["cells"] if cell.get("cell_type") == "code")
+        # Lines for the notebook itself are no Python.
+        return in_source("\n".join(re.sub(r"^\s*[%!].*$", "pass", cell, flags=re.MULTILINE) for cell in cells))
+    return in_source(text) if path.suffix == ".py" else document(path, text)
+
+
+def in_source(text: str) -> dict[str, Any]:
+    """Arguments of the one call that makes a trainer's configuration in Python source, as far as they are constants.
+
+    Raises:
+        ValueError: the text is no Python.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, MemoryError) as error:
+        raise ValueError(str(error)) from error
+    found = [
+        {word.arg: word.value.value for word in node.keywords if word.arg and isinstance(word.value, ast.Constant)}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CONFIGS
+    ]
+    return found[0] if len(found) == 1 else {}
+
+
+_CONFIGS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
+
+METADATA = "wandb-metadata.json"
+
+
+def command_line(words: object) -> dict[str, Any]:
+    """Arguments of a program, word by word, as a mapping; empty if they are none."""
+    return flags(shlex.join(map(str, cast("list[object]", words)))) if isinstance(words, list) else {}
 
 
 def _overrides(words: Sequence[object]) -> dict[str, Any]:
@@ -295,8 +424,9 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
                 for name, said in fields.items()
                 if name == STEPS_PER_BATCH or (name in PER_RUN and _fits(name, said.value))
             }
-            if usable or one.batch(keys) is not None:
-                found.append(SavedConfig(path, one.dialect, usable, one.batch(keys), keys.flat))
+            batch, rollouts = one.batch(keys), one.rollouts(keys)
+            if usable or batch is not None or rollouts is not None:
+                found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, one.generated(keys), keys.flat))
     # Frameworks share some keys; the one that knows most of them wrote the file.
     return max(found, key=lambda one: len(one.fields), default=None)
 
@@ -352,9 +482,9 @@ def document(path: Path, text: str) -> object:
 
 def flags(text: str) -> dict[str, Any]:
     """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
-    import shlex
-
-    words = shlex.split(text.replace("\\\n", " "), comments=True)
+    # Arithmetic is one word, whatever spaces it has.
+    joined = re.sub(r"\$\(\([^()]*\)\)", lambda match: match[0].replace(" ", ""), text.replace("\\\n", " "))
+    words = shlex.split(joined, comments=True)
     found: dict[str, Any] = {}
     for i, word in enumerate(words):
         match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
@@ -363,7 +493,29 @@ def flags(text: str) -> dict[str, Any]:
         elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
             found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
-    return found
+    return {key: _expanded(value, found) for key, value in found.items()}
+
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_PRODUCT = re.compile(r"\$\(\(\s*(\d+(?:\s*[*]\s*\d+)*)\s*\)\)")
+
+
+def _expanded(value: Any, known: Mapping[str, Any], depth: int = 4) -> Any:
+    """A value with the variables of its script filled in, and products of whole numbers computed.
+
+    A default such as `${N:-8}` stays as it is: what the script was started with may have been another number.
+    """
+    if not isinstance(value, str) or "$" not in value or not depth:
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        return str(known.get(match[1] or match[2], match[0]))
+
+    # In arithmetic a name needs no dollar.
+    inside = re.sub(r"(?<=\(\()[^()]*(?=\)\))", lambda m: re.sub(r"\$?\b([A-Za-z_]\w*)\b", r"${\1}", m[0]), value)
+    filled = _VARIABLE.sub(fill, inside)
+    filled = _PRODUCT.sub(lambda match: str(math.prod(map(int, match[1].split("*")))), filled)
+    return scalar(filled) if filled == value else _expanded(scalar(filled), known, depth - 1)
 
 
 def _key(word: str) -> str:

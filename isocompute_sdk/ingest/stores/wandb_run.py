@@ -27,6 +27,7 @@ from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores import wire
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.stores.saved_config import command_line, translate
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -386,7 +387,9 @@ def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
             f"{paths[0]}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the file out."
         )
     steps = {step for attempt, step in read if attempt.series}
-    settings = [(one.path, one.config) for one in starts if one.config]
+    # The command line of a program that did not log its arguments may still hold them.
+    settings = [(one.path, one.config) for one in starts if translate(one.path, one.config) is not None]
+    settings = settings[-1:] or [(one.path, command_line(list(one.arguments))) for one in starts if one.arguments]
     notes = tuple(note for one in starts for note in one.notes)
     step = min(steps, key=lambda key: key == _STEP)
     return RunLog(name, paths[0], "wandb", attempts, notes, step_name=step, settings=tuple(settings[-1:]))

@@ -284,7 +284,7 @@ def test_n_that_changes_in_a_table_is_proposed_with_the_step_of_the_change(tmp_p
     target = tmp_path / "map.yaml"
     propose([changing_table(tmp_path / "t")], tmp_path).save(target)
     assert RunMap.load(target).runs["a"].group_size == {0: 8, 20: 16}
-    answered(target, {"problems_per_batch": 4, "step_unit": "rollout_batches"})
+    answered(target, {"problems_per_batch": 4})
     runs = read_mapped(target)
     assert runs.run_ids == ("a", "a/from-step-20")
     assert runs.to_polars()["rollouts"].to_list() == [0, 320, 640, 640 + 640, 640 + 1280]
@@ -294,7 +294,7 @@ def test_n_that_changes_in_a_table_is_proposed_with_the_step_of_the_change(tmp_p
 def test_rollouts_of_a_table_win_over_a_mapping(tmp_path: Path) -> None:
     target, told = tmp_path / "map.yaml", [0, 320, 640, 1000, 1640]
     propose([changing_table(tmp_path / "t", C=[0, None, *told[2:]], model=["x"] * 5)], tmp_path).save(target)
-    answered(target, {"problems_per_batch": 4, "step_unit": "rollout_batches"})
+    answered(target, {"problems_per_batch": 4})
     runs = read_mapped(target)
     assert runs.to_polars()["rollouts"].to_list() == told
     assert runs.runs()[0].context["model"] == "x"
