@@ -91,7 +91,7 @@ def _fields_of_orchestrator(keys: Keys) -> Mapping[str, Said | None]:
 FORMAT = LogFormat(
     name="prime-rl",
     framework="prime-rl",
-    signature=r"train/agg/(effective|all)/.+|progress/(ckpt_step|total_problems)|scheduler/async_level",
+    signature=r"train/agg/(effective|all)/.+|progress/(ckpt_step|total_problems)|scheduler/async_level|mismatch_kl/(all/)?mean",
     tags=(
         validation(r"eval/(?P<set>[^/]+)(?:/.+)?/avg@(?P<k>\d+)", "avg@{k}"),
         Tag(r"train/agg/all/(?:[^/]+/)?reward/mean", "train_reward"),
