@@ -147,6 +147,14 @@ def wrapper_command(job: Job, attempt: int, python: str) -> tuple[str, ...]:
     """
     folder = job.launch.folder.absolute()
     grace = GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds
-    record = store.JobRecord(attempt, job.launch.argv, str(job.cwd.absolute()), dict(job.launch.env), grace)
+    record = store.JobRecord(
+        attempt,
+        job.launch.argv,
+        str(job.cwd.absolute()),
+        dict(job.launch.env),
+        grace,
+        job.limit_seconds,
+        {} if job.executor is None else job.executor.model_dump(mode="json", exclude_none=True),
+    )
     program = store.write_job(folder, record)
     return python, "-I", "-S", str(program.absolute()), str(folder), str(attempt)

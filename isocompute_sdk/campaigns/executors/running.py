@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -162,6 +163,10 @@ class _Work:
     active: dict[str, Handle] = field(default_factory=dict[str, Handle])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
     tracks: dict[str, _Track] = field(init=False)
+    stillborn: dict[str, str] = field(default_factory=dict[str, str])
+    """How runs failed that have recorded nothing: last line of the log -> name of the first such run."""
+    shared: str = ""
+    """The cause that all runs seem to share; empty if there is none."""
 
     def __post_init__(self) -> None:
         self.tracks = {_key(job): _Track() for job in self.jobs}
@@ -205,6 +210,9 @@ class _Work:
                 continue
             if store.stop_requested(folder):
                 self.results[key] = Result(job, None, started=False)
+                continue
+            if self.shared:
+                self.results[key] = Result(job, None, started=False, reason=self.shared)
                 continue
             if now < self.tracks[key].not_before:
                 continue
@@ -277,6 +285,7 @@ class _Work:
             return
         if code is not None and not _killed(code) and not track.trouble:
             self.results[key] = Result(job, code)
+            self._compare_failure(job)
             return
         out_of_time = seen.reason == OUT_OF_TIME
         # An engine may take a run off its machine as often as it likes, as long as the run gets on.
@@ -287,6 +296,17 @@ class _Work:
         delay = 0.0 if free else self.rules.retry_after_seconds * 2**track.retries
         track.retries += not free
         track.not_before = time.monotonic() + delay
+
+    def _compare_failure(self, job: Job) -> None:
+        """Start no more runs if two have failed alike and none has ever recorded anything."""
+        follows = [one.follow for one in self.jobs if one.follow is not None]
+        if job.follow is None or any(follow.status().step or follow.status().metrics for follow in follows):
+            return
+        words = re.sub(r"[0-9]+", "#", job.follow.status().message)
+        words = words.replace(job.name, "").partition(" (see ")[0]
+        first = self.stillborn.setdefault(words, job.name)
+        if words and first != job.name:
+            self.shared = f"not started: {first} and {job.name} failed alike before their first record"
 
     def _abandon(self, job: Job, track: _Track, seen: Seen) -> None:
         """Give a job up."""
