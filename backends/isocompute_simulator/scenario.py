@@ -122,9 +122,7 @@ def _draw_real(family: str, rng: np.random.Generator) -> Scenario:
     return Scenario(family, _train(family, design, truth, noise, rng), truth, design, noise)
 
 
-def _train(
-    family: str, design: SweepDesign, truth: Task, noise: Noise, rng: np.random.Generator
-) -> RunSet:
+def _train(family: str, design: SweepDesign, truth: Task, noise: Noise, rng: np.random.Generator) -> RunSet:
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run_id", "group_size", "problems_per_batch", "seed", "step", "value")
     }
