@@ -12,7 +12,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, require, to_series, typed
-from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, headline, rank
+from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, TRAIN_SET, headline, is_training_reward, rank
 
 if TYPE_CHECKING:
     import polars as pl
@@ -345,7 +345,9 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         _refuse_settings(frame, metrics, named, options)
         notes += told
         rows = _melt(frame, metrics, named.source)
-    home = pl.when(pl.col("metric") == TRAIN_REWARD).then(pl.lit("train")).otherwise(pl.lit(schema.DEFAULT_EVAL_SET))
+    training = [name for name in rows["metric"].unique() if is_training_reward(name)]
+    held_out = pl.lit(schema.DEFAULT_EVAL_SET)
+    home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
     return rows.with_columns(pl.coalesce("eval_set", home).alias("eval_set")), tuple(notes)
 
 

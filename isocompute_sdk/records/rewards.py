@@ -30,8 +30,19 @@ _EVALUATION = re.compile(
     re.IGNORECASE,
 )
 """Names that people give to rewards and evaluations."""
+_TRAINING = re.compile(
+    r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
+    r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
+    re.IGNORECASE,
+)
+"""Names that people give to the reward of what an update trained on."""
 OTHER = 7
 """Rank of a measurement whose name does not say that it is a reward."""
+
+
+def is_training_reward(metric: str) -> bool:
+    """Whether a name is that of a training reward, ours or one such as `train/reward`."""
+    return metric == TRAIN_REWARD or (_COMPONENT.fullmatch(metric) is None and _TRAINING.fullmatch(metric) is not None)
 
 
 def rank(metric: str, eval_set: str) -> int | None:
@@ -40,7 +51,7 @@ def rank(metric: str, eval_set: str) -> int | None:
     Averages on held-out problems come first, then other rewards there, then the training reward, then names that do
     not say what they hold.
     """
-    if metric == TRAIN_REWARD:
+    if is_training_reward(metric):
         return 6
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems.
@@ -72,6 +83,13 @@ _CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
 """Averages and counts on held-out problems, names of evaluations, training rewards, other names."""
 
 
+def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
+    """Metrics of which one may be the reward, where no name says which; empty where one is, or none can be."""
+    ranked = {one: place for one in measured if (place := rank(*one)) is not None}
+    names = sorted({metric for metric, _ in ranked})
+    return names if len(names) > 1 and set(ranked.values()) == {OTHER} else []
+
+
 def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     """The reward that most runs have, for a question without a metric.
 
@@ -81,6 +99,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     Raises:
         RecordError: no reward is there, or several measurements whose names do not say which is the reward.
     """
+    asked = undecided(runs_with)
     ranked = {one: place for one in runs_with if (place := rank(*one)) is not None}
     have = sorted({metric for metric, _ in runs_with})
     if not ranked:
@@ -90,13 +109,11 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
             "If one of them is the reward all the same, name it: metric=...",
             options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
         ).in_shell("If one of them is the reward all the same, name it with --metric.")
-    unnamed = sorted({metric for (metric, _), place in ranked.items() if place == OTHER})
-    if set(ranked.values()) == {OTHER} and len(unnamed) > 1:
+    if asked:
         raise RecordError(
-            f"which of these is the reward: {', '.join(unnamed)}? Their names do not say; accepted: one of them",
-            f"Name it, e.g. metric={unnamed[0]!r}.",
-            options=(f"--metric {quote(unnamed[0])}",),
-        ).in_shell(f"Name it, e.g. --metric {quote(unnamed[0])}.")
+            f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
+            f"Name it, e.g. metric={asked[0]!r}.",
+        ).in_shell(f"Name it: {' or '.join(f'--metric {quote(name)}' for name in asked[:8])}.")
     return min(
         ranked,
         key=lambda one: (

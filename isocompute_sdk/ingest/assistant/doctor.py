@@ -22,7 +22,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import TRAIN_REWARD, headline
+from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
 from isocompute_sdk.records.table import build
 
 FEW_EVALUATIONS = 4
@@ -141,8 +141,9 @@ def diagnose_map(path: str | os.PathLike[str]) -> Diagnosis:
 
 
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
-    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]
-    findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
+    asked = found.told.metric
+    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
+    findings += [_of_log(name, one, mapping, asked) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings += [
         RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
@@ -160,10 +161,22 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if open_:
         propose = command.give("ingest", "--propose map.yaml")
         return Diagnosis(tuple(findings), tuple(groups), propose, True, "question", _question(mapping))
+    if asked := _rewards_asked(found):
+        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
+        next_ = command.give("doctor", f"--metric {shlex.quote(asked[0])}")
+        return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", question)
     if usable:
         return Diagnosis(tuple(findings), tuple(groups), command.reading(found, findings), True)
     advice = "nothing here can be read: see what each line says"
     return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
+
+
+def _rewards_asked(found: Collection) -> list[str]:
+    """Metrics of tables of which one may be the reward, where no name says which and nobody did."""
+    if found.told.metric is not None:
+        return []
+    frames = [runs.to_polars().select("metric", "eval_set").unique() for runs in found.tables.values()]
+    return undecided({(metric, where) for frame in frames for metric, where in frame.iter_rows()})
 
 
 def _options(error: IsoComputeError) -> tuple[str, ...]:
@@ -261,12 +274,12 @@ def _tables(found: Collection) -> list[tuple[RunSet, Path]]:
     return [(runs, path) for path, runs in found.tables.items()]
 
 
-def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
+def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
     table = runs.to_polars().partition_by("run_id", as_dict=True)
     # A note about a run stands with it; one about the file with the first of them.
     first = runs.run_ids[0]
     return [
-        _measured(name, str(path), RunSet(part, _about(runs, name, named=name == first)), 1)
+        _measured(name, str(path), RunSet(part, _about(runs, name, named=name == first)), 1, asked)
         for (name,), part in table.items()
     ]
 
@@ -276,7 +289,7 @@ def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
     return [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
 
 
-def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
+def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
     entry = mapping.runs[name]
     asked = [question for question in mapping.open_questions() if name in question.runs]
     open_fields = {question.field for question in asked}
@@ -299,7 +312,7 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
         # Each run on its own: what the others lack is no reason not to look at this one.
         alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions=answers, confirmed=True)
         table = tabulate(one.log, alone.readings()[name])
-        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts)
+        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
     except IsoComputeError as error:
         return _unreadable(Path(source), error, name, attempts)
     likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
@@ -336,9 +349,9 @@ _SHORT = {
 }
 
 
-def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding:
+def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
     infos = runs.runs()
-    metric, count = _headline(runs)
+    metric, count = _headline(runs, asked)
     problems, advice = _looks(runs, metric, count)
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
@@ -357,9 +370,11 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding
     )
 
 
-def _headline(runs: RunSet) -> tuple[str | None, int]:
-    """The metric that a fit would most likely take, and its number of values."""
+def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
+    """The metric that was asked for, or that a fit would most likely take, and its number of values."""
     frame = runs.to_polars()
+    if asked in runs.metrics:
+        return asked, int((frame["metric"] == asked).sum())
     names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
     found = headline(names)
     return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
@@ -371,7 +386,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     ]
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
-    elif metric == TRAIN_REWARD:
+    elif is_training_reward(metric):
         found.append(
             (
                 "only the training reward was logged, which keeps rising where a validation reward falls",
