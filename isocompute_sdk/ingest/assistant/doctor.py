@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
@@ -23,7 +23,7 @@ from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.table import build, join
 
 FEW_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
@@ -181,8 +181,7 @@ def _rewards_asked(found: Collection) -> list[str]:
 
 def _options(error: IsoComputeError) -> tuple[str, ...]:
     """Options that would make a file readable as they are; none where a number is still to be filled in."""
-    options: tuple[str, ...] = getattr(error, "options", ())
-    return () if any(option.endswith(("=N", "=BP", "=U")) for option in options) else options
+    return () if any(option.endswith(("=N", "=BP", "=U")) for option in error.options) else error.options
 
 
 def _of_options(options: Sequence[str]) -> str:
@@ -248,26 +247,38 @@ class _Command:
         return " ".join(["isocompute", command, shown, *self.words, *options])
 
     def reading(self, found: Collection, findings: Sequence[RunFinding]) -> str:
-        """A command that reads every run which is ready: all paths at once if that works, else through a mapping."""
+        """A command that reads every run which is ready.
+
+        All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
+        audit where two tables have runs of one name, since it gives them other names.
+        """
         if len(found.tables) == 1 and not found.logs and not found.unreadable:
             return self.give("ingest", "--output runs.parquet")
-        ready = {one.name for one in findings if one.readable}
-        told = self.told
+        ready = len({one.name for one in findings if one.readable})
+        tables = list(map(str, found.tables))
+        for paths in (self.paths, tables if not found.logs and len(tables) <= MOST_NAMED else []):
+            if paths and self._reads(paths) >= ready:
+                return self.give("ingest", "--output runs.parquet", paths=paths)
         try:
-            runs = read_runs(
-                self.paths,
-                metric=told.metric,
-                rename=told.rename,
-                ignore=told.ignore,
-                set=told.set,
-                on_truncated="drop",
-                lenient=True,
-            )
+            if found.tables:
+                join([runs.to_polars() for runs in found.tables.values()], tables, "error")
+        except RecordError:
+            return self.give("audit")
+        return self.give("ingest", "--propose map.yaml")
+
+    def _reads(self, paths: Sequence[str]) -> int:
+        """How many runs all paths at once give; 0 if they cannot be read so."""
+        told = self.told
+        options = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
+        try:
+            runs = read_runs(paths, metric=told.metric, on_truncated="drop", lenient=True, **options)
         except IsoComputeError:
-            return self.give("ingest", "--propose map.yaml")
-        if len(runs.run_ids) < len(ready):
-            return self.give("ingest", "--propose map.yaml")
-        return self.give("ingest", "--output runs.parquet")
+            return 0
+        return len(runs.run_ids)
+
+
+MOST_NAMED = 20
+"""Tables that a command names one by one."""
 
 
 def _tables(found: Collection) -> list[tuple[RunSet, Path]]:

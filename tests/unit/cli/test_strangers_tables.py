@@ -14,6 +14,7 @@ import pytest
 
 from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_hydra, write_verl
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 RUNS = [(n, seed) for n in (4, 8, 16, 32) for seed in (0, 1)]
@@ -274,6 +275,31 @@ def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_b
     assert len(runs.run_ids) == 8
     assert len(runs.filter(metric="avg@4")) == 182
     assert [note.code for note in runs.notes] == ["runs-told-apart-by-step"]
+
+
+@pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
+def test_the_next_command_works_beside_broken_files_copies_and_logs(
+    in_process: Command, tmp_path: Path, beside: str
+) -> None:
+    folder = tmp_path / "runs"
+    (folder / "a").mkdir(parents=True)
+    eight_runs().to_csv(folder / "a" / "t.csv", index=False)
+    if beside == "broken":
+        (folder / "b.parquet").write_bytes(b"PAR1")
+    elif beside == "copy":
+        (folder / "b").mkdir()
+        eight_runs().to_csv(folder / "b" / "t.csv", index=False)
+    else:
+        write_hydra(folder / "verl", n=16)
+        write_verl(folder / "verl" / "log.jsonl", range(31))
+    words = ["doctor", "runs"]
+    for _ in range(3):
+        done = in_process(*words)
+        assert done.returncode == 0, (words, done.stderr)
+        if "next:" not in done.stdout:
+            break
+        words = next_of(done)
+    assert words[0] in ("audit", "fit")
 
 
 def test_nothing_usable_is_said_with_a_code(in_process: Command, tmp_path: Path) -> None:
