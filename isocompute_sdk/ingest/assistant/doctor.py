@@ -439,6 +439,7 @@ _ADVICE = {
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "give eval_samples in the mapping",
     "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
+    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
     "reward-taken-for-training": "if it is an evaluation, name it, --metric avg@4",
     "runs-told-apart-by-step": "add a column with run ids, or a seed",
 }

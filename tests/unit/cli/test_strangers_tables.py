@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -214,6 +215,55 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(in_pro
         refused = in_process("fit", "t.csv", "--metric", absent)
         assert refused.returncode == 1
         assert "train_reward" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("beside", "every", "metric", "code"),
+    [
+        ((), 10, "avg@4", "reward-taken-for-evaluation"),
+        (("entropy",), 10, "train_reward", "reward-taken-for-training"),
+        ((), 1, "train_reward", "reward-taken-for-training"),
+    ],
+)
+def test_a_reward_without_a_name_is_what_stands_beside_it_says(
+    in_process: Command, tmp_path: Path, beside: tuple[str, ...], every: int, metric: str, code: str
+) -> None:
+    table = eight_runs("reward").assign(step=lambda rows: rows["step"] * every // 10)
+    table[["experiment", "num_generations", "prompts_per_step", "step", "reward", *beside]].to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    document = json.loads(in_process("fit", "t.csv", "--draws", 20, "--json").stdout)
+    (fits,) = document["fits"].values()
+    assert fits["metric"] == metric
+    codes = [note["code"] for note in fits["notes"]]
+    assert code in codes
+    assert ("training-reward-only" in codes) == (metric == "train_reward")
+    named = json.loads(in_process("audit", "t.csv", "--metric", "avg@8", "--json").stdout)
+    assert (named["metric"], named["eval_set"]) == ("avg@8", "validation")
+
+
+@pytest.mark.parametrize("name", ["train/reward", "train_reward", "rollout/mean_reward"])
+def test_a_training_reward_under_any_name_is_no_evaluation(in_process: Command, tmp_path: Path, name: str) -> None:
+    eight_runs(name).assign(gpu_util=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
+    document = json.loads(in_process("audit", "t.csv", "--json").stdout)
+    assert (document["metric"], document["eval_set"]) == (name, "train")
+    assert "training-reward-only" in [note["code"] for note in document["notes"]]
+
+
+def test_among_columns_whose_names_say_nothing_the_command_asks(in_process: Command, tmp_path: Path) -> None:
+    eight_runs("zeta").assign(eta=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
+    for command in ("fit", "audit"):
+        refused = in_process(command, "t.csv")
+        assert refused.returncode == 1
+        assert "eta" in refused.stderr
+        assert "zeta" in refused.stderr
+    done = in_process("doctor", "t.csv")
+    assert (done.returncode, endings(done)) == (0, 1)
+    assert next_of(done)[-2:] == ["--metric", "eta"]
+    done = in_process("doctor", "t.csv", "--metric", "zeta")
+    done = in_process(*next_of(done))
+    assert next_of(done)[-2:] == ["--metric", "zeta"]
+    assert in_process(*next_of(done), "--draws", 20).returncode == 0
 
 
 def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(
