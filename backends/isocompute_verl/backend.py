@@ -17,7 +17,7 @@ from isocompute_verl.preflight import examine
 from isocompute_verl.progress import progress_of
 from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT, request_of
 
-OWN = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py")
+OWN = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py", "keep_best.py")
 """Programs that the script writes into the run folder besides those of the SDK."""
 
 
@@ -25,6 +25,7 @@ class VeRLBackend(ScriptBackend):
     """Writes launch scripts for veRL 0.9.1; imports nothing of it."""
 
     name: str = "verl"
+    packages: tuple[str, ...] = ("verl",)
     log_format: str | None = "verl"
 
     def describe(self) -> BackendInfo:

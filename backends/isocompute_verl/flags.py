@@ -16,7 +16,6 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.checks import nodes_for
-from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.payload.hydra_words import word
 
@@ -242,7 +241,7 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "trainer.experiment_name": run.run_id,
         "trainer.logger": loggers,
         "trainer.default_local_dir": below("checkpoints"),
-        "trainer.save_freq": checkpoint_interval(run, options.save_every_steps),
+        "trainer.save_freq": options.save_every_steps or run.evaluation.every_steps,
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
         "trainer.resume_mode": "auto",
         # veRL empties its log at every start, so every start has its own log.

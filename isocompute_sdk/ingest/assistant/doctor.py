@@ -166,7 +166,10 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
         next_ = command.give("doctor", f"--metric {shlex.quote(asked[0])}")
         return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", question)
     if usable:
-        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, findings), True)
+        # A copy of another run is readable, and read only once.
+        skipped = {name for name, run in mapping.runs.items() if run.skip}
+        counted = [one for one in findings if one.name not in skipped]
+        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
     advice = "nothing here can be read: see what each line says"
     return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
 

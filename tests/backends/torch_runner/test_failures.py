@@ -322,6 +322,16 @@ def test_a_run_file_that_cannot_be_used(
     assert not (folder / "metrics.jsonl").exists()
 
 
+@pytest.mark.parametrize("line", ["{}", "not JSON", '{"attempt": "1"}'])
+def test_a_damaged_record_of_attempts_is_named(
+    prepared: Callable[..., Path], capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    folder = prepared()
+    (folder / "attempts.jsonl").write_text(f"{line}\n")
+    assert main([str(folder)]) == 2
+    assert "attempts.jsonl:1" in capsys.readouterr().err
+
+
 def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "RUN_FOLDER" in capsys.readouterr().err

@@ -123,9 +123,11 @@ def test_flat_json_lines_of_the_same_name_stay_plain_json_lines(tmp_path: Path) 
     ("change", "message"),
     [
         (lambda lines: lines[1:], r":1: a record of kind 'evaluation' before the record of its run"),
-        (lambda lines: [lines[0], {**lines[1], "schema_version": 2}], r":2: schema_version 2; this release reads 1"),
-        (lambda lines: [lines[0], {**lines[1], "metrics": [0.5]}], r":2: metrics is \[0.5\]"),
-        (lambda lines: [lines[0], {**lines[1], "metrics": {"avg@4": "high"}}], r"metrics.jsonl:2.*'high'"),
+        (lambda lines: [lines[0], {**lines[1], "schema_version": 2}], r":2: schema_version: received 2"),
+        (lambda lines: [lines[0], {**lines[1], "metrics": [0.5]}], r":2: metrics: received \[0.5\]"),
+        (lambda lines: [lines[0], {**lines[1], "metrics": {"avg@4": "high"}}], r":2: metrics.*'high'"),
+        (lambda lines: [{**lines[0], "group_size": "4"}], r":1: group_size: received '4'"),
+        (lambda lines: [lines[0], {**lines[1], "step": -1}], r":2: step: received -1"),
     ],
 )
 def test_damage_is_named_by_line(tmp_path: Path, change: Any, message: str) -> None:
