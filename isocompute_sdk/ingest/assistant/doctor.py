@@ -161,7 +161,10 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
         propose = command.give("ingest", "--propose map.yaml")
         return Diagnosis(tuple(findings), tuple(groups), propose, True, "question", _question(mapping))
     if usable:
-        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, findings), True)
+        # A copy of another run is readable, and read only once.
+        skipped = {name for name, run in mapping.runs.items() if run.skip}
+        counted = [one for one in findings if one.name not in skipped]
+        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
     advice = "nothing here can be read: see what each line says"
     return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
 
