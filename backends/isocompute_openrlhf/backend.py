@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
+from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, describe_options, ray_needs
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.request import checkpoint_interval
 
@@ -30,6 +31,7 @@ class OpenRLHFBackend(ScriptBackend):
     """Writes launch scripts for OpenRLHF 0.11.2; imports nothing of it."""
 
     name: str = "openrlhf"
+    packages: tuple[str, ...] = ("openrlhf",)
     log_format: str | None = "openrlhf"
 
     def describe(self) -> BackendInfo:
@@ -53,6 +55,12 @@ class OpenRLHFBackend(ScriptBackend):
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
         """Notes on a run before it starts; see preflight.py."""
         return examine(run)[0]
+
+    def requires(self, run: RunSpec) -> Requires:
+        """Problems, reward function and model; OpenRLHF itself unless another cluster trains."""
+        elsewhere = OpenRLHFOptions.model_validate(run.options).ray_job_address is not None
+        required = super().requires(run)
+        return replace(required, packages=()) if elsewhere else required
 
     def needs(self, run: RunSpec) -> Needs:
         """The GPUs of one node; none here for a job that another Ray cluster trains."""

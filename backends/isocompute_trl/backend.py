@@ -23,6 +23,7 @@ class TRLBackend(ScriptBackend):
     """Writes launch scripts for TRL 1.16.0; imports nothing of it."""
 
     name: str = "trl"
+    packages: tuple[str, ...] = ("trl",)
 
     def describe(self) -> BackendInfo:
         """Its description."""

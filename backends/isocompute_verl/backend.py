@@ -25,6 +25,7 @@ class VeRLBackend(ScriptBackend):
     """Writes launch scripts for veRL 0.9.1; imports nothing of it."""
 
     name: str = "verl"
+    packages: tuple[str, ...] = ("verl",)
     log_format: str | None = "verl"
 
     def describe(self) -> BackendInfo:

@@ -72,6 +72,17 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     }
 
 
+def _generated(keys: Keys) -> Said | None:
+    """The recipe of DAPO generates batches of a size of their own, `train_batch_size` without one."""
+    size, names = keys.number(f"{_ROLLOUT}.n"), ("data.gen_batch_size", "data.train_batch_size")
+    name = next((name for name in names if keys.number(name)), None)
+    return (
+        None if size is None or name is None else keys.derived(size * (keys.number(name) or 0), f"{_ROLLOUT}.n", name)
+    )
+
+
+_ROLLOUT = "actor_rollout_ref.rollout"
+
 FORMAT = LogFormat(
     name="verl",
     framework="veRL",
@@ -108,7 +119,8 @@ FORMAT = LogFormat(
     # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
     # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.
     filtered_groups=r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples",
-    configurations=(Configuration("verl", "actor_rollout_ref.rollout.n", _fields),),
+    configurations=(Configuration("verl", "actor_rollout_ref.rollout.n", _fields, generated=_generated),),
+    generations_tag="train/num_gen_batches",
     store=FILE_LOG,
     console=Console((b"step:",), _parse),
     dumps=Dumps(looks_like_dump, add_dumps),

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import RunLog, counted_from_one, in_order
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
@@ -145,6 +147,25 @@ class LogSource:
         return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
 
 
+def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
+    """A log with all rollouts that were generated, if it says how often a batch was generated for each update."""
+    tag = None if log.framework is None else log.framework.generations_tag
+    if tag is None or tag not in log.tags or log.rollouts is not None:
+        return log
+    times = log.series(tag)
+    if (times.value_T == 1).all() and (saved is None or saved.generated is None):
+        return log
+    if saved is None or saved.generated is None:
+        message = (
+            f"run {log.name!r}: {tag} says that up to {times.value_T.max():g} batches were generated for an update, "
+            "and nothing how large they were: C is a lower limit. Put the configuration of the run beside its log."
+        )
+        note = Note("generations-not-counted", "warning", message, {"run_id": log.name, "tag": tag})
+        return replace(log, notes=(*log.notes, note))
+    generated = replace(times, value_T=np.cumsum(times.value_T * float(saved.generated.value)))
+    return replace(log, rollouts=generated)
+
+
 def _counts_completions(log: RunLog) -> bool:
     """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
     names = {tag.removeprefix("train/") for tag in log.tags}
@@ -194,7 +215,6 @@ class NoRewardLearning(NothingMeasured):
 
 _SUPERVISED = {"mean_token_accuracy", "token_acc", "train_mean_nll"}
 _PREFERENCES = {"rewards/chosen", "rewards/rejected", "rewards/margins"}
-_OF_TRAINERS = {"loss", "grad_norm", "learning_rate"}
 
 
 def refuse_supervised(log: RunLog) -> None:
@@ -216,8 +236,12 @@ def refuse_supervised(log: RunLog) -> None:
         ),
         None,
     )
-    if kind is None and names >= _OF_TRAINERS and all(rank(name, VALIDATION) is None for name in names):
+    losses = {name for name in names if name.endswith("loss")}
+    if kind is None and losses and log.framework is None and all(rank(name, VALIDATION) is None for name in names):
         kind = "training without a reward, such as supervised fine-tuning,"
+    half = log.framework is not None and log.framework.name == "prime-rl"
+    if half and not any("reward" in tag or tag.startswith("eval/") for tag in log.tags):
+        kind = "the trainer's part of a run of prime-rl, whose rewards the orchestrator logs,"
     if kind is not None and not names & {"reward", "env/all/reward/total"}:
         raise NoRewardLearning(
             f"{log.source}: run {log.name!r} is {kind} and logs no reward; accepted: runs of reinforcement learning",
@@ -415,7 +439,14 @@ def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
 def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
     """The sources with the consoles and dumps among `files` that belong to them."""
     runs = {source.folder: source.paths for source in found}
-    consoles = assign([file for file in files if is_console(file)], runs, root)
+    every = [file for file in files if is_console(file)]
+    consoles = assign(every, runs, root)
+    names, stores = {source.folder.name for source in found}, [source.format for source in found]
+    if len(found) > 1 and len(names) == 1 and len(set(stores)) == len(stores):
+        # Logs of several loggers under one name: what belongs to one of them belongs to all.
+        taken = {file for own in consoles.values() for file in own}
+        for run in runs:
+            consoles.setdefault(run, []).extend(file for file in every if file not in taken)
     dumps = assign(dump_folders(files), runs, root)
     return [
         replace(one, consoles=tuple(consoles.get(one.folder, ())), dumps=tuple(dumps.get(one.folder, ())))

@@ -30,8 +30,19 @@ _EVALUATION = re.compile(
     re.IGNORECASE,
 )
 """Names that people give to rewards and evaluations."""
+_TRAINING = re.compile(
+    r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
+    r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
+    re.IGNORECASE,
+)
+"""Names that people give to the reward of what an update trained on."""
 OTHER = 7
 """Rank of an unknown name."""
+
+
+def is_training_reward(metric: str) -> bool:
+    """Whether a name is that of a training reward, ours or one such as `train/reward`."""
+    return metric == TRAIN_REWARD or (_COMPONENT.fullmatch(metric) is None and _TRAINING.fullmatch(metric) is not None)
 
 
 def rank(metric: str, eval_set: str) -> int | None:
@@ -39,7 +50,7 @@ def rank(metric: str, eval_set: str) -> int | None:
 
     Order: averages on held-out problems, other rewards on them, the training reward, unknown names.
     """
-    if metric == TRAIN_REWARD:
+    if is_training_reward(metric):
         return 6
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems.
@@ -71,6 +82,13 @@ _CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
 """Averages and counts on held-out problems, names of evaluations, training rewards, other names."""
 
 
+def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
+    """Metrics with unknown names, one of which may be the reward; empty if a name decides, or none can be it."""
+    ranked = {one: place for one in measured if (place := rank(*one)) is not None}
+    names = sorted({metric for metric, _ in ranked})
+    return names if len(names) > 1 and set(ranked.values()) == {OTHER} else []
+
+
 def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     """The reward that most runs have.
 
@@ -80,6 +98,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     Raises:
         RecordError: no reward, or several measurements with unknown names.
     """
+    asked = undecided(runs_with)
     ranked = {one: place for one in runs_with if (place := rank(*one)) is not None}
     have = sorted({metric for metric, _ in runs_with})
     if not ranked:
@@ -89,13 +108,11 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
             "If one of them is the reward, name it: metric=...",
             options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
         ).in_shell("If one of them is the reward, name it with --metric.")
-    unnamed = sorted({metric for (metric, _), place in ranked.items() if place == OTHER})
-    if set(ranked.values()) == {OTHER} and len(unnamed) > 1:
+    if asked:
         raise RecordError(
-            f"which of these is the reward: {', '.join(unnamed)}? Their names do not say; accepted: one of them",
-            f"Name it, e.g. metric={unnamed[0]!r}.",
-            options=(f"--metric {quote(unnamed[0])}",),
-        ).in_shell(f"Name it, e.g. --metric {quote(unnamed[0])}.")
+            f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
+            f"Name it, e.g. metric={asked[0]!r}.",
+        ).in_shell(f"Name it: {' or '.join(f'--metric {quote(name)}' for name in asked[:8])}.")
     return min(
         ranked,
         key=lambda one: (

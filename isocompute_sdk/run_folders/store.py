@@ -463,7 +463,7 @@ def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
         return "stopped" if code is None else "failed", given_up
     if said == "failed" or code is not None:
         own = progress.message if progress is not None else ""
-        return "failed", own or f"exit code {code}: {_last_words(folder)}"
+        return "failed", own or f"exit code {code}: {_where(folder)}"
     return ("stopped" if progress is not None else "waiting"), ""
 
 
@@ -482,11 +482,17 @@ def _exit_code(folder: Path) -> int | None:
     return None if ended is None or ended.stopped else ended.exit_code
 
 
-def _last_words(folder: Path) -> str:
-    """Last line of the log, and where the log is."""
-    path = folder / LOG_FILE
+def last_words(folder: str | Path) -> str:
+    """Last line of a run's log; empty if there is none."""
+    path = Path(folder) / LOG_FILE
     text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
-    return f"{text.splitlines()[-1].strip()} (see {path})" if text else f"see {path}"
+    return text.splitlines()[-1].strip() if text else ""
+
+
+def _where(folder: Path) -> str:
+    """Last line of the log, and where the log is."""
+    words, path = last_words(folder), folder / LOG_FILE
+    return f"{words} (see {path})" if words else f"see {path}"
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:

@@ -9,7 +9,7 @@ Every run folder carries this program. It needs Python 3.10 or newer and the sta
   lives; after ten minutes it leaves with status 75;
 * runs the command of job.json in a session of its own, which inherits the lock; output goes to log.txt;
 * renews beat.json every few seconds, for machines that see neither the lock nor the process;
-* passes TERM, INT and HUP on to the command's process group, kills it after `grace_seconds`, and at once on QUIT;
+* passes TERM, INT and HUP on to the command's process group as TERM, and kills it after `grace_seconds`, or on QUIT;
 * asks the command to end after `limit_seconds`;
 * writes exit.json and leaves with the status of the command, 128 + N if signal N ended it.
 """
@@ -182,11 +182,12 @@ class Attempt:
             return
         if not self.stopped:
             self.stopped, self.kill_at = True, now + float(self.job["grace_seconds"])
-        _signal_group(group, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        # Commands that a shell has put into the background ignore SIGINT.
+        _signal_group(group, signal.SIGTERM)
 
     def _end_group(self, group: int) -> None:
         """Wait for what the command has left in its process group, and kill it when its time is over."""
-        while _signal_group(group, 0):
+        while _has_member(group):
             if time.monotonic() >= self.kill_at:
                 _signal_group(group, signal.SIGKILL)
                 return
@@ -338,15 +339,25 @@ def _deliver_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, cast("Iterable[int]", _WATCHED))
 
 
-def _signal_group(group: int, number: int) -> bool:
-    """Signal a process group; whether it has a member."""
-    try:
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _has_member(group: int) -> bool:
+    """Whether a process of a group lives; in some containers those that have ended stay in the list of processes."""
+    try:
+        os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    for place in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = place.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if fields[0] not in _ENDED and int(fields[2]) == group:
+                return True
+    return False
 
 
 def _say(message: str) -> None:

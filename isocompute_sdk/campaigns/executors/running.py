@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -121,13 +122,15 @@ class _Track:
     asked: float = 0.0
     """Time of the last request to end."""
 
-    def begin(self, *, progressed: bool) -> None:
-        """An attempt begins, or is adopted."""
+    def begin(self, *, progressed: bool, earlier: RunStatus | None = None) -> None:
+        """An attempt begins, after `earlier` records, or is adopted."""
         now = time.monotonic()
         self.mark, self.since, self.records, self.longest = None, now, 0, 0.0
         self.floor = self.furthest
         self.looked, self.checked, self.progressed = 0.0, now, progressed
         self.trouble, self.final = "", False
+        if earlier is not None:
+            self.see(earlier, now)
 
     def see(self, status: RunStatus, now: float) -> None:
         """Note the last records of the run."""
@@ -162,6 +165,10 @@ class _Work:
     active: dict[str, Handle] = field(default_factory=dict[str, Handle])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
     tracks: dict[str, _Track] = field(init=False)
+    stillborn: dict[str, str] = field(default_factory=dict[str, str])
+    """How runs failed that have recorded nothing: last line of the log -> name of the first such run."""
+    shared: str = ""
+    """The cause that all runs seem to share; empty if there is none."""
 
     def __post_init__(self) -> None:
         self.tracks = {_key(job): _Track() for job in self.jobs}
@@ -206,15 +213,19 @@ class _Work:
             if store.stop_requested(folder):
                 self.results[key] = Result(job, None, started=False)
                 continue
+            if self.shared:
+                self.results[key] = Result(job, None, started=False, reason=self.shared)
+                continue
             if now < self.tracks[key].not_before:
                 continue
+            earlier = None if job.follow is None else job.follow.status()
             # An interrupt between the start of a process and the note of it here would leave the process behind.
             with interrupts_later():
                 handle = self.executor.submit(job, store.last_attempt(folder) + 1)
                 if handle is None:
                     return
                 self.active[key] = handle
-                self.tracks[key].begin(progressed=False)
+                self.tracks[key].begin(progressed=False, earlier=earlier)
 
     def cancel(self) -> None:
         """End all active attempts and wait until they have ended; at once if interrupted again."""
@@ -271,12 +282,15 @@ class _Work:
             return
         if self._is_finished(job) or store.stop_requested(job.launch.folder):
             return  # `submit` has the result.
+        if job.follow is not None:
+            track.see(job.follow.status(), time.monotonic())
         if track.final:
             self.results[key] = Result(job, None, reason=track.trouble)
             store.write_abandoned(job.launch.folder, track.trouble)
             return
         if code is not None and not _killed(code) and not track.trouble:
             self.results[key] = Result(job, code)
+            self._compare_failure(job)
             return
         out_of_time = seen.reason == OUT_OF_TIME
         # An engine may take a run off its machine as often as it likes, as long as the run gets on.
@@ -287,6 +301,17 @@ class _Work:
         delay = 0.0 if free else self.rules.retry_after_seconds * 2**track.retries
         track.retries += not free
         track.not_before = time.monotonic() + delay
+
+    def _compare_failure(self, job: Job) -> None:
+        """Start no more runs if two have failed alike and none has ever recorded anything."""
+        follows = [one.follow for one in self.jobs if one.follow is not None]
+        if job.follow is None or any(follow.status().step or follow.status().metrics for follow in follows):
+            return
+        words = re.sub(r"[0-9]+", "#", job.follow.status().message)
+        words = words.replace(job.name, "").partition(" (see ")[0]
+        first = self.stillborn.setdefault(words, job.name)
+        if words and first != job.name:
+            self.shared = f"not started: {first} and {job.name} failed alike before their first record"
 
     def _abandon(self, job: Job, track: _Track, seen: Seen) -> None:
         """Give a job up."""
