@@ -31,7 +31,13 @@ from isocompute_sdk.records.comparable import (
     rule_note,
     varied_sets,
 )
-from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, choose, headline, training_reward_note
+from isocompute_sdk.records.rewards import (
+    TRAIN_SET,
+    choose,
+    headline,
+    is_training_reward,
+    training_reward_note,
+)
 from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
 
@@ -153,7 +159,7 @@ class _Question:
 
     def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
         """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""
-        if not chosen and metric == TRAIN_REWARD and metric in runs.metrics:
+        if not chosen and is_training_reward(metric) and metric in runs.metrics:
             chosen = (training_reward_note(metric, asked=True),)
         _refuse_absent(runs, metric)
         measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")

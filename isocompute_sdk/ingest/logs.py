@@ -439,7 +439,14 @@ def _empty_launches(run: Path, empty: Sequence[EventStart]) -> tuple[Note, ...]:
 def _with_beside(found: Sequence[LogSource], files: Sequence[Path], root: Path) -> list[LogSource]:
     """The sources with the consoles and dumps among `files` that belong to them."""
     runs = {source.folder: source.paths for source in found}
-    consoles = assign([file for file in files if is_console(file)], runs, root)
+    every = [file for file in files if is_console(file)]
+    consoles = assign(every, runs, root)
+    names, stores = {source.folder.name for source in found}, [source.format for source in found]
+    if len(found) > 1 and len(names) == 1 and len(set(stores)) == len(stores):
+        # Logs of several loggers under one name: what belongs to one of them belongs to all.
+        taken = {file for own in consoles.values() for file in own}
+        for run in runs:
+            consoles.setdefault(run, []).extend(file for file in every if file not in taken)
     dumps = assign(dump_folders(files), runs, root)
     return [
         replace(one, consoles=tuple(consoles.get(one.folder, ())), dumps=tuple(dumps.get(one.folder, ())))

@@ -166,6 +166,8 @@ def find_config(
         alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
+    # A run whose events were asked for by their folder, such as `logs`, is called after the one above.
+    folder = root if root is not None and folder in root.parents else folder
     found += _by_hydra(folder, folder if root is None else root, None if found else began)
     here = folder
     while not here.is_dir() and here != here.parent:
