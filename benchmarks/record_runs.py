@@ -167,6 +167,9 @@ def main() -> None:
     """Record or collect, as asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", choices=sorted(STUDIES), default="sets")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=(0, 1, 2, 3), help="only runs of these seeds, in this order"
+    )
     parser.add_argument("--folder", type=Path, default=Path("recorded"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "recorded")
     parser.add_argument("--collect", action="store_true", help="join finished tables instead of training")
@@ -174,7 +177,8 @@ def main() -> None:
     if options.collect:
         collect(options.folder, options.out)
         return
-    for cell in STUDIES[options.study]:
+    cells = [cell for seed in options.seeds for cell in STUDIES[options.study] if cell.seed == seed]
+    for cell in cells:
         table = record(cell, options.folder)
         sys.stdout.write(f"{table}\n")
         sys.stdout.flush()

@@ -136,7 +136,7 @@ def examine(
 ) -> list[Forecast | Decision]:
     """Everything asked of one pilot."""
     shown = [n for n in levels if n in recorded.curves and origin / (n * PROBLEMS_PER_BATCH) >= LEAST_STEPS]
-    if len(shown) < 3:
+    if len(shown) < 3 or any(len(recorded.curves[n]) <= max(seeds) for n in shown):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
