@@ -57,11 +57,11 @@ def main() -> None:
 
 def measure(folder: Path) -> tuple[float, float]:
     """MiB resident after loading, and MiB by which the peak rises in the update steps."""
+    from isocompute_sdk.run_folders.run_journal import Journal
     from isocompute_torch.runner import assembly
     from isocompute_torch.runner.checkpoint import Counters
     from isocompute_torch.runner.configuration import load_configuration
     from isocompute_torch.runner.console import RunConsole
-    from isocompute_torch.runner.journal import Journal
     from isocompute_torch.runner.loop import Loop
 
     configuration = load_configuration(folder)

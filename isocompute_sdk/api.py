@@ -29,6 +29,7 @@ from isocompute_sdk.records.comparable import (
     rule_note,
     varied_sets,
 )
+from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ class _Question:
             eval_set=self.eval_set,
             model=context.get("model"),
             n_problems=context.get("n_problems"),
+            settings=settings_of(series),
             options=self.arguments,
             runs=runs.to_dict(),
         )
@@ -313,7 +315,48 @@ def launch_script(plan: Plan, backend: str = "openrlhf", **options: Any) -> str:
     """
     from isocompute_sdk.training import registry
 
-    return registry.load(backend).script(run_spec(plan, backend, **options))
+    run = run_spec(plan, backend, **options)
+    return _with_header(registry.load(backend).script(run), differing_settings(plan, run))
+
+
+def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
+    """Values of the recipe in which the plan's runs, the plan and a run of it differ; empty for plans without runs.
+
+    Returns:
+        Mappings with `name`, `runs` (a list), `plan` and `script`.
+    """
+    from isocompute_sdk.planning.inheritance import planned_values, side_by_side
+
+    size = run.group_size, run.problems_per_batch
+    script = planned_values(run.recipe, size, run.evaluation, run.data.n_problems, run.model)
+    return [
+        {"name": name, "runs": list(runs), "plan": planned, "script": written}
+        for name, runs, planned, written in side_by_side(plan.settings, script)
+    ]
+
+
+def _with_header(script: str, differing: Sequence[Mapping[str, Any]]) -> str:
+    """The script with what differs as comments, before its notes or after its first line."""
+    from isocompute_sdk.planning.inheritance import shown
+    from isocompute_sdk.training.rendering import comment
+
+    if not differing:
+        return script
+    wide = max(len(row["name"]) for row in differing)
+    lines = ["Recipe, where it differs (curves and predicted reward are those of the runs): runs | plan | this script"]
+    lines += [
+        f"  {row['name']:<{wide}}  {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}"
+        for row in differing
+    ]
+    header = "".join(f"{_commented(line, comment)}\n" for line in lines) + "#\n"
+    at = script.find("# Notes:\n")
+    at = at if at >= 0 else script.find("\n") + 1
+    return script[:at] + header + script[at:]
+
+
+def _commented(line: str, comment: Callable[[str], str]) -> str:
+    """One comment line that keeps its columns; `comment` escapes what is not printable."""
+    return f"# {line}" if line.isprintable() else comment(line)
 
 
 def _text(path: str | PathLike[str]) -> str:

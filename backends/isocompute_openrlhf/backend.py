@@ -47,6 +47,7 @@ class OpenRLHFBackend(ScriptBackend):
             ),
             algorithms=("grpo", "ppo"),
             options=describe_options(OpenRLHFOptions),
+            passes=OpenRLHFOptions.PASSES,
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:

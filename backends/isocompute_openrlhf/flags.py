@@ -85,7 +85,10 @@ def sections(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> tu
     ]
     if run.recipe.algorithm == "ppo":
         named.insert(4, ("value model", _critic(run, placement)))
-    return tuple(Section(title, tuple(flags)) for title, flags in named)
+    passed = options.passed
+    kept = [(title, [flag for flag in flags if flag.name not in passed]) for title, flags in named]
+    kept.append(("handed through", [_passed(name, value) for name, value in passed.items() if value is not False]))
+    return tuple(Section(title, tuple(flags)) for title, flags in kept if flags)
 
 
 def arguments(parts: Iterable[Section], run_folder: str, model: str) -> list[str]:
@@ -116,6 +119,11 @@ def longest_sample(recipe: Recipe) -> int:
 
 def _flag(name: str, *values: float | str) -> Flag:
     return Flag(name, tuple(v if isinstance(v, str) else repr(v) for v in values))
+
+
+def _passed(name: str, value: str | int | float | bool) -> Flag:
+    """A flag that the user named; true is a switch, and false leaves the switch out."""
+    return Flag(name) if value is True else _flag(name, value)
 
 
 def _switches(**on: bool) -> list[Flag]:
@@ -285,5 +293,7 @@ def _files(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
         *_switches(ckpt__load_enable=True, ckpt__save_hf=options.save_hf),
         Flag("logger.tensorboard_dir", ("tensorboard",), base="run"),
         _flag("logger.wandb.run_name", run.run_id),
+        # A key turns it on; wandb itself takes the login of the environment first.
+        *([_flag("logger.wandb.key", "from-the-environment")] if options.wandb else []),
         _flag("logger.logging_steps", 1),
     ]

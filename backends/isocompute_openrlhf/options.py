@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs.base import Count, Flag, Number, Spec, Text
+from isocompute_sdk.specs.base import Count, Flag, Number, Text
+from isocompute_sdk.training import FrameworkOptions
 
 TAKEN = ("train", "validation", "train_probe", "default", "unknown")
 """Names of evaluation sets that are reserved here or in OpenRLHF."""
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class OpenRLHFOptions(Spec):
+class OpenRLHFOptions(FrameworkOptions):
     """Options of one OpenRLHF run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "actor.gradient_checkpointing_reentrant",
+        "ckpt.max_mem",
+        "data.dataloader_num_workers",
+        "ds.attn_implementation",
+        "ds.deepcompile",
+        "ds.experts_implementation",
+        "ds.overlap_comm",
+        "ds.use_liger_kernel",
+        "ds.zpg",
+        "logger.wandb.group",
+        "logger.wandb.org",
+        "logger.wandb.project",
+        "ref.offload",
+        "rollout.max_tokens_per_gpu",
+        "train.full_determinism_enable",
+        "vllm.sync_backend",
+        "vllm.sync_with_ray",
+    )
 
     nodes: Count | None = None
     """Machines. None: 1 up to 8 GPUs, else 8 GPUs each."""
@@ -57,6 +78,8 @@ class OpenRLHFOptions(Spec):
     """Stop after the first checkpoint at or beyond this update step and its evaluation; the run resumes if started
     again with a later step. A file `stop_after` with a step in the run folder does the same during the run. None: all
     update steps."""
+    wandb: Flag = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
     eval_sets: Text | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 100

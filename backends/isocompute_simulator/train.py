@@ -16,11 +16,11 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import write_text
+from isocompute_sdk.run_folders.run_journal import record
 from isocompute_simulator.clock import Clock
 from isocompute_simulator.configuration import METRICS_FILE, Configuration, load_configuration
 from isocompute_simulator.simulate import N_EVALUATED, simulate
 
-JOURNAL_VERSION = 1
 TIMED_STEPS = 20
 """Steps before each evaluation whose times are logged."""
 DONE, REFUSED = 0, 2
@@ -82,17 +82,8 @@ def _journal(configuration: Configuration) -> str:
 
     def append(kind: str, step: int, fields: Mapping[str, Any]) -> None:
         rollouts = step * run.rollouts_per_batch
-        record = {
-            "schema_version": JOURNAL_VERSION,
-            "kind": kind,
-            "run_id": run.run_id,
-            "attempt": 1,
-            "step": step,
-            "rollouts": rollouts,
-            "tokens": tokens_sampled(rollouts),
-            "wall_seconds": 0.0,
-        }
-        lines.append(json.dumps({**record, **fields}, allow_nan=False) + "\n")
+        amounts = {"step": step, "rollouts": rollouts, "tokens": tokens_sampled(rollouts)}
+        lines.append(json.dumps(record(run.run_id, kind, **amounts, **fields), allow_nan=False) + "\n")
 
     append("run", 0, {**configuration.context(), "simulation": True, "versions": {"numpy": np.__version__}})
     timer = _Timer(configuration) if configuration.options.clock else None

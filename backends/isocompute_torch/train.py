@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import sys
 import time
 import traceback
@@ -19,10 +18,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.run_folders.run_journal import Journal, append_line
+from isocompute_sdk.run_folders.store import journal_records
 from isocompute_torch.failures import InputError
 from isocompute_torch.problems import file_digest
 from isocompute_torch.runner.configuration import Configuration, load_configuration
-from isocompute_torch.runner.journal import Journal, append_line, read_journal
 from isocompute_torch.sampling.vllm_install import require_vllm, vllm_version
 
 ATTEMPTS_FILE = "attempts.jsonl"
@@ -132,7 +132,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _is_finished(configuration: Configuration) -> bool:
-    records = read_journal(configuration.metrics_path)
+    records = journal_records(configuration.metrics_path)
     return bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
 
 
@@ -154,11 +154,7 @@ def _register(configuration: Configuration) -> int:
     attempt = len(earlier) + 1
     if earlier:
         _check_same(configuration, cast("dict[str, Any]", earlier[-1]), mine, attempt)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        append_line(descriptor, json.dumps({"attempt": attempt, "started": time.time(), **mine}))
-    finally:
-        os.close(descriptor)
+    append_line(path, json.dumps({"attempt": attempt, "started": time.time(), **mine}))
     return attempt
 
 
@@ -167,7 +163,7 @@ def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[
 
     A reward file may change after a failure: the message of the failure asks for a correction.
     """
-    records = read_journal(configuration.metrics_path)
+    records = journal_records(configuration.metrics_path)
     changed = [name for name, value in now.items() if before.get(name) != value]
     if not changed or not any(record["kind"] in ("evaluation", "step") for record in records):
         return

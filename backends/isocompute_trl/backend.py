@@ -9,13 +9,13 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
-from isocompute_sdk.training.payload import programs
+from isocompute_sdk.training.payload import program, programs
 from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
 from isocompute_trl.request import REQUEST, REQUEST_DOCUMENT, request_of
 
-OWN = ("prepare_rows.py", "run_journal.py", "validation_samples.py", "step_clock.py", "train.py")
+OWN = ("prepare_rows.py", "validation_samples.py", "step_clock.py", "train.py")
 """Programs that the script writes into the run folder besides those of the SDK."""
 
 
@@ -39,6 +39,7 @@ class TRLBackend(ScriptBackend):
             ),
             algorithms=("grpo", "cispo"),
             options=describe_options(TRLOptions),
+            passes=TRLOptions.PASSES,
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
@@ -64,4 +65,5 @@ class TRLBackend(ScriptBackend):
     def documents(self, run: RunSpec) -> dict[str, str]:
         """The request, and the programs of the script."""
         request = REQUEST_DOCUMENT.to_text(request_of(run, TRLOptions.model_validate(run.options)))
-        return {REQUEST: request, **programs("isocompute_trl.payload", OWN)}
+        journal = {"run_journal.py": program("run_journal.py", "isocompute_sdk.run_folders")}
+        return {REQUEST: request, **programs("isocompute_trl.payload", OWN), **journal}

@@ -40,6 +40,7 @@ def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         **_sampling(run, options),
         **_evaluation(run),
         **_process(run, options),
+        **options.passed,
     }
 
 
@@ -184,7 +185,7 @@ def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "save_steps": checkpoint_interval(run, options.save_every_steps),
         "save_total_limit": options.keep_checkpoints,
         "logging_steps": 1,
-        "report_to": ["tensorboard"] if options.tensorboard else [],
+        "report_to": [name for name in ("tensorboard", "wandb", "mlflow") if getattr(options, name)],
         "run_name": run.run_id,
         "disable_tqdm": True,
     }

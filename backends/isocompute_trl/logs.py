@@ -23,6 +23,7 @@ BATCH_KEYS = (
     "gradient_accumulation_steps",
     "num_iterations",
     "num_processes",
+    "total_train_batch_size",
 )
 _EVERY_ARGUMENT = ("adam_beta1", "max_grad_norm")
 """Keys that a file has if it holds all arguments of a trainer, so that a missing one tells of the release."""
@@ -62,7 +63,11 @@ def _batches(keys: Keys) -> _Batches | None:
         # Both are saved as they were resolved, so that they tell the number of processes.
         processes = told / (per_device * steps)
     # One process that drives several GPUs has a batch for each of them.
-    on_device = per_device * max(1.0, number("_n_gpu", 1) or 1) * steps
+    own = per_device * max(1.0, number("_n_gpu", 1) or 1)
+    total = number("total_train_batch_size")
+    if processes is None and total and total % (own * accumulation) == 0:
+        processes = total / (own * accumulation)
+    on_device = own * steps
     prompts = all(map(has, _EVERY_ARGUMENT)) and not has("reward_weights") and told is None
     return _Batches(on_device, processes, steps * iterations / accumulation, prompts)
 
@@ -102,8 +107,20 @@ def _batch(keys: Keys) -> Said | None:
     found = _batches(keys)
     if found is None or found.processes is not None:
         return None
-    return keys.derived(found.on_device, *BATCH_KEYS[2:])
+    return keys.derived(found.on_device, *BATCH_KEYS[2:-1])
 
+
+def _rollouts(keys: Keys) -> Said | None:
+    """Completions of one update, from a banner, which does not say n."""
+    return None if keys.number("num_generations") else keys.derived(keys.number(_TOTAL), _TOTAL)
+
+
+def _nothing(keys: Keys) -> Mapping[str, Said | None]:
+    """A banner says neither n nor B_p, but their product."""
+    return dict.fromkeys(("group_size", "problems_per_batch"))
+
+
+_TOTAL = "total_train_batch_size"
 
 FORMAT = LogFormat(
     name="trl",
@@ -138,6 +155,9 @@ FORMAT = LogFormat(
     # One reward function of several each; their names often say accuracy or correctness.
     components=r"(train/|eval[_/])?rewards/.+",
     update_steps=r".*global_step.*",
-    configurations=(Configuration("trl", "num_generations", _fields, _batch),),
+    configurations=(
+        Configuration("trl", "num_generations", _fields, _batch),
+        Configuration("trl", _TOTAL, _nothing, rollouts=_rollouts),
+    ),
     store=trainer_state.STORE,
 )

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from isocompute_sdk.specs.base import Count, Flag, Number, Spec
+from isocompute_sdk.specs.base import Count, Flag, Number
+from isocompute_sdk.training import FrameworkOptions
 
 
-class TRLOptions(Spec):
+class TRLOptions(FrameworkOptions):
     """Options of one TRL run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "dataloader_num_workers",
+        "dataloader_persistent_workers",
+        "dataloader_pin_memory",
+        "dataloader_prefetch_factor",
+        "ddp_*",
+        "ds3_gather_for_generation",
+        "eval_accumulation_steps",
+        "full_determinism",
+        "log_completions",
+        "log_level",
+        "log_level_replica",
+        "logging_nan_inf_filter",
+        "num_completions_to_print",
+        "pad_to_multiple_of",
+        "project",
+        "skip_memory_metrics",
+        "tf32",
+        "torch_compile",
+        "torch_compile_backend",
+        "torch_compile_mode",
+        "torch_empty_cache_steps",
+        "trust_remote_code",
+        "use_cache",
+        "vllm_group_port",
+        "vllm_model_impl",
+    )
 
     sampler: Literal["vllm", "transformers"] = "vllm"
     """Sampler of rollouts: `vllm` (engines beside the trainer, which receive the weights before every batch) or
@@ -37,3 +66,7 @@ class TRLOptions(Spec):
     """Number of latest checkpoints kept."""
     tensorboard: Flag = False
     """Also write TensorBoard events, under TRL's names."""
+    wandb: Flag = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
+    mlflow: Flag = False
+    """Also log to MLflow, at MLFLOW_TRACKING_URI."""

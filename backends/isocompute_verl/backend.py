@@ -42,6 +42,7 @@ class VeRLBackend(ScriptBackend):
             ),
             algorithms=("grpo", "ppo", "cispo"),
             options=describe_options(VeRLOptions),
+            passes=VeRLOptions.PASSES,
         )
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:

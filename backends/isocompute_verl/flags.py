@@ -75,7 +75,9 @@ def sections(run: RunSpec, options: VeRLOptions) -> tuple[Section, ...]:
         "evaluation": _evaluation(run),
         "steps, checkpoints and logs": _trainer(run, options),
     }
-    return tuple(Section(title, part) for title, part in named.items() if part)
+    passed = options.passed
+    kept = {title: {k: v for k, v in part.items() if k not in passed} for title, part in named.items()}
+    return tuple(Section(title, part) for title, part in {**kept, "handed through": passed}.items() if part)
 
 
 def nodes(run: RunSpec, options: VeRLOptions) -> int:
@@ -226,7 +228,8 @@ def _evaluation(run: RunSpec) -> dict[str, Any]:
 
 
 def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
-    loggers = ["console", "file", *(["tensorboard"] if options.tensorboard else [])]
+    others = {"tensorboard": options.tensorboard, "wandb": options.wandb, "mlflow": options.mlflow}
+    loggers = ["console", "file", *(name for name, used in others.items() if used)]
     environment = "+ray_kwargs.ray_init.runtime_env.env_vars"
     return {
         "trainer.use_v1": True,

@@ -21,6 +21,7 @@ from isocompute_verl.runs import RUN_FILES, read_run
 _STEP = re.compile(r"(?<![\w:/-])step:(\d+) - (.+)$")
 _VALUE = re.compile(rf"(.+):{NUMBER}\)?")
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_EVALUATED = re.compile(r"val[/-]|test_score|timing_s/testing")
 _MEASURED = "(?:acc|reward|score)"
 
 
@@ -31,7 +32,8 @@ def _parse(line: str) -> Printed | None:
         return None
     found = map(_VALUE.fullmatch, _COLOURS.sub("", step[2]).strip().split(" - "))
     values = {match[1]: float(match[2]) for match in found if match is not None}
-    return Printed(int(step[1]), values) if values else None
+    # A line with an evaluation alone may stand before the update of the same number.
+    return Printed(int(step[1]), values, not all(map(_EVALUATED.match, values))) if values else None
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
@@ -65,7 +67,8 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "filter": keys.switch("algorithm.filter_groups.enable", "dynamic", "none"),
         "off_policy": None if staleness is None else Said(f"staleness {staleness.value}", staleness.evidence),
         "eval_temperature": get(f"{rollout}.val_kwargs.temperature"),
-        "eval_samples": get(f"{rollout}.val_kwargs.n"),
+        # Every release before the key evaluated one sample of each problem, as later ones do without it.
+        "eval_samples": get(f"{rollout}.val_kwargs.n") or Said(1, f"{keys.path}: no {rollout}.val_kwargs.n"),
     }
 
 

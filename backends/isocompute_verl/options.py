@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from isocompute_sdk.specs.base import Count, Flag, Number, Spec
+from isocompute_sdk.specs.base import Count, Flag, Number
+from isocompute_sdk.training import FrameworkOptions
 
 
-class VeRLOptions(Spec):
+class VeRLOptions(FrameworkOptions):
     """Options of one veRL run; the defaults are for a 7B model on one machine with 80 GB GPUs."""
+
+    PASSES: ClassVar[tuple[str, ...]] = (
+        "actor_rollout_ref.*.fsdp_config.*",
+        "actor_rollout_ref.*.profiler.*",
+        "actor_rollout_ref.actor.checkpoint.*",
+        "actor_rollout_ref.model.enable_activation_offload",
+        "actor_rollout_ref.model.trust_remote_code",
+        "actor_rollout_ref.model.use_fused_kernels",
+        "actor_rollout_ref.model.use_liger",
+        "actor_rollout_ref.model.use_remove_padding",
+        "actor_rollout_ref.model.use_shm",
+        "actor_rollout_ref.rollout.agent.num_workers",
+        "actor_rollout_ref.rollout.disable_log_stats",
+        "actor_rollout_ref.rollout.enable_chunked_prefill",
+        "actor_rollout_ref.rollout.enable_prefix_caching",
+        "actor_rollout_ref.rollout.enforce_eager",
+        "actor_rollout_ref.rollout.engine_kwargs.*",
+        "actor_rollout_ref.rollout.free_cache_engine",
+        "actor_rollout_ref.rollout.load_format",
+        "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+        "actor_rollout_ref.rollout.max_num_batched_tokens",
+        "actor_rollout_ref.rollout.max_num_seqs",
+        "actor_rollout_ref.rollout.prometheus.*",
+        "critic.fsdp.*",
+        "data.dataloader_num_workers",
+        "data.filter_overlong_prompts_workers",
+        "data.trust_remote_code",
+        "global_profiler.*",
+        "ray_kwargs.*",
+        "reward.num_workers",
+        "trainer.balance_batch",
+        "trainer.device",
+        "trainer.log_val_generations",
+        "trainer.project_name",
+        "trainer.ray_wait_register_center_timeout",
+        "trainer.rollout_data_dir",
+        "transfer_queue.*",
+    )
 
     nodes: Count | None = None
     """Machines; `hardware.gpus` is the GPUs of all of them. None: 1 up to 8 GPUs, else 8 GPUs each."""
@@ -28,3 +67,7 @@ class VeRLOptions(Spec):
     """Number of latest checkpoints kept."""
     tensorboard: Flag = False
     """Also write TensorBoard events, under veRL's names."""
+    wandb: Flag = False
+    """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
+    mlflow: Flag = False
+    """Also log to MLflow, at MLFLOW_TRACKING_URI."""

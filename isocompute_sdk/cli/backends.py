@@ -66,6 +66,10 @@ def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_option
             default = "" if option.default is None else f", default {option.default}"
             indented(f"{option.name} ({option.type}{default})")
             indented(option.description, 4)
+        if with_options and info.passes:
+            console.print(Text(f"flags of {info.framework} that --option also takes, by its own names", style="bold"))
+            for pattern in info.passes:
+                indented(pattern)
     for one, message in broken.items():
         console.print(Text(f"{one}: cannot be loaded", style="bold red"))
         indented(message)

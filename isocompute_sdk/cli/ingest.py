@@ -109,7 +109,7 @@ def _propose(paths: list[Path], target: Path, json: bool) -> None:
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
         return
-    say(f"wrote {target}: {len(mapping.runs)} runs")
+    say(f"wrote {target}: " + (f"{len(mapping.runs)} runs" if mapping.runs else "all files say n and B_p themselves"))
     for name, run in mapping.runs.items():
         if run.skip:
             say(printable(f"left out (skip: true): {name}: {run.evidence.get('skip', '')}"))

@@ -47,32 +47,39 @@ def launch(
     """
     from isocompute_sdk import api
     from isocompute_sdk.planning import Plan, change_plan, differences
+    from isocompute_sdk.planning.inheritance import shown
 
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
     chosen = change_plan(loaded, asked) if asked else loaded
-    text = api.launch_script(
-        chosen,
-        backend,
-        model=model,
-        train_data=train_data,
-        eval_data=eval_data,
-        reward=reward,
-        output_dir=output_dir,
-        **opt.assignments(option, "--option"),
-    )
+    where: dict[str, Any] = {
+        "model": model,
+        "train_data": train_data,
+        "eval_data": eval_data,
+        "reward": reward,
+        "output_dir": output_dir,
+    }
+    options = opt.assignments(option, "--option")
+    text = api.launch_script(chosen, backend, **where, **options)
+    unlike = api.differing_settings(chosen, api.run_spec(chosen, backend, **where, **options))
     if save_plan is not None and not dry_run:
         chosen.save(save_plan)
     if not dry_run:
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
     if json:
-        found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text}
+        found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
         if asked:
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
         return
     # With --dry-run, standard output holds the script alone.
+    if unlike:
+        lines = [
+            f"{row['name']}: {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}" for row in unlike
+        ]
+        text_of = "recipe where it differs, runs | plan | script:\n  " + printable("\n  ".join(lines), keep="\n")
+        print(text_of, file=sys.stderr if dry_run else sys.stdout)
     if asked:
         print("\n".join(_side_by_side(changed)), file=sys.stderr if dry_run else sys.stdout)
     if dry_run:

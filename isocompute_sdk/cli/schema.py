@@ -36,6 +36,7 @@ DOCUMENTS = {
     "scorecard": "campaigns.scorecard:SCORECARD",
     "alerts": "health.alerts:ALERTS",
     "run-spec": "run_folders.store:RUN_SPEC",
+    "run-job": "run_folders.store:JOB",
     "run-exit": "run_folders.store:EXIT",
     "run-started": "run_folders.store:STARTED",
 }

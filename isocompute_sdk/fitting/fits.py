@@ -33,6 +33,7 @@ from isocompute_sdk.fitting.surface.odds import GroupSizeOdds, best_size_interva
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -120,6 +121,8 @@ class Fits:
     """Model of the runs; None if they do not record one."""
     n_problems: Count | None = None
     """Distinct training problems; None if unknown or different between runs."""
+    settings: tuple[RunSettings, ...] = ()
+    """What the runs were trained with; empty for published laws and fits of earlier releases."""
     bounds: tuple[Number, Number] = (0.0, 1.0)
     """Range of the metric."""
     source: str | None = None

@@ -111,6 +111,12 @@ class RunLog:
         """Every tag, sorted."""
         return tuple(sorted({tag for attempt in self.attempts for tag in attempt.series}))
 
+    @property
+    def began(self) -> float | None:
+        """When its first value was written, seconds since 1970; None if the log has no clock."""
+        walls = [one.wall_time_T[0] for attempt in self.attempts for one in attempt.series.values() if len(one.step_T)]
+        return min((float(wall) for wall in walls if wall > 0), default=None)
+
     @cached_property
     def framework(self) -> LogFormat | None:
         """The format of the framework that wrote the log; None if no registered one did."""
@@ -202,6 +208,7 @@ def counted_from_one(log: RunLog) -> RunLog:
     form = log.framework
     if form is None:
         return log
+    log = log if form.one_unit is None else form.one_unit(log)
     training = {tag for tag, meaning in log.meanings().items() if meaning.eval_set == TRAIN_SET}
     training |= {form.rollouts_tag} if form.rollouts_tag in log.tags else set[str]()
     # A log that says the updates done counts as it says.
@@ -209,7 +216,7 @@ def counted_from_one(log: RunLog) -> RunLog:
     at_zero = not told and any(
         (a.series[tag].step_T == 0).any() for a in log.attempts for tag in training & a.series.keys()
     )
-    if form.from_zero == "training" or (form.from_zero == "rows" and at_zero):
+    if form.from_zero == "training" or (form.from_zero in ("updates", "rows") and at_zero):
         every = form.from_zero == "rows"
         attempts = [_later(one, training | set(one.series) if every else training, training) for one in log.attempts]
         log = replace(log, attempts=tuple(attempts))
@@ -292,6 +299,21 @@ def joined(one: Attempt, other: Attempt) -> Attempt:
     for tag, more in other.series.items():
         series[tag] = one_per_step([series[tag], more]) if tag in series else more
     return replace(one, series=series, notes=(*one.notes, *other.notes))
+
+
+def in_order(files: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """Files of one run, each by one writer, as attempts in the order in which they were begun.
+
+    A file without any tag of the one before it is by another writer of the same attempt.
+    """
+    attempts: list[Attempt] = []
+    for one in sorted(files, key=lambda one: (one.started, one.path.name)):
+        beside = attempts and one.series and attempts[-1].series.keys().isdisjoint(one.series)
+        if beside and one.purge_step is None:
+            attempts[-1] = joined(attempts[-1], one)
+        else:
+            attempts.append(one)
+    return tuple(attempts)
 
 
 def with_exact(one: Attempt, steps: Mapping[int, Mapping[Measure, float]]) -> Attempt:

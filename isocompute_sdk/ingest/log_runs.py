@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.assistant.twins import told, twins
+from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
 from isocompute_sdk.ingest.log_table import Reading, tabulate
 from isocompute_sdk.ingest.logs import (
-    SHARED,
-    TENSORBOARD,
     LogSource,
     NoRewardLearning,
     NothingMeasured,
@@ -73,8 +71,7 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
         mixed: let logs of several stores, tables and journals of the built-in runner stand side by side.
 
     Raises:
-        RecordError: an unknown format; no log where a format of logs was asked for; a folder in which one run may be
-            logged twice.
+        RecordError: an unknown format; no log where a format of logs was asked for.
     """
     check_format(format)
     rest: list[Listing] = []
@@ -88,7 +85,6 @@ def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = Fal
             rest.append(listing)
             continue
         if not mixed:
-            _refuse_twice(listing.path, found)
             closed = closed_tables(listing)
             inside = {source.folder for source in found if source.launched is not None}
             free = [file for file in listing.files if inside.isdisjoint(file.parents)]
@@ -132,26 +128,39 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
             )
     notes = [*broken(), *found.notes]
     frames: list[Any] = []
+    kept: list[str] = []
     waiting: list[RecordError] = []
+
+    def lost(name: str, error: RecordError) -> None:
+        # A run that has only just begun, or is of another kind, keeps no other from being read.
+        if unreadable is None and not isinstance(error, NothingMeasured):
+            raise error
+        waiting.append(error)
+        if unreadable is not None:
+            unreadable[name] = error
+
     logs: dict[str, RunLog] = {}
-    sizes: dict[str, tuple[Any, Any]] = {}
+    saved: dict[str, SavedConfig | None] = {}
     for name, source in found.items():
         try:
-            log = source.read()
-            saved = source.configuration(log, found.roots[name])
-            reading, told = _reading(name, log, saved, request)
+            logs[name] = source.read()
+            saved[name] = source.configuration(logs[name], found.roots[name])
+        except RecordError as error:
+            logs.pop(name, None)
+            lost(name, error)
+    copies = shared_sizes(logs, saved, request)
+    for name, log in logs.items():
+        if name in copies:
+            continue
+        try:
+            reading, told = _reading(name, log, saved[name], request)
             table = tabulate(log, reading)
             frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
             frames.append(build(frame, Options())[0])
         except RecordError as error:
-            # A run that has only just begun, or is of another kind, keeps no other from being read.
-            if unreadable is None and not isinstance(error, NothingMeasured):
-                raise
-            waiting.append(error)
-            if unreadable is not None:
-                unreadable[name] = error
+            lost(name, error)
             continue
-        logs[name], sizes[name] = log, (reading.group_size, reading.problems_per_batch)
+        kept.append(name)
         notes += [*told, *table.notes]
     if waiting and not frames:
         raise waiting[0]
@@ -160,10 +169,47 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
         for error in waiting
         if isinstance(error, NoRewardLearning)
     ]
+    notes += [_repeated(name, of) for name, of in copies.items()]
+    return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
+
+
+def shared_sizes(
+    logs: Mapping[str, RunLog], saved: dict[str, SavedConfig | None], request: LogRequest | None = None
+) -> dict[str, str]:
+    """Run -> the run that it repeats; a configuration that one of several copies has becomes that of all.
+
+    Args:
+        logs: every run.
+        saved: what is configured for each; changed.
+        request: what was asked, which may say n and B_p too.
+
+    Raises:
+        RecordError: two logs of one name hold too little to tell whether they are one run.
+    """
+    given = {} if request is None else {key: request.runs.get(key, {}) for key in logs}
+    sizes = {name: _sizes(log, saved[name], given.get(name, {})) for name, log in logs.items()}
     copies = twins(logs, sizes)
-    notes += [_repeated(name, kept) for name, kept in copies.items()]
-    kept = {name: frame for name, frame in zip(logs, frames, strict=True) if name not in copies}
-    return RunSet(join(list(kept.values()), [str(found.sources[name].folder) for name in kept], "error"), notes)
+    for name, kept in copies.items():
+        if None in sizes[kept] and None not in sizes[name]:
+            saved[kept], sizes[kept] = saved[name], sizes[name]
+        elif None in sizes[name] and None not in sizes[kept]:
+            saved[name], sizes[name] = saved[kept], sizes[kept]
+    pair = undecided(logs, copies)
+    if request is not None and pair is not None:
+        formats = ", ".join(sorted({logs[name].format for name in pair}))
+        raise RecordError(
+            f"{logs[pair[0]].source} and {logs[pair[1]].source} mixes formats: {formats}; they hold too few values to "
+            "tell whether they are one run, which would count twice",
+            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
+            "ingest PATH --propose map.yaml` list all of them.",
+        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
+    return copies
+
+
+def _sizes(log: RunLog, saved: SavedConfig | None, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    fields = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
+    found = {**fields, **log.said, **{key: value for key, value in given.items() if value is not None}}
+    return found.get("group_size"), found.get("problems_per_batch")
 
 
 def read_launched(folder: str | Path, name: str) -> RunSet:
@@ -202,6 +248,15 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
                 f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
                 f"Give the one that holds: --set {column}=...",
             )
+    rollouts, size = None if saved is None else saved.rollouts, values.get("group_size")
+    if rollouts is not None and "problems_per_batch" not in values and isinstance(size, int):
+        if rollouts.value % size:
+            raise RecordError(
+                f"{log.source}: run {name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are no "
+                f"multiple of group_size {size}; accepted: a divisor of it",
+                "Correct --set group_size=..., or give B_p too: --set problems_per_batch=...",
+            )
+        values["problems_per_batch"] = rollouts.value // size
     for column in ("group_size", "problems_per_batch"):
         if column not in values:
             where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
@@ -241,18 +296,6 @@ def _on_set(frame: Any, eval_set: str) -> Any:
 
     named = pl.when(pl.col("eval_set") == TRAIN_SET).then(pl.col("eval_set")).otherwise(pl.lit(eval_set))
     return frame.with_columns(eval_set=named)
-
-
-def _refuse_twice(path: Path, found: Sequence[LogSource]) -> None:
-    formats = sorted({source.format for source in found if source.launched is None})
-    # Logs of W&B and MLflow lie beside others as a rule, and are recognised by their values.
-    if TENSORBOARD in formats and any(one.format not in (TENSORBOARD, *SHARED) and not one.events for one in found):
-        raise RecordError(
-            f"{path} mixes formats: {', '.join(formats)}; accepted: one format at a time, since a run may be logged in "
-            "both",
-            'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or let `isocompute '
-            "ingest PATH --propose map.yaml` list all of them.",
-        ).in_shell("Name the files of one kind, or let `isocompute ingest PATH --propose map.yaml` list all of them.")
 
 
 def _repeated(name: str, kept: str) -> Note:

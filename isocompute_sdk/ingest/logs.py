@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog, counted_from_one
+from isocompute_sdk.ingest.attempts import RunLog, counted_from_one, in_order
 from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
 from isocompute_sdk.ingest.console_logs import CONSOLE, is_console_log, read_console_log
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
@@ -18,11 +18,11 @@ from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
 from isocompute_sdk.ingest.recovery import recover
 from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
-from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, in_order, read_tensorboard
+from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
-from isocompute_sdk.ingest.stores.printed import printed_configurations
-from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
+from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, completed, find_config, translate
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -55,6 +55,8 @@ class LogSource:
     """Folders of responses that it dumped."""
     notes: tuple[Note, ...] = ()
     """What was seen when it was looked for."""
+    alone: bool = False
+    """Whether no other run was found where it was looked for."""
     launched: LogFormat | None = None
     """The format of a run that a launch script of this package started: its folder says everything about it."""
 
@@ -86,14 +88,28 @@ class LogSource:
         """
         if self.launched is not None:
             return None
-        found = find_config(self.folder, root, log.settings)
+        measured, began = logged_sizes(log), log.began
+        found = find_config(self.folder, root, log.settings, measured, began, alone=self.alone)
         if (
             found is not None
             and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
         ):
             return found
         printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
-        return find_config(self.folder, root, (*log.settings, *printed)) if printed else found
+        if printed:
+            found = find_config(self.folder, root, (*log.settings, *printed), measured, began, alone=self.alone)
+        return self._by_banner(log, found)
+
+    def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+        """A configuration that does not say B_p, with what the banner of a trainer in the console says of it."""
+        for path in self.consoles or (self.paths if self.format == CONSOLE else ()):
+            if not (said := banner(path)):
+                continue
+            if found is not None and found.batch is not None:
+                found = completed(found, said, path)
+            elif found is None and _counts_completions(log):
+                found = translate(path, said)
+        return found
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
@@ -127,6 +143,45 @@ class LogSource:
                 "Wait for its first update; the console in its folder says what happens.",
             )
         return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
+
+
+def _counts_completions(log: RunLog) -> bool:
+    """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
+    names = {tag.removeprefix("train/") for tag in log.tags}
+    return bool(names & {"completions/mean_length", "num_tokens", "clip_ratio", "frac_reward_zero_std"})
+
+
+def logged_sizes(log: RunLog) -> SavedConfig | None:
+    """N and B_p as far as the log itself measures or names them, and they never change; None if it says neither."""
+    form = log.framework
+    if form is None:
+        return None
+    found: dict[str, Said] = {}
+    named = (
+        {} if form.group_size_tag is None else {t: m for t in log.tags if (m := re.fullmatch(form.group_size_tag, t))}
+    )
+    sizes = {int(match["n"]): tag for tag, match in named.items()}
+    if len(sizes) == 1:
+        ((size, tag),) = sizes.items()
+        found["group_size"] = Said(size, f"{log.source}: {tag}")
+    problems, batch = _constant(log, form.problems_tag), _constant(log, form.batch_tag)
+    if problems is not None:
+        found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
+        if batch is not None and "group_size" not in found and batch[1] % problems[1] == 0:
+            shown = f"{log.source}: {batch[0]} = {batch[1]}, {problems[0]} = {problems[1]}"
+            found["group_size"] = Said(batch[1] // problems[1], shown)
+    elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
+        shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
+        found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
+    return SavedConfig(log.source, form.name, found) if found else None
+
+
+def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
+    """A tag and its one whole number; None if there is no such tag or it changes."""
+    tag = None if pattern is None else next((tag for tag in log.tags if re.fullmatch(pattern, tag)), None)
+    values = {float(value) for one in log.attempts if tag in one.series for value in one.series[str(tag)].value_T}
+    number = values.pop() if len(values) == 1 else 0.0
+    return (str(tag), int(number)) if number >= 1 and number == int(number) else None
 
 
 class NothingMeasured(RecordError):
@@ -191,14 +246,16 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
         listing: where to look.
         format: one of `log_formats()`, or `auto` for all of them.
     """
-    alone = len(listing.below) == 1
+    base = Path() if len(listing.below) > 1 else None
     found = [
         source
         for root, files in listing.below.items()
-        for source in _below(root, files, root if alone else Path(), format)
+        for source in _below(root, files, root if base is None else base, format)
     ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
-    return sorted({source.paths: source for source in found}.values(), key=lambda source: source.name)
+    single = {source.paths: source for source in found}
+    alone = len(single) == 1
+    return sorted((replace(one, alone=alone) for one in single.values()), key=lambda source: source.name)
 
 
 def is_log(path: Path) -> bool:

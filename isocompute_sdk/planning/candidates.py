@@ -32,8 +32,10 @@ class Limits:
     hardware: Hardware
     fixed: Fixed
     floor: int
-    """Smallest B_p at which the recipe trains stably."""
+    """Smallest B_p."""
     min_update_steps: int
+    problems_from_runs: bool = False
+    """Whether B_p is chosen among those that were run."""
 
 
 @dataclass(frozen=True)

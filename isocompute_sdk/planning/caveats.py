@@ -20,6 +20,8 @@ LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 LOST_BEYOND = {"surface": (0.047, 0.073), "paper": (0.132, 0.204)}
 """Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
 (docs/allocation.md)."""
+LIKELY_DECLINE = 0.6
+"""Probability of a decline before the budget is spent from which a plan says so."""
 TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
 LENGTHS_SEEN = 1 / 3
@@ -66,15 +68,6 @@ def another_model(law_model: str | None, model: str | None, method: str) -> Note
     )
 
 
-def recipe_assumed(recipe: Recipe) -> Note:
-    """The planner chose the recipe."""
-    return Note(
-        "recipe-assumed",
-        "info",
-        f"No recipe was given: the plan uses the {recipe.name} preset (B_p floor {recipe.min_problems_per_batch}).",
-    )
-
-
 def problem_set(candidate: Candidate, n_problems: int | None) -> list[Note]:
     """Small training sets, and many passes over them."""
     if n_problems is None:
@@ -110,7 +103,7 @@ def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]
     """Batches that no sweep has measured."""
     notes: list[Note] = []
     n, problems = candidate.group_size, candidate.problems_per_batch
-    studied = LARGEST_STUDIED_BATCH["easy" if recipe.name == "easy" else "hard"]
+    studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"]
     if candidate.rollouts_per_batch > studied:
         notes.append(
             Note(
@@ -202,6 +195,28 @@ def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given:
         f"predicted to add {gain:.4f} of reward, "
         f"below the tolerance of {tolerance:.4f}. --spend all uses everything.",
         {"predicted_gain": gain, "tolerance": tolerance, "worthwhile": worthwhile, "unit": unit},
+    )
+
+
+def decline(n: int, onset: float, chance: float, step: float, largest: int) -> Note:
+    """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
+
+    Args:
+        n: the chosen group size.
+        onset: compute at which its rewards begin to fall, median over draws.
+        chance: probability that the budget reaches beyond it.
+        step: change of the onset's ln C per octave of n.
+        largest: largest n that was run.
+    """
+    other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
+    return Note(
+        "decline-within-budget",
+        "warning",
+        f"At n = {n} rewards begin to fall at about C = {onset:,.3g} (with probability {chance:.0%} before the budget "
+        "is spent): from there on more compute buys nothing at this n, and predictions are those of the best "
+        f"checkpoint. {other}, more training problems or a KL penalty move the onset; keep checkpoints and watch "
+        "training against validation reward.",
+        {"group_size": n, "onset": onset, "probability": chance},
     )
 
 

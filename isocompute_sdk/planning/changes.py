@@ -12,6 +12,7 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.alternatives import Alternative
 from isocompute_sdk.planning.candidates import Candidate, Fixed
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.inheritance import again
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
@@ -60,7 +61,8 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         found = _without_fits(plan, new, pricing, recipe)
     else:
         planner = Planner(plan.fits, plan.hardware, recipe, plan.throughput, model=model, allow_other_model=True)
-        planner.recipe_given = all(note.code != "recipe-assumed" for note in plan.notes)
+        assumed = any(note.code == "recipe-assumed" for note in plan.notes)
+        planner.inheritance = again(plan.fits, recipe, plan.settings, given, assumed=assumed)
         in_steps = Fixed() if "group_size" in plan.fits.laws else Fixed(rollouts_per_batch=new.rollouts_per_batch)
         request = Request(new.budget, in_steps, n_problems=n_problems, min_update_steps=1)
         found = planner.plan_for(new.candidate, request, pricing)

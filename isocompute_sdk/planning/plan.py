@@ -20,6 +20,7 @@ from isocompute_sdk.fitting.surface.contrast import Place, draws_at
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.planning.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
 from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
@@ -90,6 +91,8 @@ class Plan:
     """Constraints that limited the plan: `budget`, `deadline`, `max_rollouts_per_batch`, ..."""
     alternatives: tuple[Alternative, ...]
     notes: tuple[Note, ...]
+    settings: tuple[Setting, ...] = ()
+    """Recipe of the runs and of this plan side by side; empty without runs and in plans of earlier releases."""
     pilot: Annotated[Sweep, GIVEN_FIELDS] | None = None
     """A sweep that would narrow the answer; None for plans from runs of the user's own."""
     other_metrics: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -269,7 +272,9 @@ class Plan:
         """The plan as (label, text) pairs in reading order, the verdict first."""
         n, problems, steps = self.group_size, self.problems_per_batch, self.update_steps
         spent, available = (amount_text(part, self.budget.unit) for part in (self.cost, self.budget.available))
-        rule = f"{self.recipe.learning_rate_rule} rule, {self.recipe.name}"
+        whence = {row.name: row.source for row in self.settings}.get("learning_rate", "preset")
+        origin = {"runs": "from the runs", "given": "given", "preset": self.recipe.name}[whence]
+        rule = f"{self.recipe.learning_rate_rule} rule, {origin}"
         found = [
             ("verdict", f"{self.verdict.kind}: {self.verdict.sentence}"),
             ("group size n", _group_size(self)),
@@ -287,6 +292,8 @@ class Plan:
         if self.extrapolation is not None:
             found.append(("extrapolation", f"{self.extrapolation:.2g} x the largest compute seen"))
         found.append(("ends by", ", ".join(self.binding)))
+        unlike = [row for row in self.settings if row.differs]
+        found += [("unlike the runs" if i == 0 else "", f"{row.name}: {row.described}") for i, row in enumerate(unlike)]
         found += [(f"best n for {metric}", str(n)) for metric, n in self.other_metrics.items()]
         lines = () if self.passport is None else self.passport.lines()
         return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
@@ -15,6 +17,7 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.alternatives import alternatives, binding, find_optima
 from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pilot import pilot_sweep
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
@@ -29,9 +32,6 @@ from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.budget import Unit
 
-FITTED = ("surface", "paper")
-"""Methods that fit the user's own runs."""
-
 
 class Planner:
     """Answers how to spend a budget, from fits of one metric or of several, of which the first decides.
@@ -39,12 +39,14 @@ class Planner:
     Args:
         fits: `fit(...)`, `published(...)`, `published_prior()` or a `FitsSet`.
         hardware: batch limits and GPUs to choose from; no limits by default.
-        recipe: training recipe; by default the paper's for the problems that the fits come from.
+        recipe: training recipe. Fields that it does not give (`Recipe.given`) come from the runs behind the fits, and
+            from the paper's preset where the runs record nothing.
         throughput: seconds and tokens per rollout, for deadlines and for budgets in other units than rollouts.
         evaluation: how runs are evaluated; plans pay for it in hours and money. None: 300 problems x 4, which hours
             and money pay for if the throughput has the speed of evaluations.
         model: the model to be trained, if it is not the one of the fits.
         allow_other_model: plan from a published law of another model.
+        allow_off_policy: plan from asynchronous runs whose rollouts may be more than one update old.
 
     Raises:
         PlanError: a published law of another model without `allow_other_model`, or an argument of another type.
@@ -60,17 +62,20 @@ class Planner:
         evaluation: Evaluation | None = None,
         model: str | None = None,
         allow_other_model: bool = False,
+        allow_off_policy: bool = False,
     ) -> None:
         _check_kinds(fits, hardware, recipe, throughput, evaluation, model)
         self.others = dict(list(fits.items())[1:]) if isinstance(fits, FitsSet) else {}
         self.fits = fits.first if isinstance(fits, FitsSet) else fits
         self.hardware = hardware if hardware is not None else Hardware()
-        self.recipe = recipe if recipe is not None else Recipe.preset(_recipe_name(self.fits))
-        self.recipe_given = recipe is not None
+        self.inheritance = inherit(
+            self.fits, recipe, Recipe() if _recipe_name(self.fits) == "easy" else Recipe(based_on="hard")
+        )
         self.throughput = throughput
         self.evaluation = evaluation
         self.model = model
         self.allow_other_model = allow_other_model
+        self.allow_off_policy = allow_off_policy
         borrowed = model is not None and not same_model(model, self.fits.model)
         if self.fits.method == "published" and borrowed and not allow_other_model:
             raise PlanError(
@@ -79,6 +84,11 @@ class Planner:
                 "Fit a pilot of your own, use the prior (--prior, published_prior()), or accept the risk with "
                 "--allow-other-model (allow_other_model=True).",
             ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of its plans, with what it takes from the runs."""
+        return self.inheritance.recipe
 
     def allocate(
         self,
@@ -156,6 +166,8 @@ class Planner:
     def _answer(self, request: Request) -> Plan:
         if request.n_problems is not None and self.fits.surface is not None:
             return self._for_problem_set(request.n_problems)._answer(replace(request, n_problems=None))
+        if not self.allow_off_policy:
+            self.inheritance.refuse_stale_runs()
         asked = self._resolve(request)
         sizes = _group_sizes(self.fits, self._octaves(request.beyond_grid), request.powers_of_two)
         counts = self._gpu_counts(request.budget)
@@ -166,6 +178,7 @@ class Planner:
         chosen, spending = resolved.worthwhile(setup.best(), candidates, request.spend)
         plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
         others, missing = self._other_metrics(request)
+        spending += self._decline_notes(resolved, setup.best())
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
@@ -200,6 +213,10 @@ class Planner:
         law, prior = fits.laws.get(preference.law), fits.method == "prior"
         reward, interval = request.reward_with_interval(chosen)
         seen, spent = fits.largest_compute, pricing.budget.spent or {}
+        size = chosen.group_size, chosen.problems_per_batch
+        recipe = self.inheritance.recipe_for(*size)
+        evaluation = pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps))
+        model = self.model if self.model is not None else fits.model
         return Plan(
             group_size=chosen.group_size,
             problems_per_batch=chosen.problems_per_batch,
@@ -207,11 +224,12 @@ class Planner:
             budget=pricing.budget,
             cost=pricing.cost(batch, steps),
             costs=pricing.all_costs(batch, steps),
-            recipe=self.recipe,
+            recipe=recipe,
+            settings=self.inheritance.rows(recipe, size, evaluation, n_problems, model),
             hardware=request.limits.hardware,
             throughput=pricing.throughput,
             metric=fits.metric,
-            model=self.model if self.model is not None else fits.model,
+            model=model,
             n_problems=n_problems,
             predicted_reward=reward,
             reward_interval=interval,
@@ -223,7 +241,7 @@ class Planner:
             notes=(),
             pilot=self._pilot(request, chosen),
             passport=fits.passport,
-            evaluation=pricing.evaluation.replace(every_steps=pricing.every_steps(batch, steps)),
+            evaluation=evaluation,
             evaluation_counted=pricing.evaluation_counts,
             breakdown=pricing.parts(batch, steps)
             | {purpose: {pricing.budget.unit: float(amount)} for purpose, amount in spent.items()},
@@ -241,9 +259,8 @@ class Planner:
         foreign = fits.method == "prior" or self.model is None or not same_model(self.model, fits.model)
         if fits.method not in FITTED and foreign:
             notes.append(caveats.another_model(fits.model, self.model, fits.method))
-        if not self.recipe_given:
-            notes.append(caveats.recipe_assumed(self.recipe))
-        notes += self.recipe.notes()
+        notes += self.inheritance.notes(plan.settings, timed=request.pricing.budget.timed)
+        notes += plan.recipe.notes()
         if plan.extrapolation is not None:
             notes += caveats.extrapolation(plan.extrapolation, fits.method)
         notes += caveats.beyond_grid(chosen.group_size, request.largest, request.smallest)
@@ -266,6 +283,21 @@ class Planner:
             if a.kind == "best-by-curves" and a.expected_loss is not None
         ]
         return notes
+
+    def _decline_notes(self, request: ResolvedRequest, whole: Candidate) -> list[Note]:
+        """Whether rewards fall at this n before the whole budget is spent."""
+        surface = self.fits.surface
+        if surface is None or surface.declines is None or not request.can_predict:
+            return []
+        problems = self.fits.reachable_problems_per_batch(whole.problems_per_batch)
+        onset_D = surface.onset(whole.group_size, problems)
+        spent = request.pricing.compute(whole.rollouts, self.fits.compute)
+        chance = float(np.mean(onset_D < spent))
+        if chance < caveats.LIKELY_DECLINE:
+            return []
+        median = float(np.median(onset_D))
+        step = float(np.mean(surface.declines.step_D))
+        return [caveats.decline(whole.group_size, median, chance, step, self.fits.group_size_range[1])]
 
     def _time_notes(self, pricing: Pricing, plan: Plan) -> list[Note]:
         timed, throughput = pricing.budget.timed, pricing.throughput
@@ -293,7 +325,6 @@ class Planner:
 
         planner = self._with_fits(adapted(self.fits))
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
-        planner.recipe_given = self.recipe_given
         return planner
 
     def _octaves(self, beyond_grid: int | Literal["auto"]) -> int:
@@ -305,7 +336,7 @@ class Planner:
 
     def _with_fits(self, fits: Fits) -> Planner:
         """This planner with other fits."""
-        return Planner(
+        planner = Planner(
             fits,
             self.hardware,
             self.recipe,
@@ -313,7 +344,10 @@ class Planner:
             evaluation=self.evaluation,
             model=self.model,
             allow_other_model=self.allow_other_model,
+            allow_off_policy=self.allow_off_policy,
         )
+        planner.inheritance = self.inheritance
+        return planner
 
     def _pricing(self, request: Request) -> Pricing:
         throughput = self.throughput
@@ -321,7 +355,7 @@ class Planner:
         return Pricing(
             request.budget,
             throughput,
-            self.evaluation or DEFAULT_EVALUATION,
+            self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION),
             request.evaluation_share,
             evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
         )
@@ -341,7 +375,9 @@ class Planner:
         smallest, largest = self.fits.group_size_range
         return ResolvedRequest(
             pricing=pricing,
-            limits=Limits(pricing, self.hardware, fixed, self.recipe.min_problems_per_batch, wanted),
+            limits=Limits(
+                pricing, self.hardware, fixed, self.inheritance.floor, wanted, self.inheritance.problems_from_runs
+            ),
             preference=self._preference(pricing, fixed, request.mode),
             fits=self.fits,
             can_predict=bool(self.fits.curves) and (self.model is None or same_model(self.model, self.fits.model)),
@@ -427,7 +463,7 @@ class Planner:
 
         def pricing(plan: Plan) -> Pricing:
             # Both sides pay for their evaluations by the same rule.
-            evaluation = self.evaluation or DEFAULT_EVALUATION
+            evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
             return Pricing(parsed, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
 
         return compare(self._plans(parsed, level, options), configuration, pricing)
@@ -435,13 +471,6 @@ class Planner:
     def _plans(self, like: Budget, level: float, options: dict[str, Any]) -> PlansByBudget:
         options = {"spend": "all", **options}
         return PlansByBudget(self.fits, lambda budget: self.allocate(budget, **options), like, level)
-
-
-def same_model(a: str | None, b: str | None) -> bool:
-    """Whether two names mean one model: hub names and local folders are compared by their last part."""
-    if a is None or b is None:
-        return False
-    return a.rstrip("/").rsplit("/", 1)[-1].lower() == b.rstrip("/").rsplit("/", 1)[-1].lower()
 
 
 def _check_kinds(fits: object, *others: object) -> None:

@@ -26,6 +26,9 @@ MATERIAL = 0.01
 WORTHWHILE = 0.005
 """The last half of a budget must be predicted to add at least this share of the metric's range."""
 
+SEEN_TO_FALL = 0.8
+"""Probability that the onset of a decline lies within the data from which the decline counts as seen."""
+
 Spend = Literal["worthwhile", "all"]
 
 
@@ -154,7 +157,7 @@ class ResolvedRequest:
         if spend == "all" or full is None or chosen.ends_by == "update_steps":
             return chosen, []
         tolerance = WORTHWHILE * self.span
-        if not _flat(self.curves(chosen), chosen.group_size):
+        if not (_flat(self.curves(chosen), chosen.group_size) or self._fell(chosen)):
             return chosen, []
         # If another n still gains, the rest of the budget is worth something, though not with the n that the law chose.
         rewards = [self.reward(c) for c in self.landmarks(candidates)]
@@ -181,6 +184,14 @@ class ResolvedRequest:
             "extrapolation": None if seen is None else whole / seen,
         }
         return trimmed, [replace(note, data={**note.data, **certainty})]
+
+    def _fell(self, c: Candidate) -> bool:
+        """Whether the runs show that rewards fall at this n: then its best checkpoint is known without a plateau."""
+        surface, ends = self.fits.surface, [curve.last_compute for curve in self.curves(c)]
+        if surface is None or not ends:
+            return False
+        onset_D = surface.onset(c.group_size, self.fits.reachable_problems_per_batch(c.problems_per_batch))
+        return float(np.mean(onset_D < max(ends))) >= SEEN_TO_FALL
 
     def _chance_of_more(self, trimmed: Candidate, full: Candidate, candidates: Sequence[Candidate]) -> float | None:
         """Probability that the whole budget reaches `MATERIAL` more than the trimmed plan, by the n likeliest to.

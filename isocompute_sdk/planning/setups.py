@@ -87,10 +87,14 @@ def _floors(request: ResolvedRequest, sizes: Sequence[int]) -> list[int]:
 
 
 def _for_speed(request: ResolvedRequest, sizes: Sequence[int]) -> list[int]:
-    """B_p in octaves, up to one above the largest that was run, and those near the only batch that was timed."""
+    """B_p in octaves, up to one above the largest that was run, and those near the only batch that was timed.
+
+    No octaves where B_p is chosen among those that were run.
+    """
     floor, seen = request.limits.floor, request.fits.problems_per_batch
     most = 2 * max(seen, default=floor)
-    found = [floor * 2**i for i in range(1, 31) if floor * 2**i <= most]
+    octaves = () if request.limits.problems_from_runs else range(1, 31)
+    found = [floor * 2**i for i in octaves if floor * 2**i <= most]
     throughput = request.pricing.throughput
     if throughput is not None and throughput.measured is not None and not throughput.measured.separates_batches:
         batches = throughput.measured.rollouts_per_batch

@@ -20,28 +20,36 @@ TIE = 0.01
 simulated budgets)."""
 SURE = 0.8
 """Probability that the n named together hold the best."""
-ENOUGH = 0.7
-"""Probability of losing at most a tie from which an n counts as decided. On simulated sweeps (tuning seeds of
-benchmarks/allocation.py) an n that is ahead with it lost more in at most one case of eight."""
-
+ENOUGH, LIKELY = 0.65, 0.4
+"""Probability, by the draws, of losing at most a tie from which an n counts as decided, and from which it is the best
+bet. The draws are too modest: on simulated sweeps (tuning seeds of benchmarks/allocation.py) n decided so lost more in
+one case of ten, and the best bets in one of four."""
+ALIKE = 0.5
+"""The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
+best n anywhere have them too."""
 RIVAL = 0.25
 """Probability of being best from which an n with an equal prediction counts as tied."""
-ABOVE = 0.3
-"""Probability that the octave above the grid is best from which it has to be measured first."""
+ABOVE, ABOVE_DECIDED = 0.25, 0.4
+"""Probability that the octave above the grid is best from which it has to be measured first, and the same where the
+chosen n counts as decided."""
 STOP_CHANCE, STOP_REACH = 0.1, 3.0
 """A stop is said only where the rest of the budget adds a material gain with at most this probability, and the budget
 lies at most this many times beyond the runs."""
 MEASURED_SHARE, MEASURED_STEPS = 0.25, 5
 """Share of the plan's rollouts, and fewest updates, of the run that measures the octave above the grid."""
-DOUBTS = ("backtest-missed", "outlying-run")
-"""Notes with which no n counts as clearly ahead."""
+DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
+"""Warnings with which no n counts as decided."""
+TOO_FAR = 30.0
+"""Multiple of the largest compute seen beyond which no n is the best bet either."""
 
-VerdictKind = Literal["clear", "tie", "hardly-matters", "undecided", "measure-first", "stop-spending", "borrowed"]
+VerdictKind = Literal[
+    "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
+]
 """`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
-`undecided`: the runs cannot decide, because a wrong choice is expected to cost more than a tie, the budget lies too far
-beyond them, or they contradict each other; `measure-first`: best of those that were run, but twice the largest may be
-better; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests on
-no runs of the user's own."""
+`likely`: the best bet, though another n may be better by more than a tie; `measure-first`: best of those that were run,
+but twice the largest may be better; `undecided`: the runs cannot decide, because a wrong choice probably costs more
+than a tie or the budget lies too far beyond them; `stop-spending`: the rest of the budget adds almost nothing, and that
+is certain; `borrowed`: the plan rests on no runs of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Verdict:
     @classmethod
     def of(cls, plan: Plan) -> Verdict:
         """The first that holds of: borrowed, undecided (one n, or too far), stop-spending, then by the odds of n."""
-        fits, codes = plan.fits, {note.code for note in plan.notes}
+        fits = plan.fits
         if fits is not None and fits.method not in ("surface", "paper"):
             return _borrowed(plan)
         if fits is not None and len(fits.group_sizes) == 1:
@@ -66,36 +74,36 @@ class Verdict:
             )
         if any(_certain(note) for note in plan.notes if note.code == "rest-not-worthwhile"):
             return _stop(plan)
-        beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in codes
-        if "extrapolation-beyond-10x" in codes or (unseen and beyond > 1):
+        odds = _odds(plan)
+        doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
+        beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in doubts
+        if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
             return _too_far(plan, beyond, unseen=unseen)
         # An n above the grid was never run: it may be better, but these runs cannot show that.
         largest = np.inf if fits is None else fits.group_size_range[1]
         ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie" and a.group_size <= largest]
-        odds = _odds(plan)
         if odds is not None:
-            return _by_odds(plan, odds, ties)
+            return _by_odds(plan, odds, ties, doubts)
         return _tie(plan, ties) if ties else cls("clear", f"n = {plan.group_size} is ahead of every other n tried")
 
 
-def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int]) -> Verdict:
+def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]) -> Verdict:
     tie = TIE * plan.span
     here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
-    grid, regret = odds.on_grid, float(odds.expected_regret[here])
+    grid, near = odds.on_grid, float(odds.near_best[here])
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
-    near = float(odds.near_best[here])
-    if spread <= tie and regret <= tie:
+    if spread <= tie and float(odds.near_best[grid].min()) >= ALIKE:
         sizes = odds.group_size[grid]
         return Verdict(
             "hardly-matters",
             f"n hardly matters here: from n = {sizes[0]} to {sizes[-1]} predictions differ by {spread:.3f}; take the "
             "one that suits the hardware",
         )
-    if odds.probability_above >= ABOVE and near < ENOUGH:
+    decided = near >= ENOUGH and not doubts
+    if odds.probability_above >= (ABOVE_DECIDED if decided else ABOVE) or not odds.on_grid[here]:
         return _measure_first(plan, odds)
-    doubts = [note.code for note in plan.notes if note.code in DOUBTS]
-    if near < ENOUGH or doubts:
-        return _undecided(plan, odds, here, doubts)
+    if not decided:
+        return _open(plan, odds, here, doubts, kind="likely" if near >= LIKELY else "undecided")
     rivals = odds.group_size[odds.probability_best >= RIVAL]
     ties = [n for n in ties if n in rivals]
     if ties:
@@ -151,17 +159,21 @@ def _too_far(plan: Plan, beyond: float, *, unseen: bool) -> Verdict:
     )
 
 
-def _undecided(plan: Plan, odds: GroupSizeOdds, here: int, doubts: list[str]) -> Verdict:
+def _open(
+    plan: Plan, odds: GroupSizeOdds, here: int, doubts: list[str], kind: Literal["likely", "undecided"]
+) -> Verdict:
+    """The n that may be best, and what a wrong choice is expected to lose."""
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), SURE - 1e-9)) + 1
     likely = sorted(int(n) for n in odds.group_size[order[:needed]])
     named = ", ".join(f"n = {n} ({_chance(odds, n)})" for n in likely)
-    against = f", and the runs do not agree with their fit ({', '.join(doubts)})" if doubts else ""
+    against = f", and there are doubts ({', '.join(doubts)})" if doubts else ""
+    first = f"n = {plan.group_size} is the best bet, not certain" if kind == "likely" else "these runs cannot decide n"
     return Verdict(
-        "undecided",
-        f"these runs cannot decide n: best may be {named}; n = {plan.group_size} is expected to lose "
+        kind,
+        f"{first}: best may be {named}; n = {plan.group_size} is expected to lose "
         f"{float(odds.expected_regret[here]):.3f} against the best of them{against}. Longer runs, or more seeds, at "
-        "these n are worth more than the plan",
+        "these n would settle it",
     )
 
 
@@ -197,11 +209,14 @@ def _borrowed(plan: Plan) -> Verdict:
 
 
 def _odds(plan: Plan) -> GroupSizeOdds | None:
-    """Odds of every n at the plan's compute; None for fits without a surface."""
+    """Odds of every n at what the whole budget buys; None for fits without a surface."""
     fits = plan.fits
     if fits is None or fits.surface is None:
         return None
     smallest, largest = fits.group_size_range
     powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
     sizes = sorted(powers | set(fits.group_sizes) | {plan.group_size})
-    return fits.group_size_odds(plan.compute, sizes, plan.problems_per_batch)
+    # A plan that stops early is judged where its budget ends: there n must still be right.
+    reach = [note.data.get("extrapolation") for note in plan.notes if note.code == "rest-not-worthwhile"]
+    compute = reach[0] * fits.largest_compute if reach and reach[0] and fits.largest_compute else plan.compute
+    return fits.group_size_odds(compute, sizes, plan.problems_per_batch)

@@ -323,10 +323,14 @@ class RunSet:
     def __repr__(self) -> str:
         sizes, rollouts = self._frame["group_size"], self._frame["rollouts"]
         return (
-            f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {', '.join(self.metrics)}; "
-            f"eval_sets {', '.join(self.eval_sets)}; group sizes {sizes.min()} to {sizes.max()}; "
+            f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {_listed(self.metrics)}; "
+            f"eval_sets {_listed(self.eval_sets)}; group sizes {sizes.min()} to {sizes.max()}; "
             f"rollouts {rollouts.min():.4g} to {rollouts.max():.4g})"
         )
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def check_runs(runs: object) -> RunSet:

@@ -23,7 +23,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders import wrapper
+from isocompute_sdk.run_folders import run_journal, wrapper
 from isocompute_sdk.run_folders.locks import find_process, is_running
 from isocompute_sdk.run_folders.progress import JOURNAL, Progress, journal_progress, record_of
 from isocompute_sdk.run_folders.wrapper import EXIT_FILE, JOB_FILE, LOG_FILE, STOP_FILE, WRAPPER_FILE
@@ -178,7 +178,7 @@ def _has_begun(folder: Path) -> bool:
     if is_running(folder):
         return True
     if (folder / METRICS_FILE).exists():
-        return any(record["kind"] not in ("run", "end") for record in _records(folder / METRICS_FILE))
+        return any(record["kind"] not in ("run", "end") for record in journal_records(folder / METRICS_FILE))
     return (folder / EXIT_FILE).exists()
 
 
@@ -259,12 +259,12 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     """Every whole record of a run's metrics.jsonl; a last line that is still being written is left out.
 
     Raises:
-        RecordError: there is no such file, or a line before the last is not a JSON object.
+        RecordError: there is no such file, or a whole line is no record.
     """
     path = Path(folder) / METRICS_FILE
     if not path.exists():
         raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
-    return _records(path)
+    return journal_records(path)
 
 
 def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
@@ -370,23 +370,19 @@ def is_finished(folder: str | Path) -> bool:
     return _ended(Path(folder), _journal(Path(folder)))[0] == "finished"
 
 
-def _records(path: Path) -> list[dict[str, Any]]:
-    with files.open_input(path, what=JOURNAL, error=RecordError) as file:
-        lines = file.read().split(b"\n")[:-1]
-    return [_parsed(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+def journal_records(path: Path) -> list[dict[str, Any]]:
+    """Every whole record of a metrics.jsonl; empty if it is missing.
 
-
-def _parsed(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    Raises:
+        RecordError: a whole line is no record.
+    """
+    if not path.exists():
+        return []
+    files.check_input(path, what=JOURNAL, error=RecordError)
     try:
-        record = files.parse_json(line)
+        return run_journal.read(path)
     except ValueError as error:
-        raise RecordError(f"{path}:{number}: not JSON ({error})", "Remove the line.") from error
-    if not isinstance(record, dict) or "kind" not in record:
-        raise RecordError(
-            f"{path}:{number}: received {line[:60]!r}; accepted: records with a kind",
-            "The file is not a metrics.jsonl of a run.",
-        )
-    return record
+        raise RecordError(str(error), "Remove the line, or read the file with the release that wrote it.") from error
 
 
 def _journal(folder: Path) -> Progress | None:

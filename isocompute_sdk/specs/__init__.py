@@ -2,6 +2,7 @@
 
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.budget import UNITS, Budget, Unit
+from isocompute_sdk.specs.executor import ExecutorSpec, Supervision
 from isocompute_sdk.specs.files import dump_spec, json_schema, load_spec, load_study, parse_spec
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.quantities import Count, Quantity, parse_count
@@ -19,6 +20,7 @@ __all__ = [
     "Count",
     "Data",
     "Evaluation",
+    "ExecutorSpec",
     "Hardware",
     "PresetName",
     "Quantity",
@@ -26,6 +28,7 @@ __all__ = [
     "RunSpec",
     "Spec",
     "Study",
+    "Supervision",
     "Sweep",
     "Throughput",
     "Unit",

@@ -145,7 +145,9 @@ class Recipe(Spec):
                 hint=f"Did you mean {meant}?" if meant else None,
                 field=key,
             )
-        return {"based_on": base, "name": base, **PRESETS[base], **given}
+        # A preset that nobody named is a default, see `given`.
+        named = {} if key is not None and key not in value else {"based_on": base}
+        return {**named, "name": base, **PRESETS[base], **given}
 
     @model_validator(mode="after")
     def _fields_fit_together(self) -> Self:
@@ -166,6 +168,28 @@ class Recipe(Spec):
             SpecError: an unknown preset, or a change that is not valid.
         """
         return cls.model_validate({"preset": name, **changes})
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Fields with a value that somebody chose, KL term and entropy bonus of a preset chosen by name among them.
+
+        A plan from runs takes every other field from the runs.
+        """
+        chosen = self.model_fields_set - {"based_on", "name"}
+        if "based_on" in self.model_fields_set:
+            chosen = chosen | {"kl_coef", "entropy_coef"}
+        floor = PRESETS[self.based_on].get("min_problems_per_batch")
+        return frozenset(chosen - ({"min_problems_per_batch"} if self.min_problems_per_batch == floor else set[str]()))
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed; `given` grows by them.
+
+        Raises:
+            SpecError: an unknown field, or values that do not fit together.
+        """
+        changed = super().replace(**changes)
+        object.__setattr__(changed, "__pydantic_fields_set__", self.model_fields_set | set(changes))
+        return changed
 
     def learning_rate(self, rollouts_per_batch: float) -> float:
         """Learning rate anchor * (B / anchor_batch)^p, p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3."""

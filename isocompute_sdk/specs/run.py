@@ -14,7 +14,7 @@ from isocompute_sdk.specs.quantities import Count, Number, finite_scalar
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.sweep import GroupSize, Seed
 
-_OPTION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,127}")
+_OPTION_NAME = re.compile(r"\+{0,2}[A-Za-z][A-Za-z0-9._-]{0,127}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -30,7 +30,7 @@ FolderName = Annotated[str, AfterValidator(_safe)]
 
 def _option_name(name: str) -> str:
     if not _OPTION_NAME.fullmatch(name):
-        raise problem(accepted="option names of 1 to 128 letters, digits, '.', '_' and '-', the first a letter")
+        raise problem(accepted="option names of 1 to 128 letters, digits, '.', '_' and '-', the first a letter or '+'")
     return name
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec, Text
 from isocompute_sdk.specs.budget import Budget
+from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.recipe import Recipe
@@ -44,6 +45,10 @@ class Study(Spec):
     """Options of this backend; see `isocompute backends NAME`."""
     output_dir: Text = "runs"
     """Folder that receives one folder per study, with one folder per run."""
+    executor: AnyExecutor | None = None
+    """What starts the runs: local, slurm, ray or another name, alone or with options. None: this machine."""
+    supervision: Supervision = Supervision()
+    """What happens to runs when the controller is told to leave, when they hang, and when they learn nothing."""
 
     def expand(self) -> tuple[RunSpec, ...]:
         """Every run of the sweep, named `n8-bp32-seed0` and so on.

@@ -10,8 +10,11 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, get_args, get_origin, runtime_checkable
+
+from pydantic import ConfigDict
 
 from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
@@ -26,6 +29,25 @@ SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
 
 Options = TypeVar("Options", bound=Spec)
+
+
+class FrameworkOptions(Spec):
+    """Options of a backend that also hands flags of its framework through, under the framework's own names."""
+
+    model_config = ConfigDict(extra="allow")
+    PASSES: ClassVar[tuple[str, ...]] = ()
+    """Flags that are handed through, as `fnmatch` patterns. Only flags of speed, memory, logs and machines belong
+    here: what decides n, B_p, M or the objective stands in the plan and the recipe."""
+
+    @classmethod
+    def passes(cls, name: str) -> bool:
+        """Whether a flag is handed through; `+` before a name adds a key, as in Hydra."""
+        return any(fnmatchcase(name.lstrip("+"), pattern) for pattern in cls.PASSES)
+
+    @property
+    def passed(self) -> dict[str, str | int | float | bool]:
+        """The flags handed through, by name."""
+        return dict(self.model_extra or {})
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,8 @@ class BackendInfo:
     """Values of `Recipe.algorithm` that it runs."""
     options: tuple[BackendOption, ...]
     """All accepted options."""
+    passes: tuple[str, ...] = ()
+    """Flags of the framework that options may also name, as patterns."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -90,6 +114,10 @@ class Needs:
     """Whether the run trains on the CPU if no GPU is visible."""
     source: str = "hardware.gpus"
     """What in a study decides it, for messages: a field, or an option of the backend."""
+    nodes: int = 1
+    """Machines that have these GPUs each."""
+    ray: bool = False
+    """Whether the framework starts or joins a Ray cluster, in which it reserves the GPUs itself."""
 
 
 @runtime_checkable
@@ -170,7 +198,8 @@ def needs_of(backend: Backend, run: RunSpec) -> Needs:
 
 def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:
     """Devices on this machine of a run on Ray; the GPUs may all be elsewhere if it joins a cluster."""
-    return Needs(gpus_per_node, or_cpu=nodes > 1 or bool(os.environ.get("RAY_ADDRESS")), source=source)
+    elsewhere = nodes > 1 or bool(os.environ.get("RAY_ADDRESS"))
+    return Needs(gpus_per_node, or_cpu=elsewhere, source=source, nodes=nodes, ray=True)
 
 
 def follow(backend: Backend, folder: str | Path) -> RunWatch:
@@ -241,17 +270,30 @@ def run_folder(run: RunSpec) -> str:
 def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tuple[Note, ...]]:
     """The options of a run as an instance of `model`, or None with refusing notes on what is wrong."""
     known = list(model.model_fields)
+    passes = model.passes if issubclass(model, FrameworkOptions) else None
     notes: list[Note] = []
+    passed: list[str] = []
     for name in run.options:
-        if name not in known:
+        if passes is not None and passes(name):
+            passed.append(name)
+        elif name not in known:
             meant = close_match(name, known)
             suggestion = f" Did you mean {meant}?" if meant else ""
+            if passes is not None:
+                suggestion += (
+                    " Flags of the framework that decide neither n, B_p, M nor the objective are handed through; "
+                    "`isocompute backends` with the backend's name lists them."
+                )
             message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
             notes.append(Note("unknown-option", "refuse", message, {"option": name, "close_match": meant}))
     if notes:
         return None, tuple(notes)
+    if passed:
+        shown = ", ".join(f"{name}={run.options[name]}" for name in passed)
+        message = f"handed through to the framework without a check of the value: {shown}."
+        notes.append(Note("flags-passed", "info", message, {"flags": passed}))
     try:
-        return model.model_validate(run.options), ()
+        return model.model_validate(run.options), tuple(notes)
     except SpecError as error:
         return None, (invalid_option(error),)
 

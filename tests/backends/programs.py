@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from isocompute_sdk import run_folders
 from isocompute_sdk.training import payload as shared
 
 SHARED = Path(str(shared.__file__)).parent
@@ -25,7 +26,8 @@ def load(name: str, package: ModuleType = shared) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[label] = module  # dataclasses look themselves up there
     before = list(sys.path)
-    sys.path[:0] = [str(SHARED), str(folder)]
+    # The journal is carried too, and lies with what reads it.
+    sys.path[:0] = [str(SHARED), str(folder), str(Path(str(run_folders.__file__)).parent)]
     try:
         spec.loader.exec_module(module)
     finally:

@@ -23,6 +23,7 @@ from isocompute_openrlhf.flags import VERSION as OPENRLHF_VERSION
 from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.ingest import Diagnosis, RunMap, diagnose, propose, read_mapped
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from isocompute_sdk.timing.logged import read_timings
 from isocompute_sdk.training import registry
@@ -117,7 +118,7 @@ def of_trl(top: Path) -> Path:
     checkpoint.mkdir(parents=True)
     backend = registry.load("trl")
     (folder / "claim_folder.py").write_text("")
-    train, journal, samples = (load(name, trl_payload) for name in ("train", "run_journal", "validation_samples"))
+    train, samples = (load(name, trl_payload) for name in ("train", "validation_samples"))
     document = {"kind": "trl-run", "framework": "trl", "run": run.model_dump(mode="json"), "context": run.context()}
     (folder / "request.json").write_text(json.dumps(document))
     assert backend.name == "trl"
@@ -125,7 +126,7 @@ def of_trl(top: Path) -> Path:
     for attempt, steps in ((1, range(6)), (2, range(4, 8))):
         clock, reached = train.StepClock(iter(np.arange(0.0, 1000.0, 1.25)).__next__), dict[str, Any]()
         book = train.Bookkeeper(
-            folder, document, journal.Journal(folder / "metrics.jsonl", run.run_id, attempt), reached, clock
+            folder, document, Journal(folder / "metrics.jsonl", run.run_id, attempt), reached, clock
         )
         book.begin(steps[0])
         for step in steps:

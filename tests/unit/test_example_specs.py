@@ -4,8 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.campaigns.executors import Job
+from isocompute_sdk.campaigns.executors import registry as executors
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
+from isocompute_sdk.campaigns.executors.ray import GPUS, RayEngine
+from isocompute_sdk.campaigns.executors.slurm import SlurmEngine
 from isocompute_sdk.specs import RunSpec, dump_spec, load_study, parse_spec
 from isocompute_sdk.specs.study import Study
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import Launch, needs_of, run_folder
 
 FOLDER = Path(__file__).parents[2] / "specs"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -26,8 +33,26 @@ def test_example_loads_expands_and_survives_being_written(path: Path) -> None:
     assert parse_spec(dump_spec(study), Study) == study
 
 
-def test_all_five_examples_are_there() -> None:
-    assert [path.stem for path in FILES] == ["closed_loop", "paper_easy", "paper_fixed_batch", "paper_hard", "quick"]
+def test_all_examples_are_there() -> None:
+    papers = ["paper_easy", "paper_fixed_batch", "paper_hard"]
+    assert [path.stem for path in FILES] == ["closed_loop", *papers, "quick", "ray", "slurm"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_run_of_an_example_becomes_a_script_and_a_request_to_its_engine(path: Path) -> None:
+    study = load_study(path)
+    backend, executor = registry.load(study.backend), executors.load(study.executor)
+    assert executor.name == (path.stem if path.stem in ("ray", "slurm") else "local")
+    for run in study.expand():
+        needs = needs_of(backend, run)
+        job = Job(run.run_id, Launch(Path("/shared") / run_folder(run), (), ("bash", "launch.sh")), Path("/"), needs)
+        backend.script(run)
+        engine = executor.engine if isinstance(executor, ClusterExecutor) else None
+        if isinstance(engine, SlurmEngine):
+            assert {"--gpus-per-node=8", "--time=1-00:00:00"} <= set(engine.request(job, 1, ("true",)))
+        elif isinstance(engine, RayEngine):
+            request = engine.request(job, 1, ("true",))
+            assert (request["entrypoint_num_gpus"], request["metadata"][GPUS]) == (0, "16")
 
 
 def test_easy_sweep_is_the_papers_grid_up_to_65536_rollouts() -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
+from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.learning.optimiser import warmed_up
 from isocompute_torch.problems import BatchOrder
@@ -30,7 +31,6 @@ from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import Configuration, derive_seed
 from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
-from isocompute_torch.runner.journal import Journal
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.sampler import Sampler
 

@@ -74,10 +74,11 @@ def main(argv: list[str]) -> int:
     except Exception as error:
         traceback.print_exc()
         if chief:
-            journal.append("end", **reached, status="failed", message=f"{type(error).__name__}: {error}")
+            journal.fail(f"{type(error).__name__}: {error}", **reached)
         return 1
     if chief:
         journal.append("end", **reached, status="finished", message=f"{reached['step']} updates done")
+        journal.close()
     return 0
 
 
@@ -177,7 +178,7 @@ class Bookkeeper:
 
     def begin(self, step: int) -> None:
         """Training resumes from `step`; 0 is the base model."""
-        last = self.journal.begin(step or None, self.request["context"])
+        last = self.journal.begin(resumed_step=step or None, **self.request["context"])
         self.reached.update(step=step, rollouts=step * self.batch)
         self.reached.update({name: last.get(name, 0) for name in ("tokens", "gpu_seconds")})
 

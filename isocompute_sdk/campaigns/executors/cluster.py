@@ -6,14 +6,17 @@ folder is silent: to find a job, and to say whether a job that has written nothi
 
 from __future__ import annotations
 
+import math
+import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from isocompute_sdk.campaigns.executors.base import ACTIVE, Handle, Job, Seen, State, wrapper_command
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.campaigns.executors.base import ACTIVE, GRACE_SECONDS, Handle, Job, Seen, State, wrapper_command
+from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.training.backend import Needs
 
 
@@ -50,8 +53,16 @@ class Engine(Protocol):
         """
         ...
 
+    def room(self, job: Job) -> bool:
+        """Whether the run may be handed over now; True if the engine queues runs itself.
+
+        Raises:
+            EngineSilent: the engine does not answer.
+        """
+        ...
+
     def find(self, job: Job, attempt: int) -> str | None:
-        """The engine's name for a job of this run and attempt, looked up by the name that `submit` gives it.
+        """The engine's name for a job of this run and attempt that waits or runs, looked up by its label.
 
         Raises:
             EngineSilent: the engine does not answer.
@@ -75,7 +86,11 @@ class Engine(Protocol):
         ...
 
     def end(self, ref: str, *, at_once: bool) -> None:
-        """Ask a job to end: SIGTERM to the wrapper, or SIGKILL if `at_once`; no error if it has ended."""
+        """Ask a job to end: SIGTERM to the wrapper, or SIGKILL if `at_once`; no error if it has ended.
+
+        Raises:
+            EngineSilent: the engine does not answer.
+        """
         ...
 
 
@@ -90,16 +105,26 @@ class ClusterExecutor:
     engine: Engine
     parallel: int | None = None
     """Runs handed over at a time. None: all; the engine queues them."""
+    grace_seconds: float = GRACE_SECONDS
+    """Time between SIGTERM and SIGKILL of a job that does not say."""
     poll_seconds: float = 2.0
-    """Time between two looks."""
+    """Time between two looks at the run folders."""
+    ask_seconds: float = 3.0
+    """Time between two questions to the engine about one job."""
     settle_seconds: float = 30.0
     """Time after the end of a job, by the engine, in which its exit.json may still appear on a shared file system."""
     _active: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders of attempts that go on."""
-    _asked: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
-    """Folders of attempts that were asked to end."""
+    _asked: dict[str, float] = field(default_factory=dict[str, float], init=False, repr=False, compare=False)
+    """Time at which an attempt that was asked to end may be killed, by folder."""
+    _orphans: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
+    """Folders whose command has outlived its wrapper and was asked to end."""
+    _looks: dict[str, tuple[float, EngineJob]] = field(
+        default_factory=dict[str, "tuple[float, EngineJob]"], init=False, repr=False, compare=False
+    )
+    """When the engine was last asked about a job, and what it said."""
     _gone: dict[str, float] = field(default_factory=dict[str, float], init=False, repr=False, compare=False)
-    """Time at which the engine first called a job ended whose folder is silent, by folder."""
+    """Time at which the engine first called a job ended whose folder is silent, by its name for the job."""
 
     @property
     def name(self) -> str:
@@ -135,13 +160,14 @@ class ClusterExecutor:
             BackendError: the engine refuses the job.
         """
         folder = job.launch.folder
+        job = job if job.grace_seconds is not None else replace(job, grace_seconds=self.grace_seconds)
         if self.parallel is not None and len(self._active - {_key(job)}) >= self.parallel:
             return None
         with locks.submitting(folder):
             earlier = self.adopt(job)
             if earlier is not None and self._poll_folder(earlier, self._look([earlier])).state in ACTIVE:
                 return earlier
-            if store.stop_requested(folder):
+            if store.stop_requested(folder) or not self._has_room(job):
                 return None
             command = wrapper_command(job, attempt, self.engine.python)
             try:
@@ -156,21 +182,25 @@ class ClusterExecutor:
 
     def poll(self, handles: Sequence[Handle]) -> tuple[Seen, ...]:
         """What is seen of each attempt; the engine is asked about those whose folder is silent."""
-        looked = self._look([one for one in handles if self._said(one) is None])
-        return tuple(self._poll_folder(one, looked) for one in handles)
+        named = [self._named(one) for one in handles]
+        looked = self._look([one for one in named if self._is_open(one)])
+        return tuple(self._poll_folder(one, looked) for one in named)
 
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the wrapper of an attempt, SIGKILL on a second request; other programs are left alone."""
         started = handle.started
         if started is None or started.engine != self.name:
             return
-        key = _key(handle.job)
-        ref = started.ref
+        key, now = _key(handle.job), time.monotonic()
         with suppress(EngineSilent):
-            ref = ref or self.engine.find(handle.job, started.attempt) or ""
+            ref = started.ref or self.engine.find(handle.job, started.attempt) or ""
             if ref:
                 self.engine.end(ref, at_once=key in self._asked)
-                self._asked.add(key)
+        self._asked[key] = (
+            now
+            if key in self._asked
+            else now + (self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds)
+        )
 
     def _find(self, job: Job, attempt: int) -> store.Started | None:
         """A job that an interrupted controller has handed over without a note; with an empty ref if nobody can tell."""
@@ -184,13 +214,34 @@ class ClusterExecutor:
         store.write_started(job.launch.folder, started)
         return started
 
+    def _named(self, handle: Handle) -> Handle:
+        """The handle with the engine's name for its job, if the engine did not answer when it was made."""
+        started = handle.started
+        if started is None or started.ref or started.engine != self.name:
+            return handle
+        found = self._find(handle.job, started.attempt)
+        return (
+            handle if found is None and locks.is_running(handle.job.launch.folder) else replace(handle, started=found)
+        )
+
+    def _has_room(self, job: Job) -> bool:
+        try:
+            return self.engine.room(job)
+        except EngineSilent:
+            return False
+
     def _look(self, handles: Sequence[Handle]) -> Mapping[str, EngineJob]:
         """What the engine says about the jobs of these attempts."""
         refs = [one.started.ref for one in handles if one.started is not None and one.started.engine == self.name]
-        asked = [ref for ref in refs if ref]
-        # A job that the engine has forgotten ended long ago.
-        forgotten = dict.fromkeys(asked, EngineJob("stopped", f"forgotten by {self.name}"))
-        return {**forgotten, **self.engine.look(asked)} if asked else {}
+        now = time.monotonic()
+        # A wait for the end of a run looks more often than an engine of many users likes to be asked.
+        asked = [ref for ref in refs if ref and now - self._looks.get(ref, (-math.inf,))[0] >= self.ask_seconds]
+        if asked:
+            # A job that the engine has forgotten ended long ago.
+            forgotten = dict.fromkeys(asked, EngineJob("failed", f"forgotten by {self.name}"))
+            answers = {**forgotten, **self.engine.look(asked)}
+            self._looks.update((ref, (now, answers[ref])) for ref in asked)
+        return {ref: self._looks[ref][1] for ref in refs if ref}
 
     def _said(self, handle: Handle) -> Seen | None:
         """What the folder says; None if it is silent."""
@@ -205,30 +256,56 @@ class ClusterExecutor:
             return Seen("running" if own else "unknown")
         return None if own else Seen("stopped")
 
+    def _is_open(self, handle: Handle) -> bool:
+        """Whether the folder leaves open what has become of an attempt, so that the engine must be asked."""
+        seen = self._said(handle)
+        # Who has ended a run that we have not asked to end: a time limit, or somebody who wants it to stay ended.
+        return seen is None or (seen.state == "stopped" and _key(handle.job) not in self._asked)
+
     def _poll_folder(self, handle: Handle, looked: Mapping[str, EngineJob]) -> Seen:
         key = _key(handle.job)
         seen = self._said(handle)
+        job = looked.get(handle.started.ref) if handle.started is not None and self._is_open(handle) else None
         if seen is None:
-            seen = self._silent(handle, looked)
-        else:
-            self._gone.pop(key, None)
+            seen = self._silent(handle, job)
+        elif job is not None and job.state in ACTIVE:
+            # It is about to end, or the engine starts it again.
+            return Seen(job.state, reason=job.words)
+        elif seen.state == "running" and key in self._asked:
+            self._end_orphan(handle)
+        if seen.state == "stopped" and job is not None and job.state == "stopped" and key not in self._asked:
+            # Somebody has cancelled it in the engine itself, as with scancel.
+            store.request_stop(handle.job.launch.folder)
         if seen.state not in ACTIVE:
             self._active.discard(key)
-            self._asked.discard(key)
-            self._gone.pop(key, None)
+            self._orphans.discard(key)
+            self._asked.pop(key, None)
         return seen
 
-    def _silent(self, handle: Handle, looked: Mapping[str, EngineJob]) -> Seen:
+    def _end_orphan(self, handle: Handle) -> None:
+        """End the command of an attempt whose wrapper was killed, if it runs on this machine: no engine knows it."""
+        key = _key(handle.job)
+        beat = wrapper.read_json(handle.job.launch.folder / wrapper.BEAT_FILE) or {}
+        if beat.get("namespace") != wrapper.pid_namespace() or locks.find_process(str(beat.get("process"))) is not None:
+            return
+        command = locks.find_process(str(beat.get("command")))
+        overdue = time.monotonic() >= self._asked[key]
+        if command is not None and (overdue or key not in self._orphans):
+            self._orphans.add(key)
+            with suppress(ProcessLookupError):
+                os.killpg(command, signal.SIGKILL if overdue else signal.SIGTERM)
+
+    def _silent(self, handle: Handle, job: EngineJob | None) -> Seen:
         """What follows from the engine's words if the folder says nothing."""
         started, key = handle.started, _key(handle.job)
         if started is None or not started.ref:
             return Seen("unknown", reason=f"{self.name} does not answer")
-        # The engine was not asked if the folder has fallen silent since.
-        job = looked.get(started.ref, EngineJob("running"))
+        if job is None:
+            return Seen("running")  # The folder has fallen silent since the engine was asked.
         if job.state in ACTIVE:
-            self._gone.pop(key, None)
+            self._gone.pop(started.ref, None)
             return Seen(job.state, reason=job.words)
-        since = self._gone.setdefault(key, time.monotonic())
+        since = self._gone.setdefault(started.ref, time.monotonic())
         if key not in self._asked and time.monotonic() - since < self.settle_seconds:
             return Seen("running", reason=job.words)
         # Without an exit record, what the engine calls a success or a failure is a lost attempt.

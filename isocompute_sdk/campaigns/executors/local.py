@@ -18,6 +18,8 @@ from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Handle, Job, 
 from isocompute_sdk.campaigns.executors.gpus import VARIABLE, Gpu, claim, visible_gpus
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import ExecutorSpec
+from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.training.backend import Needs
 
 ENGINE = "local"
@@ -248,6 +250,17 @@ class LocalExecutor:
             f"Change {needs.source} in the study, make more GPUs visible through {VARIABLE}, or run the study on a "
             f"machine with {needs.gpus} GPU(s).",
         )
+
+
+class LocalSpec(ExecutorSpec):
+    """Runs as processes on this machine."""
+
+    name: FolderName = ENGINE
+    """Name of this executor."""
+
+    def executor(self) -> LocalExecutor:
+        """The executor."""
+        return LocalExecutor(self.parallel, self.grace_seconds)
 
 
 def _refuse_missing(job: Job, environment: Mapping[str, str]) -> None:

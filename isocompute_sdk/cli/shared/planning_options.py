@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
     from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
-    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
+    from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
@@ -48,6 +48,10 @@ class PlanningOptions:
     allow_other_model: Annotated[
         bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
     ] = False
+    allow_off_policy: Annotated[
+        bool,
+        typer.Option("--allow-off-policy", help="Plan from asynchronous runs with rollouts more than one update old."),
+    ] = False
     problems_per_batch: Annotated[int | None, opt.count("--problems-per-batch", "Fix B_p.", _FIX)] = None
     update_steps: Annotated[int | None, opt.count("--update-steps", "Fix M.", _FIX)] = None
     rollouts_per_batch: Annotated[int | None, opt.count("--rollouts-per-batch", "Fix B = n * B_p.", _FIX)] = None
@@ -73,7 +77,19 @@ class PlanningOptions:
         ),
     ] = None
     recipe: Annotated[
-        str | None, typer.Option(help="Preset easy, hard or mixture, or a YAML file.", rich_help_panel=_HARDWARE)
+        str | None,
+        typer.Option(
+            help="Preset easy, hard or mixture, or a YAML file. What it does not give comes from the runs.",
+            rich_help_panel=_HARDWARE,
+        ),
+    ] = None
+    recipe_value: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipe-value",
+            help="One value of the recipe: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
+            rich_help_panel=_HARDWARE,
+        ),
     ] = None
     step_overhead_seconds: Annotated[
         float | None, opt.quantity("--step-overhead-seconds", "Seconds per step besides sampling.", _UNITS, least=0)
@@ -158,11 +174,12 @@ class PlanningOptions:
         return Planner(
             fits,
             hardware,
-            _recipe(self.recipe),
+            _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
             self._throughput(hardware),
             evaluation=_evaluation(self.evaluation),
             model=self.model,
             allow_other_model=self.allow_other_model,
+            allow_off_policy=self.allow_off_policy,
         )
 
     def choices(self) -> dict[str, Any]:
@@ -239,9 +256,15 @@ def _evaluation(text: str | None) -> Evaluation | None:
     return Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
 
 
-def _recipe(text: str | None) -> Any:
+def _recipe(text: str | None, values: dict[str, Any]) -> Recipe | None:
+    """The recipe as typed; `learning_rate` is one rate for every batch."""
     from isocompute_sdk.specs import Recipe, load_spec
 
+    if "learning_rate" in values:
+        rate = values.pop("learning_rate")
+        values = {"learning_rate_anchor": rate, "learning_rate_rule": "constant"} | values
     if text is None:
-        return None
-    return load_spec(Path(text), Recipe) if text.endswith((".yaml", ".yml")) else Recipe.preset(text)  # pyright: ignore[reportArgumentType]
+        return Recipe(**values) if values else None
+    is_file = text.endswith((".yaml", ".yml"))
+    chosen = load_spec(Path(text), Recipe) if is_file else Recipe.model_validate(text)
+    return chosen.replace(**values) if values else chosen

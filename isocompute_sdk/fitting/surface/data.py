@@ -25,6 +25,8 @@ DEFAULT_NOISE, SMALLEST_NOISE = 0.02, 1e-4
 """Noise where no run has evaluations enough to show it, and the least that is believed, of a metric in [0, 1]."""
 SCALE_SEEN = 10.0
 """Other metrics: shares of their range, or of this many times the range of the rewards seen where that is less."""
+SMALLEST_SEEN = 1e-9
+"""Share of the metric's range below which rewards differ by rounding only; squares of such noise would underflow."""
 MEDIAN_TO_SD = 0.6745
 """Median of |x| of a standard normal x."""
 LARGEST_CORRELATION = 0.85
@@ -117,7 +119,7 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
 def noise_scale(rewards: Sequence[Array], span: float) -> float:
     """What `DEFAULT_NOISE` and `SMALLEST_NOISE` are shares of, for rewards of a metric whose range is `span` wide."""
     seen = float(np.ptp(np.concatenate(rewards)))
-    return min(span, SCALE_SEEN * seen) if seen > 0 else span
+    return min(span, SCALE_SEEN * seen) if seen > SMALLEST_SEEN * span else span
 
 
 def pooled_noise(series: Sequence[Array], scale: float = 1.0) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.decline import Declines, sample_declines, shift
+from isocompute_sdk.fitting.surface.decline import NEVER, Declines, sample_declines, shift
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import Data, sample_posterior
@@ -109,9 +109,7 @@ class Surface:
         log_DQ = np.broadcast_to(np.log(spent), curves_DQ4.shape[:2])
         late_DQ = np.zeros(log_DQ.shape)
         if self.declines is not None:
-            octaves_Q = np.log2(sizes) - self.layout.centre
-            onset_DQ = self.declines.onset_D[:, None] + self.declines.step_D[:, None] * octaves_Q
-            onset_DQ = onset_DQ + shift(problems, sets, self.layout)
+            onset_DQ = self._onset(self.declines, sizes, problems, sets)
             late_DQ = np.maximum(log_DQ - onset_DQ, 0.0)
             log_DQ = np.minimum(log_DQ, onset_DQ)
         reward_DQ = self._risen(curves_DQ4, log_DQ, design[:, 1, 1 : 1 + len(self.layout.knots_K)])
@@ -120,6 +118,28 @@ class Surface:
             left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)
             reward_DQ = base_D1 + (reward_DQ - base_D1) * left_DQ
         return np.clip(reward_DQ, self.layout.floor, self.layout.top)
+
+    def onset(self, group_size: float, problems_per_batch: float | None = None) -> Array:
+        """Compute from which rewards fall at this n, shape (draws,); infinite in draws without a decline.
+
+        Args:
+            group_size: n.
+            problems_per_batch: B_p; None for the smallest that was run.
+        """
+        if self.declines is None:
+            return np.full(len(self.shape_D), np.inf)
+        nan = float("nan")
+        problems = nan if problems_per_batch is None else float(problems_per_batch)
+        sets = nan if self.n_problems is None else self.n_problems
+        size_Q, problems_Q, set_Q = (np.array([float(value)]) for value in (group_size, problems, sets))
+        onset_D = self._onset(self.declines, size_Q, problems_Q, set_Q)[:, 0]
+        return np.exp(np.where(onset_D < NEVER / 2, onset_D, np.inf))
+
+    def _onset(self, declines: Declines, sizes_Q: Array, problems_Q: Array, sets_Q: Array) -> Array:
+        """Logarithm of the onset's compute, shape (D, Q)."""
+        octaves_Q = np.log2(sizes_Q) - self.layout.centre
+        onset_DQ = declines.onset_D[:, None] + declines.step_D[:, None] * octaves_Q
+        return onset_DQ + shift(problems_Q, sets_Q, self.layout)
 
     def _risen(self, curves_DQ4: Array, log_DQ: Array, hats_QK: Array) -> Array:
         """Rewards of rising curves, lack of fit included."""

@@ -136,7 +136,8 @@ class RunMap(Spec):
         if problems is None:
             problems = _whole(answers.get("problems_per_batch"), where)
         if problems is None and run.batch is not None:
-            problems = _problems(run, size, answers.get("batch"), where)
+            certain = run.evidence.get("batch", "").startswith("certain")
+            problems = _problems(run, size, "rollouts" if certain else answers.get("batch"), where)
         for field, value in (("group_size", size), ("problems_per_batch", problems)):
             if value is None:
                 raise RecordError(

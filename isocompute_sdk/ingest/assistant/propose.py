@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET, VALIDATION
 from isocompute_sdk.ingest.formats.registry import broken
+from isocompute_sdk.ingest.log_runs import shared_sizes
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH
@@ -58,7 +59,10 @@ def propose(
 
 def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
     """The mapping of what was collected."""
-    drafts = {name: _draft(name, one) for name, one in found.logs.items()}
+    saved = {name: one.config for name, one in found.logs.items()}
+    shared_sizes({name: one.log for name, one in found.logs.items()}, saved)
+    logs = {name: replace(one, config=saved[name]) for name, one in found.logs.items()}
+    drafts = {name: _draft(name, one) for name, one in logs.items()}
     for name, kept in _repeated(found, drafts).items():
         sizes = [drafts[one].values.get(size) for one in (name, kept) for size in ("group_size", "problems_per_batch")]
         # Two logs that say the same n and B_p themselves and measured the same are one run.
@@ -154,6 +158,10 @@ class _Draft:
         self.values[name] = value
         self.evidence[name] = f"{confidence}: {where}"
 
+    def is_certain(self, *names: str) -> bool:
+        """Whether all of these are known for certain."""
+        return all(self.evidence.get(name, "").startswith("certain") for name in names)
+
     def ask(self, key: tuple[str, ...], asks: str, about: str, candidates: Mapping[str, str] | None = None) -> None:
         self.questions[key] = Question(asks=asks, field=about, runs=(), candidates=dict(candidates or {}))
 
@@ -180,6 +188,9 @@ def _draft(name: str, one: CollectedLog) -> _Draft:
     _batch(draft, name, one, hints)
     for column in ("group_size", "problems_per_batch"):
         symbol = {"group_size": "n", "problems_per_batch": "B_p"}[column]
+        if column == "problems_per_batch" and draft.evidence.get("batch", "").startswith("certain"):
+            # n times B_p is known, so that n gives both.
+            continue
         if column not in draft.values and not any(q.field in (column, "batch") for q in draft.questions.values()):
             draft.ask((column,), f"Nothing says the {column} ({symbol}) of these runs; what is it?", column)
     _steps(draft, one.log)
@@ -207,10 +218,14 @@ def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
             told = " or ".join(repr(part) for part in parts)
             draft.ask((column, name), f"The name {name!r} says {column} twice: {told}. Which is it?", column)
     for column, value in hints.values.items():
-        if column == "batch":
+        # Programs name their runs after themselves, such as ppo_1102T10:00 for any algorithm.
+        if column == "batch" or (column == "algorithm" and column in draft.values):
             continue
         known = draft.values.get(column)
         if isinstance(known, Mapping):
+            continue
+        if known is None and column in CONTEXT and draft.is_certain("group_size", "problems_per_batch"):
+            # Files say what decides; a hint about the rest is not worth a question.
             continue
         if known is None:
             draft.take(column, value, "likely", f"{hints.words[column]!r} in the name")
@@ -228,6 +243,14 @@ def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> Non
     batch = hints.values.get("batch")
     size = draft.values.get("group_size")
     if "problems_per_batch" in draft.values:
+        return
+    rollouts = None if one.config is None else one.config.rollouts
+    if rollouts is not None:
+        if isinstance(size, int) and rollouts.value % size == 0:
+            shown = f"{rollouts.evidence} rollouts with n = {size}"
+            draft.take("problems_per_batch", rollouts.value // size, "certain", shown)
+        else:
+            draft.take("batch", rollouts.value, "certain", rollouts.evidence)
         return
     if batch is None and one.config is not None and one.config.batch is not None:
         said = one.config.batch

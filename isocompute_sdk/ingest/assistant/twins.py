@@ -1,40 +1,112 @@
-"""One run in the logs of two loggers, such as veRL's file log and its TensorBoard folder: it would count twice."""
+"""One run in several logs: of two loggers, such as veRL's file log and its TensorBoard folder, or saved twice.
+
+It would count twice. A log of few rows, or an earlier copy of a log, is recognised by all its values; a longer one by
+its first evaluations or rewards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.attempts import RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET
+from isocompute_sdk.ingest.stores import trainer_state
 
 LEAST_VALUES = 4
 """First values of an evaluation that have to be the same, not all of them equal, for two logs to be one run."""
+LEAST_CHANGES = 6
+"""Fractions beyond the first of each measurement that have to be the same if whole logs are compared."""
 Configuration = tuple[Any, Any]
 """n and B_p, None if unknown."""
 _Fingerprint = tuple[str, str, bytes, bytes]
+_NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch|runtime|per_second|total_flos)", re.I)
 
 
 def twins(logs: Mapping[str, RunLog], sizes: Mapping[str, Configuration]) -> dict[str, str]:
-    """Run -> the run that it repeats: another format, the same first evaluations value for value, no other n or B_p.
+    """Run -> the run that it repeats: the same values at the same steps, and no other n or B_p.
 
-    Of two such logs the one with more attempts, then with more tags, is the one that stands for both.
+    Of such logs the one with more attempts, then with more steps, then with more tags, is the one that stands for all.
     """
+    order = sorted(logs, key=lambda name: (-len(logs[name].attempts), -_last(logs[name]), -len(logs[name].tags)))
+    place = {name: i for i, name in enumerate(order)}
+    found: dict[str, str] = {}
+    pairs = {tuple(sorted(pair, key=place.__getitem__)) for pair in (*_alike(logs), *_copies(logs))}
+    for kept, name in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])):
+        # A run of its own may agree with several, but not with two of one logger.
+        stands_for = [other for other, of in found.items() if of == kept]
+        taken = any(logs[other].format == logs[name].format and not _whole(logs, other, name) for other in stands_for)
+        if kept not in found and name not in found and not taken and _agree(sizes[kept], sizes[name]):
+            found[name] = kept
+    return found
+
+
+def undecided(logs: Mapping[str, RunLog], copies: Mapping[str, str]) -> tuple[str, str] | None:
+    """Two logs of one name by different loggers that hold too little to tell whether they are one run."""
+    rest = [name for name in logs if name not in copies]
+    for one, other in combinations(rest, 2):
+        named = one.rpartition("/")[2] == other.rpartition("/")[2]
+        if named and logs[one].format != logs[other].format and _whole(logs, one, other, least=0):
+            return one, other
+    return None
+
+
+def _last(log: RunLog) -> float:
+    return max((extent.last for extent in log.extents), default=0.0)
+
+
+def _alike(logs: Mapping[str, RunLog]) -> Iterator[tuple[str, str]]:
+    """Runs of different loggers with the same first evaluations."""
     alike: dict[_Fingerprint, list[str]] = {}
     for name, log in logs.items():
         for fingerprint in _fingerprints(log):
             alike.setdefault(fingerprint, []).append(name)
-    found: dict[str, str] = {}
     for names in alike.values():
-        ranked = sorted(names, key=lambda name: (-len(logs[name].attempts), -len(logs[name].tags)))
-        for i, name in enumerate(ranked):
-            for kept in ranked[:i]:
-                apart = logs[kept].format == logs[name].format or not _agree(sizes[kept], sizes[name])
-                if not apart and kept not in found and kept not in found.values():
-                    found.setdefault(name, kept)
-    return found
+        yield from (pair for pair in combinations(names, 2) if logs[pair[0]].format != logs[pair[1]].format)
+
+
+def _copies(logs: Mapping[str, RunLog]) -> Iterator[tuple[str, str]]:
+    """Runs of which one holds all values of the other, as an earlier checkpoint or a copy does."""
+    alike: dict[tuple[str, float, float], list[str]] = {}
+    for name, log in logs.items():
+        for tag, series in _measured(log).items():
+            if len(series.value_T):
+                first = float(series.step_T[0]), float(np.float32(series.value_T[0]))
+                alike.setdefault((tag, *first), []).append(name)
+    pairs = {pair for names in alike.values() for pair in combinations(sorted(names), 2)}
+    yield from (pair for pair in pairs if _whole(logs, *pair))
+
+
+def _whole(logs: Mapping[str, RunLog], one: str, other: str, least: int = LEAST_CHANGES) -> bool:
+    """Whether all values that both could have are the same, `least` or more of them not those of a constant."""
+    mine, theirs = _measured(logs[one]), _measured(logs[other])
+    common = mine.keys() & theirs.keys()
+    saved = logs[one].format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
+    if logs[one].format == logs[other].format and not saved:
+        # Only a state is saved again and again; other logs of one kind are of different starts.
+        return False
+    changes = 0
+    for tag in common:
+        a, b = mine[tag], theirs[tag]
+        size = min(len(a.step_T), len(b.step_T))
+        # TensorBoard keeps single precision, other logs every digit.
+        values = a.value_T[:size].astype(np.float32)
+        if not np.array_equal(a.step_T[:size], b.step_T[:size]):
+            return False
+        if not np.allclose(values, b.value_T[:size].astype(np.float32), rtol=1e-6, atol=0.0, equal_nan=True):
+            return False
+        changes += max(0, len(np.unique(values[values != np.floor(values)])) - 1)
+    return bool(common) and changes >= least
+
+
+def _measured(log: RunLog) -> dict[str, ScalarSeries]:
+    """What a log measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
+    names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
+    return {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
 
 
 def told(kept: str) -> str:

@@ -134,6 +134,8 @@ class Console:
     """One of these stands in every line that counts; they make a long console quick to search."""
     parse: Callable[[str], Printed | None]
     """One line -> what it says, None for any other line."""
+    until: bytes | None = None
+    """What ends the last line of a step, if one is printed over several: `parse` is given all of them."""
 
 
 class FoundRun(NamedTuple):
@@ -231,9 +233,19 @@ class LogFormat:
     """Regular expression over the tag that logs the rollouts of a batch, n times B_p."""
     rollouts_tag: str | None = None
     """Tag that logs how many rollouts an update sampled, if their number varies."""
-    from_zero: Literal["never", "training", "rows"] = "never"
-    """Whether a row with step i was logged after i + 1 updates: never; what an update measured always was, and
-    evaluations after i; or whole rows were, but for a first evaluation at step 0, if an update is logged at step 0."""
+    group_size_tag: str | None = None
+    """Regular expression over tags whose group `n` is the group size, such as one that logs the best of n."""
+    problems_tag: str | None = None
+    """Tag that logs the number of problems of each batch, B_p."""
+    step_key: str = r"(.+/)?global_step"
+    """Regular expression over the keys of a W&B run that hold the step of their row; without any, W&B's own step
+    counts."""
+    one_unit: Callable[[RunLog], RunLog] | None = None
+    """A log -> the same with all steps in the unit of `step`, if the framework logs steps of several kinds."""
+    from_zero: Literal["never", "training", "updates", "rows"] = "never"
+    """Whether a row with step i was logged after i + 1 updates: never; `training`: what an update measured always was,
+    and evaluations after i; `updates`: the same if an update is logged at step 0; `rows`: whole rows were if an update
+    is logged at step 0, but for a first evaluation at step 0."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
     filtered_groups: str | None = None

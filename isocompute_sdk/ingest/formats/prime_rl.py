@@ -1,8 +1,9 @@
 """What the logs of prime-rl mean: `metrics.jsonl` of trainer and orchestrator, `rl.json` and `orchestrator.json`.
 
-Trainer and orchestrator each write a row for every step into one file. Their batch counts rollouts; with a batch that
-is measured in tokens the number of problems varies and is not known. Keys have changed from release to release: known
-are those of 2025 (`reward/mean`) and of 2026 (`train/agg/...`).
+Trainer and orchestrator each write a row for every step into one file; in W&B each has a run of its own. Their batch
+counts rollouts; with a batch that is measured in tokens it varies, and every step logs how many there were. Keys have
+changed from release to release: known are those of 2025 (`reward/mean`, `reward/all/mean`) and of 2026
+(`train/agg/...`).
 """
 
 from __future__ import annotations
@@ -90,21 +91,32 @@ def _fields_of_orchestrator(keys: Keys) -> Mapping[str, Said | None]:
 FORMAT = LogFormat(
     name="prime-rl",
     framework="prime-rl",
-    signature=r"train/agg/(effective|all)/.+|progress/ckpt_step|scheduler/async_level",
+    signature=r"train/agg/(effective|all)/.+|progress/(ckpt_step|total_problems)|scheduler/async_level",
     tags=(
         validation(r"eval/(?P<set>[^/]+)(?:/.+)?/avg@(?P<k>\d+)", "avg@{k}"),
-        Tag(r"train/agg/all/[^/]+/reward/mean", "train_reward"),
-        Tag(r"train/agg/effective/[^/]+/reward/mean", "train_reward"),
+        Tag(r"train/agg/all/(?:[^/]+/)?reward/mean", "train_reward"),
+        Tag(r"train/agg/effective/(?:[^/]+/)?reward/mean", "train_reward"),
+        Tag("reward/all/mean", "train_reward"),
         Tag("reward/mean", "train_reward"),
+        Tag("entropy/all/mean", "entropy"),
         Tag("entropy/mean", "entropy"),
+        Tag("is_truncated/all/mean", "truncated_share"),
+        Tag("is_truncated/mean", "truncated_share"),
         Tag(r"optim/grad_norm", "gradient_norm"),
         Tag("optim/lr", "learning_rate"),
+        Tag("decode_len/all/mean", "response_length"),
+        Tag("completion_len/mean", "response_length"),
         Tag("seq_len/mean", "response_length"),
         Tag("time/step", "step_seconds"),
     ),
     step="rollout_batches",
-    components=r"(train|eval)/.+/reward/(?!mean).+",
-    from_zero="rows",
+    components=r"(train|eval)/.+/reward/(?!mean).+|reward/(?!(all/)?mean$).+|metrics/.+|solve_(all|none)/?.*",
+    from_zero="updates",
+    update_steps="step",
+    step_key="step",
+    problems_tag="progress/problems",
+    batch_tag="progress/samples",
+    rollouts_tag="progress/samples",
     configurations=(
         Configuration("prime-rl", "orchestrator.batch_size", _fields),
         Configuration("prime-rl", "rollouts_per_example", _fields),

@@ -32,34 +32,49 @@ def read_console(path: Path, console: Console) -> list[Steps]:
         return []
     if unpacked(path) != path:
         with open_bytes(path) as file:
-            return parse_console(_unpacked(file, console.marks), console)
+            return parse_console(_unpacked(file, console), console)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return parse_console(_marked(text, console.marks), console)
+        return parse_console(_marked(text, console), console)
 
 
-def _unpacked(file: BinaryIO, marks: Iterable[bytes]) -> Iterator[str]:
+_LONGEST_STEP = 1 << 16
+"""Bytes of a step that is printed over several lines."""
+
+
+def _unpacked(file: BinaryIO, console: Console) -> Iterator[str]:
     """As `_marked`, for a file that cannot be searched without unpacking it."""
     try:
         for line in file:
-            if line.endswith(b"\n") and any(mark in line for mark in marks):
+            if line.endswith(b"\n") and any(mark in line for mark in console.marks):
+                while console.until and not _ends(line, console.until) and len(line) < _LONGEST_STEP:
+                    more = file.readline()
+                    if not more.endswith(b"\n"):
+                        return
+                    line += more  # noqa: PLW2901  # a step over several lines is one
                 yield line[:-1].decode(errors="replace")
     except DAMAGED:
         return
 
 
-def _marked(text: mmap.mmap, marks: Iterable[bytes]) -> Iterator[str]:
+def _ends(lines: bytes, until: bytes) -> bool:
+    return lines.rstrip().endswith(until)
+
+
+def _marked(text: mmap.mmap, console: Console) -> Iterator[str]:
     """Lines that may be of steps: consoles are long, and there are few in them.
 
     A last line without an end may be cut inside a number and is left out.
     """
     bounds: dict[int, int] = {}
-    for mark in marks:
+    for mark in console.marks:
         at = text.find(mark)
         while at >= 0:
-            end = text.find(b"\n", at)
+            begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+            while end >= 0 and console.until and not _ends(text[begin:end], console.until):
+                end = text.find(b"\n", end + 1) if end - begin < _LONGEST_STEP else -1
             if end < 0:
                 break
-            bounds[text.rfind(b"\n", 0, at) + 1] = end
+            bounds[begin] = end
             at = text.find(mark, end)
     for begin in sorted(bounds):
         yield text[begin : bounds[begin]].decode(errors="replace")

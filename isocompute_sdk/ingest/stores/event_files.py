@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, joined
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
@@ -226,21 +226,6 @@ def read_tensorboard(path: str | os.PathLike[str]) -> RunLog:
         )
     attempts = in_order(one for one in map(read_event_file, paths) if one is not None)
     return RunLog(target.name, target, "tensorboard", attempts, tuple(note for one in attempts for note in one.notes))
-
-
-def in_order(files: Iterable[Attempt]) -> tuple[Attempt, ...]:
-    """Event files as attempts, in the order in which they were begun.
-
-    A file without any tag of the one before it is by another writer of the same attempt.
-    """
-    attempts: list[Attempt] = []
-    for one in sorted(files, key=lambda one: (one.started, one.path.name)):
-        beside = attempts and one.series and attempts[-1].series.keys().isdisjoint(one.series)
-        if beside and one.purge_step is None:
-            attempts[-1] = joined(attempts[-1], one)
-        else:
-            attempts.append(one)
-    return tuple(attempts)
 
 
 def event_files(path: Path) -> list[Path]:

@@ -23,8 +23,8 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
 from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
+from isocompute_sdk.run_folders.run_journal import SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
 CONFIGURATION = ("group_size", "problems_per_batch", "seed", *CONTEXT_FIELDS)
 """Fields of a `run` record that become columns."""
 PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")

@@ -2,7 +2,9 @@
 
 The Trainer prints a Python dict for every row that it logs, amid progress bars, and no step: rows stand
 `logging_steps` updates apart. transformers 5 prints the numbers as text. A framework may print its configuration when
-it starts: veRL as one dict over many lines, OpenRLHF and scripts as arguments in the command that a shell echoes.
+it starts: veRL as one dict over many lines, SkyRL as YAML, Megatron as a table of dots, scripts as a `Namespace`, a
+dataclass or JSON, and a shell echoes the command with its arguments. The Trainer's banner says how large an update is,
+but not n.
 """
 
 from __future__ import annotations
@@ -11,18 +13,20 @@ import ast
 import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
+_IN_ROWS = ("'loss'", "'reward'", "'epoch'", "'eval_", "'train_runtime'")
 _PAIR = re.compile(r"'([^']+)': '?(-?(?:nan|inf|\d[\d.]*(?:e[-+]?\d+)?))'?(?=[,}])")
 _BAR = re.compile(r"\| *(\d+)/(\d+) \[")
 _BANNER = re.compile(r"Total optimization steps = ([\d,]+)")
@@ -33,7 +37,26 @@ _ENDED = "train_runtime"
 _EVALUATION = "eval_"
 _ARGUMENTS = re.compile(r"^\w*(Config|TrainingArguments)\($")
 """Begins the arguments of a trainer as Python prints them."""
-_MOST_ARGUMENTS = 1000
+_OBJECT = re.compile(r"\b(?:Namespace|\w*(?:Config|Arguments|Args))\(\w+=")
+_FIELD = re.compile(r"[(,]\s*(\w+)=('(?:[^'\\]|\\.)*'|\"[^\"]*\"|[-+]?[\d.][\w.+-]*|True|False|None)(?=[,)])")
+"""An object on one line as Python prints it, and its plain values."""
+_DOTTED = re.compile(r"^\s*(\w+) \.{3,} (.*)$")
+"""One argument in Megatron's table."""
+_YAML_BEGINS = re.compile(r"^(?:actor_rollout_ref|algorithm|data|generator|orchestrator|trainer|environment):\s*$")
+_YAML_LINE = re.compile(r"^\s*(?:- .*|-|[\w.@/-]+:(?: .*)?|\]|\})?$")
+_BANNERS = {
+    "total_train_batch_size": (
+        re.compile(r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]+)"),
+        re.compile(r"Total batch size \([\d x]+\) = ([\d,]+)"),
+    ),
+    "per_device_train_batch_size": (
+        re.compile(r"Instantaneous batch size per device = ([\d,]+)"),
+        re.compile(r"Batch size per device = ([\d,]+)"),
+    ),
+    "gradient_accumulation_steps": (re.compile(r"Gradient [Aa]ccumulation steps = ([\d,]+)"),),
+}
+"""Key -> how the banners of transformers and of Unsloth print it."""
+_MOST_ARGUMENTS, _MOST_BETWEEN = 1000, 20_000
 _LARGEST_CONFIGURATION = 1 << 20
 _PROGRAMS = re.compile(
     r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo|(?:python3?|accelerate launch) .*\.py "
@@ -113,51 +136,144 @@ def printed_runs(path: Path) -> list[PrintedRun]:
 
 
 def printed_configurations(path: Path) -> Iterator[dict[str, Any]]:
-    """Configurations that a console shows: dicts over one or many lines, and arguments of an echoed command.
+    """Configurations that a console shows: blocks of many lines, objects on one, and arguments of an echoed command.
 
     Yields nested or flat mappings, in the order of the console.
     """
-    open_lines: list[str] = []
-    depth = size = 0
-    worker = ""
-    arguments: list[str] = []
+    block: _Block | None = None
     for line in _lines(path):
         text = _PREFIX.sub("", line)
-        if open_lines and line[: len(line) - len(text)] != worker:
-            # Another worker printed in between.
-            continue
-        if not open_lines:
-            if text.lstrip().startswith("{'") and not _ROW.fullmatch(text.strip()):
-                depth, size, worker = 0, 0, line[: len(line) - len(text)]
-            elif _PROGRAMS.search(text) and ("=" in text or "--" in text):
-                yield _words(text)
+        worker = line[: len(line) - len(text)]
+        if block is not None:
+            block.passed += 1
+            if worker != block.worker and block.passed < _MOST_BETWEEN:
+                # Another worker printed in between.
                 continue
-            elif _ARGUMENTS.search(text):
-                arguments = [text]
+            if worker == block.worker and block.goes_on(text):
+                block.add(text)
                 continue
-            elif arguments:
-                # One argument on each line, up to the closing bracket.
-                arguments.append(text.strip().rstrip(","))
-                if text.strip() == ")" or len(arguments) > _MOST_ARGUMENTS:
-                    yield _words(" ".join(shlex.quote(word) for word in arguments[1:-1]))
-                    arguments = []
-                continue
-            else:
-                continue
-        open_lines.append(text)
-        depth += text.count("{") - text.count("}")
-        size += len(text)
-        if depth <= 0 or size > _LARGEST_CONFIGURATION:
-            found = _literal("\n".join(open_lines))
-            open_lines = []
-            if found:
-                yield found
+            yield from block.content()
+            block = None
+        kind = next((kind for kind, begins in _BEGINS.items() if begins(text)), None)
+        if kind is not None:
+            block = _Block(kind, worker)
+            block.add(text)
+        elif (start := _OBJECT.search(text)) is not None:
+            yield _fields(text[start.start() :])
+        elif _PROGRAMS.search(text) and ("=" in text or "--" in text):
+            yield _words(text)
+    if block is not None:
+        yield from block.content()
+
+
+def _begins_dict(text: str) -> bool:
+    begins = text.lstrip().startswith(("{'", '{"')) or text.strip() == "{"
+    row = _ROW.fullmatch(text.strip()) and any(mark in text for mark in _IN_ROWS)
+    return begins and not row
+
+
+_BEGINS: dict[str, Callable[[str], object]] = {
+    "table": _DOTTED.match,
+    "yaml": _YAML_BEGINS.match,
+    "dict": _begins_dict,
+    "arguments": _ARGUMENTS.search,
+}
+
+
+@dataclass
+class _Block:
+    """A configuration over several lines of one worker."""
+
+    kind: str
+    worker: str
+    lines: list[str] = field(default_factory=list[str])
+    depth: int = 0
+    size: int = 0
+    passed: int = 0
+    """Lines of the console since it began."""
+
+    def add(self, text: str) -> None:
+        """Append a line."""
+        self.lines.append(text)
+        self.depth += text.count("{") - text.count("}")
+        self.size += len(text)
+
+    def goes_on(self, text: str) -> bool:
+        """Whether the next line of the worker belongs to it."""
+        if self.size > _LARGEST_CONFIGURATION:
+            return False
+        if self.kind == "table":
+            return _DOTTED.match(text) is not None
+        if self.kind == "yaml":
+            return bool(text.strip()) and _YAML_LINE.match(text) is not None
+        if self.kind == "dict":
+            return self.depth > 0
+        # One argument on each line, up to the closing bracket.
+        return self.lines[-1].strip() != ")" and len(self.lines) <= _MOST_ARGUMENTS
+
+    def content(self) -> Iterator[dict[str, Any]]:
+        """The configuration, if it can be read."""
+        found: dict[str, Any] = {}
+        if self.kind == "table":
+            matches = (match for line in self.lines if (match := _DOTTED.match(line)) is not None)
+            found = {match[1]: _value(match[2].strip()) for match in matches}
+        elif self.kind == "yaml":
+            found = _yaml(self.lines)
+        elif self.kind == "dict":
+            found = _literal("\n".join(self.lines))
+        else:
+            words = (line.strip().rstrip(",") for line in self.lines[1:] if line.strip() != ")")
+            found = _words(" ".join(map(shlex.quote, words)))
+        if found:
+            yield found
+
+
+def banner(path: Path) -> dict[str, int]:
+    """What the banner of a Trainer or of Unsloth says about the size of an update; empty without one.
+
+    Keys: `total_train_batch_size` over all devices (completions; prompts in TRL 0.14), `per_device_train_batch_size`,
+    `gradient_accumulation_steps`. Of several starts the last one counts.
+    """
+    found: dict[str, int] = {}
+    for line in _lines(path):
+        for key, patterns in _BANNERS.items():
+            for pattern in patterns:
+                if (match := pattern.search(line)) is not None:
+                    found[key] = int(match[1].replace(",", ""))
+    return found if "total_train_batch_size" in found else {}
 
 
 def _literal(text: str) -> dict[str, Any]:
+    for read in (ast.literal_eval, parse_json):
+        try:
+            found: Any = read(text.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return {}
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """The plain values of an object as Python prints it; of a name that occurs twice the first, outer one."""
+    found: dict[str, Any] = {}
+    for name, value in _FIELD.findall(text):
+        found.setdefault(name, _value(value))
+    return found
+
+
+def _value(text: str) -> Any:
     try:
-        found: Any = ast.literal_eval(text.strip())
+        return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _yaml(lines: Sequence[str]) -> dict[str, Any]:
+    from isocompute_sdk.ingest.stores.saved_config import document
+
+    try:
+        found = document(Path("printed.yaml"), "\n".join(lines))
+    except ValueError:
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 

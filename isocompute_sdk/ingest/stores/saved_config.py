@@ -8,9 +8,11 @@ holds itself. What a key means is certain only if its framework is known, which 
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +41,7 @@ FILES = (
     "orchestrator.json",
     "orchestrator.toml",
     "orch.toml",
+    "wandb-metadata.json",
     "launch.sh",
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
@@ -74,6 +77,8 @@ class SavedConfig:
     """Columns of a run."""
     batch: Said | None = None
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
+    rollouts: Said | None = None
+    """Rollouts of one batch over all devices, n times B_p, if the file does not say n."""
     keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Everything that the file says, with dotted keys."""
     disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
@@ -131,10 +136,18 @@ class Configuration:
     """Columns of a run; what is None is unknown."""
     batch: Callable[[Keys], Said | None] = lambda keys: None
     """Rollouts per batch on each device, if the number of devices is not in the file."""
+    rollouts: Callable[[Keys], Said | None] = lambda keys: None
+    """Rollouts of one batch over all devices, if the file does not say n."""
 
 
 def find_config(
-    folder: Path, root: Path | None = None, held: Sequence[tuple[Path, Mapping[str, Any]]] = ()
+    folder: Path,
+    root: Path | None = None,
+    held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
+    measured: SavedConfig | None = None,
+    began: float | None = None,
+    *,
+    alone: bool = False,
 ) -> SavedConfig | None:
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
@@ -142,9 +155,12 @@ def find_config(
         folder: folder of the run, or a path in it.
         root: the highest folder to look in; the run's own if None.
         held: configurations that the log itself holds, each with its file.
+        measured: what the log measured of its own sizes, which counts last.
+        began: when the log begins, seconds since 1970; None if it has no clock.
+        alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
-    found += _by_hydra(folder, folder if root is None else root)
+    found += _by_hydra(folder, folder if root is None else root, None if found else began)
     here = folder
     while not here.is_dir() and here != here.parent:
         here = here.parent
@@ -152,23 +168,25 @@ def find_config(
     while True:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
         if not beside and not found:
-            beside = [one for path in _any_name(here, folder) if (one := read_config(path)) is not None]
+            beside = [one for path in _any_name(here, folder, alone) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
         found += beside if not found or here == folder else []
         if found or here in (top, here.parent) or top not in here.parents:
-            return _merged(found) if found else None
+            break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
         if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
-            return None
+            break
+    found += [] if measured is None else [measured]
+    return _merged(found) if found else None
 
 
-def _any_name(here: Path, run: Path) -> list[Path]:
+def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
     """Files beside a log that may hold its configuration whatever they are called.
 
     In a folder with the logs of several runs only those that are called like the run.
     """
-    own = here == run
+    own = here == run or alone
     found = [
         entry
         for entry in sorted(here.iterdir())
@@ -180,21 +198,43 @@ def _any_name(here: Path, run: Path) -> list[Path]:
     return found[:_MOST_UNNAMED]
 
 
-def _by_hydra(run: Path, root: Path) -> list[SavedConfig]:
-    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`, for an experiment that is called like the run."""
+def _by_hydra(run: Path, root: Path, began: float | None) -> list[SavedConfig]:
+    """What Hydra saved far from a log, in `outputs/DATE/TIME/.hydra`.
+
+    It is that of the run if it names the run's experiment or folder, or if the program started shortly before the log
+    begins: names may have been those of a script.
+    """
     if not root.is_dir():
         return []
     found: list[SavedConfig] = []
-    for path in sorted(one for pattern in _HYDRA for one in root.glob(pattern))[-_MOST_HYDRA:]:
+    started: dict[float, SavedConfig] = {}
+    above = [folder for folder in (run, *run.parents) if folder == root or root in folder.parents]
+    for path in sorted({one for folder in above for p in _HYDRA for one in folder.glob(p)})[-_MOST_HYDRA:]:
         one = read_config(path)
-        names = {} if one is None else one.keys
-        name, project = str(names.get("trainer.experiment_name")), names.get("trainer.project_name")
-        called = run.name == name or name in run.parts[-3:]
+        if one is None:
+            continue
+        project, local = one.keys.get("trainer.project_name"), str(one.keys.get("trainer.default_local_dir"))
+        names = {str(one.keys.get("trainer.experiment_name")), Path(local).name}
+        called = run.name in names or not names.isdisjoint(run.parts[-3:])
         # A folder of several projects says which; a log that was moved may not.
-        other = run.name == name and project is not None and run.parent != root and run.parent.name != str(project)
-        if one is not None and called and not (other and any(p.name == str(project) for p in root.iterdir())):
+        other = run.name in names and project is not None and run.parent != root and run.parent.name != str(project)
+        if called and not (other and any(p.name == str(project) for p in root.iterdir())):
             found.append(one)
-    return found
+        elif began is not None and (second := _hydra_start(path)) is not None and 0 <= began - second <= _START_UP:
+            started[second] = one
+    return found or ([started[max(started)]] if started else [])
+
+
+_START_UP = 3600.0
+"""Seconds that loading models may take before the first row of a log."""
+
+
+def _hydra_start(path: Path) -> float | None:
+    """When a program started, by the folder that Hydra made for it, in local time."""
+    try:
+        return datetime.strptime("/".join(path.parts[-4:-2]), "%Y-%m-%d/%H-%M-%S").timestamp()
+    except ValueError:
+        return None
 
 
 def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
@@ -210,7 +250,30 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
     if {"updates_per_batch", STEPS_PER_BATCH} <= fields.keys():
         # One source rounds what another one says exactly.
         del fields["updates_per_batch"]
-    return replace(found[0], fields=fields, batch=next((o.batch for o in found if o.batch), None), disagreements=apart)
+    batch, rollouts = (next((said for one in found if (said := getattr(one, name))), None) for name in _PARTS)
+    keys = {key: value for one in reversed(found) for key, value in one.keys.items()}
+    return replace(found[0], fields=fields, batch=batch, rollouts=rollouts, keys=keys, disagreements=apart)
+
+
+_PARTS = ("batch", "rollouts")
+
+
+def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
+    """A configuration that leaves open how many processes there were, with what a banner says of it.
+
+    Args:
+        found: of a trainer.
+        more: keys that it does not have itself.
+        where: file that says them.
+    """
+    own = {key: value for key, value in more.items() if key not in found.keys}
+    whole = translate(found.path, {**found.keys, **own})
+    said = None if whole is None else whole.fields.get("problems_per_batch")
+    if said is None or "problems_per_batch" in found.fields.keys() | found.disagreements.keys():
+        return found
+    shown = ", ".join(f"{key} = {value}" for key, value in own.items())
+    added = Said(said.value, f"{said.evidence}; {where}: {shown}")
+    return replace(found, fields={**found.fields, "problems_per_batch": added}, batch=None)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -224,8 +287,9 @@ def _candidates(folder: Path) -> Iterator[Path]:
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
             yield kept
+    # Of several runs none is this one in particular: if they differ, the reader is asked.
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
-    yield from newest[:1]
+    yield from newest[:_MOST_UNNAMED]
     yield from _newest_arguments(folder)
 
 
@@ -248,7 +312,17 @@ def read_config(path: Path) -> SavedConfig | None:
         return None
     if isinstance(raw, list):
         raw = _overrides(cast("list[object]", raw))
+    if unpacked(path).name == METADATA and isinstance(raw, dict):
+        raw = command_line(cast("dict[str, Any]", raw).get("args"))
     return _run_spec(path, raw) or translate(path, raw)
+
+
+METADATA = "wandb-metadata.json"
+
+
+def command_line(words: object) -> dict[str, Any]:
+    """Arguments of a program, word by word, as a mapping; empty if they are none."""
+    return flags(shlex.join(map(str, cast("list[object]", words)))) if isinstance(words, list) else {}
 
 
 def _overrides(words: Sequence[object]) -> dict[str, Any]:
@@ -280,6 +354,7 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
         keys = Keys(path, dict(flat(raw)))
     except RecursionError:
         return None
+    found: list[SavedConfig] = []
     for one in (one for known in formats() for one in known.configurations):
         if one.mark in keys.flat:
             fields = {name: said for name, said in one.fields(keys).items() if said is not None}
@@ -288,9 +363,11 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
                 for name, said in fields.items()
                 if name == STEPS_PER_BATCH or (name in PER_RUN and _fits(name, said.value))
             }
-            if usable or one.batch(keys) is not None:
-                return SavedConfig(path, one.dialect, usable, one.batch(keys), keys.flat)
-    return None
+            batch, rollouts = one.batch(keys), one.rollouts(keys)
+            if usable or batch is not None or rollouts is not None:
+                found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, keys.flat))
+    # Frameworks share some keys; the one that knows most of them wrote the file.
+    return max(found, key=lambda one: len(one.fields), default=None)
 
 
 def _run_spec(path: Path, raw: object) -> SavedConfig | None:
@@ -344,18 +421,21 @@ def document(path: Path, text: str) -> object:
 
 def flags(text: str) -> dict[str, Any]:
     """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
-    import shlex
-
     words = shlex.split(text.replace("\\\n", " "), comments=True)
     found: dict[str, Any] = {}
     for i, word in enumerate(words):
-        match = re.fullmatch(r"(?:--|\+\+?)?([A-Za-z_][\w.]*)=(.*)", word, re.DOTALL)
+        match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
         if match:
-            found[match[1]] = scalar(match[2])
-        elif re.fullmatch(r"--[A-Za-z_][\w.]*", word):
+            found[_key(match[1])] = scalar(match[2])
+        elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            found[word[2:]] = scalar(value) if isinstance(value, str) else value
+            found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
     return found
+
+
+def _key(word: str) -> str:
+    """The name of a flag, which may be spelt with hyphens."""
+    return word.replace("-", "_")
 
 
 def scalar(text: str) -> str | int | float | bool:

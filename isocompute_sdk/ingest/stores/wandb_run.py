@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, scalar_series
+from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores import wire
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.stores.saved_config import command_line, translate
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"
@@ -327,7 +328,7 @@ def _flat(name: str, content: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield f"{name}.{key}", float(value)
 
 
-_GLOBAL_STEP = re.compile(r"(.+/)?global_step")
+_GLOBAL_STEP = r"(.+/)?global_step"
 
 
 def to_attempt(run: WandbRun) -> tuple[Attempt, str]:
@@ -337,7 +338,8 @@ def to_attempt(run: WandbRun) -> tuple[Attempt, str]:
     """
     total = 1 + max((int(column.row_T[-1]) for column in run.columns.values() if len(column.row_T)), default=-1)
     form = format_of(run.columns)
-    steps = [key for key in run.columns if _GLOBAL_STEP.fullmatch(key)]
+    pattern = re.compile(_GLOBAL_STEP if form is None else form.step_key)
+    steps = [key for key in run.columns if pattern.fullmatch(key)]
     if form is not None and not form.counts_calls(_STEP) and _STEP in run.columns:
         steps = []
     at, walls = np.full(total, np.nan), np.full(total, np.nan)
@@ -379,13 +381,15 @@ def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
             by_start[one.started] = one
     starts = [by_start[started] for started in sorted(by_start)]
     read = [to_attempt(one) for one in starts]
-    attempts = tuple(attempt for attempt, _ in read if attempt.series)
+    attempts = in_order(attempt for attempt, _ in read if attempt.series)
     if not attempts:
         raise RecordError(
             f"{paths[0]}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the file out."
         )
     steps = {step for attempt, step in read if attempt.series}
-    settings = [(one.path, one.config) for one in starts if one.config]
+    # The command line of a program that did not log its arguments may still hold them.
+    settings = [(one.path, one.config) for one in starts if translate(one.path, one.config) is not None]
+    settings = settings[-1:] or [(one.path, command_line(list(one.arguments))) for one in starts if one.arguments]
     notes = tuple(note for one in starts for note in one.notes)
     step = min(steps, key=lambda key: key == _STEP)
     return RunLog(name, paths[0], "wandb", attempts, notes, step_name=step, settings=tuple(settings[-1:]))

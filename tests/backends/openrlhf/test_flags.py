@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from tests.backends.openrlhf.emitting import FOLDER, check_what_the_parser_does_not, emitted
 from tests.backends.openrlhf.real_parser import RealParser
@@ -191,3 +192,23 @@ def test_a_model_name_with_a_leading_dash_stays_one_value(
     flat = real_parser.parse(emitted(run)).flat
     assert flat["actor.model_name_or_path"] == flat["critic.model_name_or_path"] == "--train.seed"
     assert flat["train.seed"] == 0
+
+
+def test_flags_handed_through_exist_and_replace_ours(make_run: MakeRun, real_parser: RealParser) -> None:
+    assert set(OpenRLHFOptions.PASSES) <= {name.removeprefix("--") for name in real_parser.flag_names()}
+    options = {"logger.wandb.group": "it's", "ds.deepcompile": True, "rollout.max_tokens_per_gpu": 50_000}
+    run = make_run(options={**options, "wandb": True, "logger.wandb.project": "-mine"})
+    found = real_parser.parse(emitted(run)).flat
+    assert {name: found[name] for name in options} == options
+    assert found["logger.wandb.project"] == "-mine"
+    assert found["logger.wandb.key"]
+    (note,) = [note for note in OpenRLHFBackend().preflight(run) if note.code == "flags-passed"]
+    assert set(options) < set(note.data["flags"])
+
+
+@pytest.mark.parametrize("name", ["rollout.n_samples_per_prompt", "actor.adam.lr", "algo.kl.init_coef", "train.seed"])
+def test_flags_that_decide_the_run_are_not_handed_through(make_run: MakeRun, name: str) -> None:
+    refused = [
+        note.code for note in OpenRLHFBackend().preflight(make_run(options={name: 1})) if note.severity == "refuse"
+    ]
+    assert refused == ["unknown-option"]

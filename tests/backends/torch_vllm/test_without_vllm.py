@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import BackendError
+from isocompute_sdk.run_folders.store import journal_records
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import TorchBackend, train
-from isocompute_torch.runner.journal import read_journal
 from isocompute_torch.sampling.vllm_install import INSTALL
 
 SCRIPT = "scripts/install_vllm_cpu.sh"
@@ -56,7 +56,7 @@ def test_a_run_is_refused_before_the_model_is_looked_for(
     assert train.main([str(folder)]) == 2
     complaint = capsys.readouterr().err
     assert INSTALL in complaint
-    assert read_journal(folder / "metrics.jsonl")[-1]["status"] == "failed"
+    assert journal_records(folder / "metrics.jsonl")[-1]["status"] == "failed"
 
 
 def test_what_the_message_names_exists(repository: Path) -> None:

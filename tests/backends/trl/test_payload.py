@@ -1,4 +1,4 @@
-"""What runs beside TRL: the journal, the samples of an evaluation, and the choice of its batch."""
+"""What runs beside TRL: the samples of an evaluation, and the choice of its batch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
-from isocompute_sdk.records import RunSet
 from isocompute_trl import payload as own
 from isocompute_trl.logs import FORMAT
 from tests.backends.programs import load
 
-samples, journal, train = (load(name, own) for name in ("validation_samples", "run_journal", "train"))
+samples, train = (load(name, own) for name in ("validation_samples", "train"))
 
 
 @given(
@@ -62,32 +61,6 @@ def test_the_evaluation_batch_holds_whole_groups_and_repeats_no_problem_where_it
     assert size <= max(most, k)
     if problems % processes == 0:
         assert (problems * k) % (size * processes) == 0
-
-
-def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path: Path) -> None:
-    context = {"group_size": 4, "problems_per_batch": 8, "seed": 0, "model": "m"}
-
-    def steps(attempt: int, first: int, last: int) -> None:
-        book = journal.Journal(tmp_path / "metrics.jsonl", "run", attempt)
-        kept = book.begin(first - 1 or None, context)
-        assert kept.get("step") == (first - 1 or None)
-        for step in range(first, last + 1):
-            counts = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
-            book.append("step", **counts, metrics={"train_reward": step / 10, "kl": float("nan")})
-            if step % 2 == 0:
-                book.append("evaluation", **counts, eval_set="validation", metrics={"avg@4": step / 20 + attempt})
-
-    steps(1, 1, 7)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"kind": "st')  # killed in the middle of a line
-    steps(2, 5, 8)
-    runs = RunSet.read(tmp_path / "metrics.jsonl")
-    (series,) = runs.series("avg@4")
-    assert series.step_T.tolist() == [2, 4, 6, 8]
-    assert series.value_T.tolist() == pytest.approx([1.1, 1.2, 2.3, 2.4])
-    assert runs.series("train_reward")[0].step_T.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert "kl" not in runs.metrics
-    assert series.context["model"] == "m"
 
 
 def test_only_whole_checkpoints_are_gone_on_from(tmp_path: Path) -> None:

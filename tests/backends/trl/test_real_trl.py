@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -303,3 +305,11 @@ def test_every_loss_type_we_name_is_one_that_trl_computes() -> None:
     source = (Path(found.origin).parent / "trainer" / "grpo_trainer.py").read_text()
     computed = set(re.findall(r"self\.loss_type (?:==|in) (.*):", source))
     assert all(any(f'"{loss}"' in line for line in computed) for loss in LOSS_TYPES.values())
+
+
+def test_flags_handed_through_are_arguments_of_the_real_configuration() -> None:
+    from trl import GRPOConfig
+
+    real = [f.name for f in fields(GRPOConfig)]
+    assert all(any(fnmatchcase(name, pattern) for name in real) for pattern in TRLOptions.PASSES)
+    assert not any(TRLOptions.passes(name) for name in ("num_generations", "beta", "learning_rate", "loss_type"))

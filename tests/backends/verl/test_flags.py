@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 from hydra.errors import ConfigCompositionException
 from hypothesis import example, given
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
@@ -188,3 +190,36 @@ def test_what_may_surprise_is_said(make_run: MakeRun, changes: dict[str, Any], c
     run = make_run(**changes)
     assert codes(run)[code].severity == severity
     assert not codes(run, "refuse")
+
+
+def test_flags_handed_through_reach_the_configuration(make_run: MakeRun, compose: Composer) -> None:
+    plain = compose(words(make_run()))
+
+    def keys(node: Any, above: str = "") -> Iterator[str]:
+        for key, value in node.items():
+            yield f"{above}{key}"
+            if isinstance(value, Mapping):
+                yield from keys(value, f"{above}{key}.")
+
+    real = list(keys(OmegaConf.to_container(plain)))
+    for pattern in VeRLOptions.PASSES:
+        assert any(fnmatchcase(key, pattern) for key in real), pattern
+    options = {
+        "actor_rollout_ref.rollout.enforce_eager": True,
+        "actor_rollout_ref.rollout.max_num_seqs": 77,
+        "actor_rollout_ref.actor.fsdp_config.model_dtype": "it's",
+        "+actor_rollout_ref.rollout.engine_kwargs.vllm.swap_space": 3,
+        "wandb": True,
+    }
+    found = compose(words(make_run(options=options)))
+    rollout = found.actor_rollout_ref.rollout
+    assert (rollout.enforce_eager, rollout.max_num_seqs, rollout.engine_kwargs.vllm.swap_space) == (True, 77, 3)
+    assert found.actor_rollout_ref.actor.fsdp_config.model_dtype == "it's"
+    assert "wandb" in found.trainer.logger
+
+
+@pytest.mark.parametrize(
+    "name", ["data.train_batch_size", "actor_rollout_ref.rollout.n", "algorithm.gamma", "++critic"]
+)
+def test_flags_that_decide_the_run_are_not_handed_through(make_run: MakeRun, name: str) -> None:
+    assert set(codes(make_run(options={name: 1}), "refuse")) == {"unknown-option"}

@@ -82,3 +82,31 @@ def test_changes_of_nothing_known_name_what_can_be_changed(in_process: Command, 
         done = in_process("launch", "plan.json", "--change", text)
         assert done.returncode == 1
         assert "group_size" in done.stderr
+
+
+def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(in_process: Command, tmp_path: Path) -> None:
+    header = "run_id,n,bp,C,avg@4,learning_rate,kl_coef,entropy_coef"
+    rows = [
+        f"n{n},{n},16,{c},{0.3 + 0.2 * c / (c + 1e4 * n**0.5):.4f},5e-6,0,0"
+        for n in (4, 16, 64)
+        for c in (2e3, 2e4, 2e5)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join([header, *rows]) + "\n")
+    asked = ("allocate", "runs.csv", "--budget", "100k", "--output", "plan.json")
+    plain = json.loads(in_process(*asked, "--json").stdout)
+    assert plain["learning_rate"] == 5e-6
+    assert plain["problems_per_batch"] == 16
+    assert not any(one["differs"] for one in plain["settings"])
+    given = in_process(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001")
+    assert given.returncode == 0, given.stderr
+    assert "recipe-differs-from-runs" in given.stdout
+    assert "unlike the runs" in given.stdout
+    done = in_process("launch", "plan.json", "--model", "m", "--backend", "verl", "--json")
+    answer = json.loads(done.stdout)
+    unlike = {one["name"]: one for one in answer["recipe"]}
+    assert unlike["learning_rate"] == {"name": "learning_rate", "runs": [5e-6], "plan": 2e-6, "script": 2e-6}
+    assert set(unlike) == {"learning_rate", "kl_coef"}
+    assert "learning_rate  5e-06 | 2e-06 | 2e-06" in answer["script"]
+    shown = in_process("launch", "plan.json", "--model", "m", "--backend", "verl", "--dry-run")
+    assert shown.stdout.startswith("#!")
+    assert "kl_coef: 0 | 0.001 | 0.001" in shown.stderr

@@ -203,9 +203,16 @@ def test_events_of_runs_without_a_name_stay_apart(tmp_path: Path) -> None:
     assert len(RunSet.read(tmp_path, n=8, bp=32).run_ids) == 2
 
 
-def test_one_run_in_two_kinds_of_logs_needs_a_choice(tmp_path: Path) -> None:
-    write_events(tmp_path / "tb", range(1, 31), OPENRLHF)
+def test_runs_in_two_kinds_of_logs_are_read_together(tmp_path: Path) -> None:
+    write_events(tmp_path / "other", range(1, 31), OPENRLHF)
     write_verl(tmp_path / "exp.jsonl", range(31))
+    assert set(RunSet.read(tmp_path, n=8, bp=32).run_ids) == {"other", "exp"}
+    assert RunSet.read(tmp_path, "verl", n=8, bp=32).run_ids == ("exp",)
+
+
+def test_two_short_logs_of_one_name_need_a_choice(tmp_path: Path) -> None:
+    write_events(tmp_path / "tb" / "exp", range(1, 3), {"critic/score/mean": lambda step: 0.5})
+    write_verl(tmp_path / "exp.jsonl", range(1, 3))
     with pytest.raises(RecordError, match=r"mixes formats: tensorboard, verl"):
         RunSet.read(tmp_path, n=8, bp=32)
     assert RunSet.read(tmp_path, "verl", n=8, bp=32).run_ids == ("exp",)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Fits, FitsSet, Hardware, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk.specs.recipe import PresetName
 
 Make = Callable[..., RunSet]
 SPEED = Throughput(
@@ -31,10 +33,12 @@ def test_every_b_p_can_be_planned_though_large_groups_were_run_at_small_ones_onl
         assert (plan.predicted_reward is not None) == (min(levels) <= plan.group_size <= max(levels))
 
 
-def test_free_b_p_takes_the_recipes_floor(fitted_many: Fits) -> None:
-    for preset, floor in (("easy", 32), ("hard", 64), ("mixture", 64)):
+def test_free_b_p_is_the_smallest_that_was_run_at_the_floor_of_a_named_preset_or_above(fitted_many: Fits) -> None:
+    assert fitted_many.problems_per_batch == (32, 128, 1024)
+    floors: dict[PresetName, int] = {"easy": 32, "hard": 128, "mixture": 128}
+    for preset, smallest in floors.items():
         plan = Planner(fitted_many, recipe=Recipe.preset(preset)).allocate("10M")
-        assert plan.problems_per_batch == floor
+        assert plan.problems_per_batch == smallest
     assert (
         Planner(fitted_many, Hardware(divisible_by=9), Recipe.preset("easy")).allocate("10M").problems_per_batch == 36
     )
@@ -52,8 +56,11 @@ def test_levels_that_are_not_powers_of_two_still_give_powers_of_two(
 
 
 def test_a_group_of_one_is_never_planned(make_runs: Make) -> None:
+    def reward(n: int, bp: int, c: Any) -> Any:
+        return (0.5 if n == 1 else 0.4) - 0.1 * np.exp(-c / 1e5)
+
     fits = fit(
-        make_runs(lambda n, bp, c: (0.5 if n == 1 else 0.4) - 0.1 * np.exp(-c / 1e5), [(1, 32), (2, 32)]),
+        make_runs(reward, [(1, 32), (2, 32)]),
         draws=0,
         method="paper",
     )
@@ -65,7 +72,7 @@ def test_the_same_budget_in_any_unit_is_the_same_plan(fitted: Fits) -> None:
     planner = Planner(fitted, throughput=SPEED)
     reference = planner.allocate("10M")
     for unit in ("tokens", "gpu_hours", "usd"):
-        plan = planner.allocate(Budget(**{unit: reference.costs[unit]}))
+        plan = planner.allocate(Budget.model_validate({unit: reference.costs[unit]}))
         assert (plan.group_size, plan.problems_per_batch, plan.update_steps) == (
             reference.group_size,
             reference.problems_per_batch,
@@ -136,9 +143,10 @@ def test_the_rest_is_worth_something_where_another_n_would_still_gain(make_runs:
 
 
 def test_plateaus_that_were_not_seen_are_no_reason_to_stop(make_runs: Make) -> None:
-    runs = make_runs(
-        lambda n, bp, c: 0.3 + 0.05 * np.log2(n) * -np.expm1(-c / 1e7), [(8, 32), (64, 32)], np.geomspace(2e4, 4e6, 25)
-    )
+    def reward(n: int, bp: int, c: Any) -> Any:
+        return 0.3 + 0.05 * np.log2(n) * -np.expm1(-c / 1e7)
+
+    runs = make_runs(reward, [(8, 32), (64, 32)], np.geomspace(2e4, 4e6, 25))
     fits = fit(runs, points="all", draws=0, method="paper")
     assert "plateau-unidentified" in {n.code for n in fits.notes}
     plan = Planner(fits).allocate("1G")
@@ -189,6 +197,8 @@ def test_alternatives_are_ordered_answers_to_the_same_question(fitted: Fits) -> 
         for a in plan.alternatives:
             assert a.group_size != plan.group_size
             assert a.rollouts <= plan.budget.amount
+            assert a.predicted_reward is not None
+            assert a.expected_loss is not None
             assert a.predicted_reward == pytest.approx(float(fitted.predict(a.rollouts, a.group_size).mean))
             assert a.expected_loss == pytest.approx(plan.predicted_reward - a.predicted_reward)
             if a.kind == "near-tie":
@@ -222,7 +232,7 @@ def test_plans_come_back_from_a_file_with_everything(fitted_many: Fits, tmp_path
     assert again.fits is not None
     assert again.fits.predict(1e6, 32).mean == fitted_many.predict(1e6, 32).mean
     assert again.summary() == plan.summary()
-    assert again._repr_html_() == plan._repr_html_()
+    assert again._repr_html_() == plan._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert again.learning_rate == recipe.learning_rate(plan.rollouts_per_batch)
 
 
@@ -242,7 +252,7 @@ def test_saved_plans_of_other_kinds_and_versions_are_refused(fitted: Fits, tmp_p
 
 def test_the_html_of_a_plan_escapes_what_it_shows(make_runs: Make) -> None:
     fits = fit(make_runs(metric="<b>avg</b>"), "<b>avg</b>", draws=0, method="paper")
-    html = Planner(fits).allocate("1M")._repr_html_()
+    html = Planner(fits).allocate("1M")._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert "<b>avg</b>" not in html
     assert "&lt;b&gt;avg" in html
 
@@ -260,7 +270,7 @@ def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
     for unit, word in (("usd", "usd"), ("gpu_hours", "gpu-hours"), ("tokens", "tokens")):
         planner = Planner(fitted, throughput=SPEED)
         with pytest.raises(PlanError) as caught:
-            planner.allocate(Budget(**{unit: 1e-3}))
+            planner.allocate(Budget.model_validate({unit: 1e-3}))
         assert caught.value.hint is not None
         printed = re.search(rf"([\d,.]+ {word})", caught.value.hint)
         assert printed is not None
@@ -277,7 +287,8 @@ def test_a_deadline_that_no_budget_can_meet_is_refused_without_a_budget(fitted: 
 
 def test_a_batch_limit_is_not_mistaken_for_a_small_budget(fitted: Fits) -> None:
     planner = Planner(fitted, Hardware(max_rollouts_per_batch=128))
-    for arguments in ({}, {"update_steps": 100}):
+    cases: tuple[dict[str, Any], ...] = ({}, {"update_steps": 100})
+    for arguments in cases:
         with pytest.raises(PlanError, match="max_rollouts_per_batch = 128") as caught:
             planner.allocate("1G", **arguments)
         assert caught.value.smallest_budget is None
@@ -375,6 +386,7 @@ def test_laws_in_steps_choose_n_for_a_fixed_batch(make_runs: Make) -> None:
         plan = planner.allocate("100M", rollouts_per_batch=8192, update_steps=steps)
         assert plan.rollouts_per_batch == 8192
         assert plan.law_group_size == pytest.approx(float(fits.law("group_size_vs_steps").predict(steps)))
+        assert plan.law_group_size is not None
         assert abs(np.log2(plan.group_size / plan.law_group_size)) <= 0.5 + 1e-9
         assert plan.unused_share == pytest.approx(1 - 8192 * steps / 1e8)
         assert "unused-budget" in codes(plan)

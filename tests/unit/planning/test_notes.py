@@ -53,6 +53,14 @@ def torn(share_small: float) -> Fits:
     return replace(fits, surface=replace(fits.surface, parameters_DP=drawn))
 
 
+def falling(after: float) -> Fits:
+    """Runs at n = 8 and 32 whose reward falls from a compute on."""
+    compute = np.geomspace(2e4, 8e6, 60)
+    rows = [(n, c, 0.3 + 0.2 * c / (c + 1e5) - 0.08 * max(np.log(c / after), 0.0)) for n in (8, 32) for c in compute]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "C", "avg@4"))}
+    return iso.fit(iso.RunSet.from_columns(columns, problems_per_batch=32), draws=40)
+
+
 CASES: dict[str, tuple[Case, Case]] = {
     "constants-of-another-model": (
         lambda s: easy(model="meta/llama", allow_other_model=True).allocate("3M"),
@@ -109,6 +117,10 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: Planner(s["data"]).allocate("60M"),
         lambda s: Planner(s["data"]).allocate("60M", spend="all"),
     ),
+    "decline-within-budget": (
+        lambda _: Planner(falling(after=2e6)).allocate("8M"),
+        lambda _: Planner(falling(after=2e6)).allocate("1M"),
+    ),
     "near-tie": (
         lambda s: easy(model=QWEN).allocate("3M"),
         lambda s: easy(model=QWEN).allocate("8M"),
@@ -162,6 +174,14 @@ IN_TIME = {
     "throughput-near-one-batch",
 }
 """Notes on time and money, which test_time.py covers."""
+ON_RECIPES = {
+    "off-policy-runs",
+    "recipe-differs-from-runs",
+    "recipe-not-carried",
+    "recipe-of-the-runs",
+    "runs-differ-in-recipe",
+}
+"""Notes on runs and their recipe, which test_inheritance.py covers."""
 
 
 @pytest.mark.parametrize("code", CASES)
@@ -181,8 +201,8 @@ def test_no_note_of_the_planner_is_left_out_here(repository: Path) -> None:
         first = [n.args[0] for n in calls if n.func.id == "Note" and n.args]  # type: ignore[union-attr]
         given |= {a.value for a in first if isinstance(a, ast.Constant)}
     assert len(given) > 10
-    assert given - IN_TIME - {"changed-by-hand"} == set(CASES) & given
-    assert given >= IN_TIME
+    assert given - IN_TIME - ON_RECIPES - {"changed-by-hand"} == set(CASES) & given
+    assert given >= IN_TIME | ON_RECIPES
 
 
 def test_notes_of_the_fits_travel_with_the_plan(source: dict[str, Fits]) -> None:

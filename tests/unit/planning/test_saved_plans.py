@@ -65,9 +65,11 @@ def numbers(value: object) -> object:
 
 
 def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
-    """An old plan with what surfaces and passports have gained since, at its default."""
-    whole = json.loads(json.dumps(raw))
+    """An old plan with what plans, fits, surfaces and passports have gained since, at its default."""
+    whole = json.loads(json.dumps(raw)) | {"settings": []}
     fits = whole.get("fits") or {}
+    if fits:
+        fits["settings"] = []
     if fits.get("surface") is not None:
         fits["surface"] |= {"declines": None, "misfit": None, "outlying": {}}
     for passport in (fits.get("passport"), whole.get("passport")):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
-from isocompute_sdk.planning.verdict import ABOVE
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.verdict import ABOVE_DECIDED
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -73,7 +75,7 @@ def test_where_the_octave_above_the_grid_may_be_best_it_is_measured_first() -> N
         assert f"n = {number}" in plan.verdict.sentence
     assert plan.fits is not None
     odds = plan.fits.group_size_odds(plan.compute)
-    assert odds.probability_above >= ABOVE
+    assert odds.probability_above >= ABOVE_DECIDED
     assert f"{odds.probability_above:.0%}" in plan.verdict.sentence
 
 
@@ -115,8 +117,17 @@ def test_a_pilot_that_is_too_short_cannot_decide() -> None:
 
 def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     plan = plan_of(lambda n, c: 0.3 + 0.3 * -np.expm1(-c / 3e5) + 0.0 * n, "1M", end=1e6, noise=0.06)
-    assert plan.verdict.kind == "undecided"
-    assert "cannot decide n: best may be n = " in plan.verdict.sentence
+    assert plan.verdict.kind in ("likely", "undecided")
+    assert plan.fits is not None
+    odds = plan.fits.group_size_odds(plan.compute)
+    most = odds.group_size[int(np.argmax(odds.probability_best))]
+    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.sentence
+
+
+def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
+    missed = replace(clear, notes=(*clear.notes, Note("backtest-missed", "warning", "")))
+    assert missed.verdict.kind == "likely"
+    assert "backtest-missed" in missed.verdict.sentence
 
 
 def test_one_group_size_cannot_decide() -> None:

@@ -186,6 +186,8 @@ def test_repr_tells_the_extent(runs: RunSet):
         "RunSet(2 runs, 6 evaluations; metrics avg@4, best@4; eval_sets validation; group sizes 8 to 32; "
         "rollouts 5120 to 4.096e+04)"
     )
+    wide = RunSet.from_columns({"n": [8], "C": [1], **{f"metric_{i}": [0.5] for i in range(1000)}})
+    assert len(repr(wide)) < 400
 
 
 def test_pickling_keeps_the_table(runs: RunSet):

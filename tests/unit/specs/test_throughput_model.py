@@ -29,7 +29,7 @@ models = st.builds(
 @given(models, st.integers(1, 10**5), st.integers(1, 200))
 def test_a_run_takes_the_sum_of_its_steps(model: Throughput, batch: int, steps: int) -> None:
     within = (np.arange(64) + 0.5) / 64 * batch
-    lengths = [np.mean([model.length(step * batch + c) for c in within]) for step in range(steps)]
+    lengths = [float(np.mean([model.length(step * batch + c) for c in within])) for step in range(steps)]
     summed = sum(model.step_seconds(batch, length) for length in lengths) / 3600
     assert model.wall_hours(batch, steps) == pytest.approx(summed, rel=1e-3)
 
@@ -109,4 +109,4 @@ def test_a_throughput_survives_its_file(model: Throughput) -> None:
 )
 def test_a_measurement_out_of_order_is_refused_by_field(wrong: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=next(iter(wrong))):
-        Measurement(**{"rollouts_per_batch": (64, 256), "runs": 3, "steps": 30, **wrong})
+        Measurement.model_validate({"rollouts_per_batch": (64, 256), "runs": 3, "steps": 30, **wrong})

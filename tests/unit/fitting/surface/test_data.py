@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.fitting.surface.data import FEWEST_BINS, MOST_BINS, SurfaceRun, pooled_noise, prepare, smoothed
+from isocompute_sdk.fitting.surface.data import (
+    FEWEST_BINS,
+    MOST_BINS,
+    SurfaceRun,
+    noise_scale,
+    pooled_noise,
+    prepare,
+    smoothed,
+)
 
 MakeRun = Callable[..., SurfaceRun]
 COMPUTE = np.geomspace(1e3, 1e6, 60)
@@ -167,3 +175,9 @@ def test_smoothing_removes_one_outlier_and_keeps_a_constant() -> None:
     spiked[10] = 1.0
     np.testing.assert_allclose(smoothed(spiked), flat)
     assert smoothed(flat[:3]).tolist() == flat[:3].tolist()
+
+
+def test_rewards_that_differ_by_rounding_leave_the_usual_noise() -> None:
+    rewards = [np.array([0.0, 1e-175]), np.array([0.0])]
+    assert noise_scale(rewards, 1.0) == 1.0
+    assert noise_scale([1e6 * values for values in rewards], 1e6) == 1e6

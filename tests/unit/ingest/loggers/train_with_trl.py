@@ -22,7 +22,9 @@ WORDS = ["<pad>", "<eos>", *map(str, range(20)), "+", "="]
 def tokenizer() -> PreTrainedTokenizerFast:
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<pad>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>")
+    names = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<pad>"}
+    # Releases of 2025 hand everything that a tokenizer returns to the model.
+    return PreTrainedTokenizerFast(tokenizer_object=words, model_input_names=["input_ids", "attention_mask"], **names)
 
 
 def accuracy_reward(completions: list[str], **columns: object) -> list[float]:

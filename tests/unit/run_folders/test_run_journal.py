@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import resource
@@ -11,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_torch.runner.journal import Journal, append_line, comparable, read_journal
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.run_journal import Journal, append_line, read
+from isocompute_sdk.run_folders.store import journal_records
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -21,10 +22,9 @@ def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
     written = journal.append("step", step=1, rollouts=8, tokens=40, metrics={"loss": 0.1, "kl": math.nan})
     journal.close()
     assert written["metrics"] == {"loss": 0.1}, "what is not finite was not measured"
-    run, step = read_journal(path)
+    run, step = read(path)
     assert (run["kind"], run["group_size"], run["attempt"], run["step"]) == ("run", 4, 2, 0)
     assert step == written
-    assert set(written) - set(comparable(written)) == {"attempt", "wall_seconds"}
 
 
 def test_a_new_attempt_keeps_what_its_checkpoint_has_and_nothing_else(tmp_path: Path) -> None:
@@ -36,10 +36,10 @@ def test_a_new_attempt_keeps_what_its_checkpoint_has_and_nothing_else(tmp_path: 
     first.fail("no space", step=3, rollouts=3, tokens=0)
     first.close()
     second = Journal(path, "r", 2)
-    assert [r["kind"] for r in read_journal(path)][-1] == "end", "nothing is taken away before the attempt begins"
+    assert [r["kind"] for r in read(path)][-1] == "end", "nothing is taken away before the attempt begins"
     second.begin(resumed_step=2)
     second.close()
-    assert [(r["kind"], r["step"], r["attempt"]) for r in read_journal(path)] == [
+    assert [(r["kind"], r["step"], r["attempt"]) for r in read(path)] == [
         ("run", 0, 2),
         ("step", 0, 1),
         ("step", 1, 1),
@@ -50,8 +50,8 @@ def test_a_new_attempt_keeps_what_its_checkpoint_has_and_nothing_else(tmp_path: 
 def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"schema_version": 1, "kind": "run"}\n{"schema_version": 1, "ki')
-    assert [record["kind"] for record in read_journal(path)] == ["run"]
-    assert read_journal(tmp_path / "absent.jsonl") == []
+    assert [record["kind"] for record in read(path)] == ["run"]
+    assert read(tmp_path / "absent.jsonl") == []
 
 
 @pytest.mark.parametrize("line", ["{not json}", "[1]", '{"kind": "step"}', '{"schema_version": 2, "kind": "step"}'])
@@ -59,7 +59,7 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> N
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{line}\n{{"schema_version": 1, "kind": "run"}}\n')
     with pytest.raises(RecordError, match=r"metrics\.jsonl:1"):
-        read_journal(path)
+        journal_records(path)
 
 
 def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
@@ -70,12 +70,11 @@ def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
         status = 1
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            append_line(descriptor, "a" * 79)
+            append_line(path, "a" * 79)
             try:
-                append_line(descriptor, "b" * 79)
+                append_line(path, "b" * 79)
             except OSError:
-                append_line(descriptor, "c" * 9)
+                append_line(path, "c" * 9)
                 status = 0
         finally:
             os._exit(status)
@@ -84,7 +83,31 @@ def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_full_device_is_an_error() -> None:
-    descriptor = os.open("/dev/full", os.O_WRONLY)
     with pytest.raises(OSError, match="No space left"):
-        append_line(descriptor, json.dumps({}))
-    os.close(descriptor)
+        append_line(Path("/dev/full"), "{}")
+
+
+def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path: Path) -> None:
+    context = {"group_size": 4, "problems_per_batch": 8, "seed": 0, "model": "m"}
+
+    def steps(attempt: int, first: int, last: int) -> None:
+        book = Journal(tmp_path / "metrics.jsonl", "run", attempt)
+        kept = book.begin(resumed_step=first - 1 or None, **context)
+        assert kept.get("step") == (first - 1 or None)
+        for step in range(first, last + 1):
+            counts = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
+            book.append("step", **counts, metrics={"train_reward": step / 10, "kl": float("nan")})
+            if step % 2 == 0:
+                book.append("evaluation", **counts, eval_set="validation", metrics={"avg@4": step / 20 + attempt})
+
+    steps(1, 1, 7)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "st')  # killed in the middle of a line
+    steps(2, 5, 8)
+    runs = RunSet.read(tmp_path / "metrics.jsonl")
+    (series,) = runs.series("avg@4")
+    assert series.step_T.tolist() == [2, 4, 6, 8]
+    assert series.value_T.tolist() == pytest.approx([1.1, 1.2, 2.3, 2.4])
+    assert runs.series("train_reward")[0].step_T.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert "kl" not in runs.metrics
+    assert series.context["model"] == "m"

@@ -1,0 +1,408 @@
+"""Slurm: one job per run, through Slurm's own commands.
+
+Tested with Slurm 22.05. No accounting database is needed: `squeue` knows a job until a few minutes after its end, and
+the run folder knows the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from isocompute_sdk.campaigns.executors.base import Job, State
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import ExecutorSpec
+from isocompute_sdk.specs.base import Count, Text
+from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.run import FolderName
+from isocompute_sdk.training.backend import Needs
+
+ASK_SECONDS = 10.0
+"""Time between two looks at the queue."""
+COMMAND_SECONDS = 90.0
+"""Time limit of a command; Slurm's own are 9 to 18 s while its controller daemon is down."""
+_FORMS = (r"\d+", r"\d+:\d\d", r"\d+:\d\d:\d\d", r"\d+-\d+(:\d\d){0,2}")
+_TIME = re.compile("|".join(f"({form})" for form in _FORMS))
+_FLAG = re.compile(r"[a-z][a-z0-9-]*")
+_STATES: dict[str, State] = {
+    "PENDING": "waiting",
+    "REQUEUED": "waiting",
+    "REQUEUE_HOLD": "waiting",
+    "REQUEUE_FED": "waiting",
+    "SPECIAL_EXIT": "waiting",
+    "RESV_DEL_HOLD": "waiting",
+    "COMPLETED": "finished",
+    "CANCELLED": "stopped",
+    "REVOKED": "stopped",
+    "FAILED": "failed",
+    "TIMEOUT": "failed",
+    "DEADLINE": "failed",
+    "NODE_FAIL": "failed",
+    "BOOT_FAIL": "failed",
+    "PREEMPTED": "failed",
+    "OUT_OF_MEMORY": "failed",
+}
+"""Our state for each of Slurm's; a job in any other state has its resources, such as RUNNING and COMPLETING."""
+_OWN_FLAGS = {
+    "partition": "partition",
+    "account": "account",
+    "qos": "qos",
+    "time": "time",
+    "gpus": "gpus_per_node",
+    "gpus-per-node": "gpus_per_node",
+    "gpus-per-task": "gpus_per_node",
+    "cpus-per-task": "cpus",
+    "mem": "mem",
+}
+"""Flags of sbatch that have a setting of their own."""
+_FIXED_FLAGS = (
+    *("array", "chdir", "clusters", "help", "input", "job-name", "nodes", "ntasks", "open-mode", "output"),
+    *("parsable", "test-only", "usage", "version", "wait", "wrap"),
+)
+"""Flags on which finding, following and ending a job depend."""
+_SILENT = re.compile(
+    r"slurm controller|timed out|connect|communicat|socket|zero bytes|not respond|temporarily", re.IGNORECASE
+)
+"""Words of errors that say nothing about the request."""
+_QUEUE_FORMAT = "JobID:32,State:32,exit_code:32,Reason:128"
+
+
+def _time(value: str | int) -> str | int:
+    if isinstance(value, bool) or (isinstance(value, int) and value < 1):
+        raise problem(accepted="minutes from 1 up, or text such as 4:00:00 or 2-12:00:00 (2 days and 12 hours)")
+    if isinstance(value, str) and (not _TIME.fullmatch(value) or not minutes_of(value)):
+        raise problem(accepted="minutes, or text such as 4:00:00 (hours) or 2-12:00:00 (days-hours)")
+    return value
+
+
+def _flag(name: str) -> str:
+    if not _FLAG.fullmatch(name):
+        raise problem(accepted="long flags of sbatch without the leading --, such as constraint")
+    if name in _OWN_FLAGS:
+        raise problem(accepted="flags without a setting of their own", hint=f"Use executor.{_OWN_FLAGS[name]}.")
+    if name in _FIXED_FLAGS:
+        raise problem(accepted=f"flags that isocompute does not set itself; it sets {', '.join(_FIXED_FLAGS)}")
+    return name
+
+
+class SlurmSpec(ExecutorSpec):
+    """Runs as Slurm jobs, one job for each run on one node. The folder of the runs must be shared by all nodes."""
+
+    name: FolderName = "slurm"
+    """Name of this executor."""
+    partition: Text | None = None
+    """Partition. None: the default one."""
+    time: Annotated[str | int, AfterValidator(_time)] | None = None
+    """Time limit of a job: minutes, `HH:MM:SS` or `D-HH:MM:SS`. A run that meets it goes on in another job, from its
+    checkpoint. None: the limit of the partition."""
+    account: Text | None = None
+    """Account to charge. None: the default one."""
+    qos: Text | None = None
+    """Quality of service. None: the default one."""
+    gpus_per_node: Annotated[int, Field(ge=0)] | None = None
+    """GPUs of a job. None: what the run needs."""
+    cpus: Count | None = None
+    """Cores of a job. None: Slurm's default, often 1."""
+    mem: Text | None = None
+    """Memory of a job, such as `64G`. None: Slurm's default."""
+    sbatch: dict[Annotated[str, AfterValidator(_flag)], str | int | bool] = Field(
+        default_factory=dict[str, "str | int | bool"]
+    )
+    """Further flags of sbatch, without the leading --, such as `constraint: a100`. true: a flag without a value."""
+    warn_seconds: Count = 120
+    """Time before its time limit at which a run is asked to end. Slurm may ask a minute earlier."""
+    python: Text | None = None
+    """Python 3.10 or newer on the nodes, which starts a run. None: the interpreter that runs isocompute."""
+
+    def executor(self) -> ClusterExecutor:
+        """The executor."""
+        return ClusterExecutor(SlurmEngine(self), self.parallel, self.grace_seconds, ask_seconds=ASK_SECONDS)
+
+    @model_validator(mode="after")
+    def _flags_have_values(self) -> Self:
+        for name, value in self.sbatch.items():
+            if value is False or value == "":
+                raise problem(message=f"{name} has no value", hint="Remove it, or set true.", field="sbatch")
+        return self
+
+
+@dataclass(frozen=True)
+class SlurmEngine:
+    """Hands runs to Slurm. All text that a user wrote reaches it as one argument, without a shell."""
+
+    spec: SlurmSpec = field(default_factory=SlurmSpec)
+
+    @property
+    def name(self) -> str:
+        """Name of the executor."""
+        return "slurm"
+
+    @property
+    def python(self) -> str:
+        """Interpreter that runs the wrapper on the nodes."""
+        return self.spec.python or sys.executable
+
+    def check(self, needs: Sequence[Needs]) -> None:
+        """Refuse what Slurm can never start: by its own test, and by the time limit of the partition.
+
+        Raises:
+            BackendError: a run can never start, or Slurm does not answer.
+        """
+        try:
+            for one in dict.fromkeys(needs):
+                self._refuse_never_fitting(one)
+        except EngineSilent as silent:
+            raise BackendError(f"Slurm does not answer: {silent}", "Try again once `sinfo` answers.") from None
+
+    def room(self, job: Job) -> bool:
+        """True: Slurm queues what it has no room for."""
+        del job
+        return True
+
+    def find(self, job: Job, attempt: int) -> str | None:
+        """Id of the job in the queue that was submitted for this attempt; None if there is none.
+
+        Raises:
+            EngineSilent: Slurm does not answer.
+        """
+        listed = self._queue("--me", f"--name={job.label(attempt)}")
+        return next((ref for ref, one in listed.items() if one.state in ("waiting", "running")), None)
+
+    def submit(self, job: Job, attempt: int, command: Sequence[str]) -> str:
+        """Submit a job; returns its id.
+
+        Raises:
+            EngineSilent: Slurm does not answer; the job may have been submitted.
+            BackendError: Slurm refuses the job.
+        """
+        done = _run(self.request(job, attempt, command), cwd=str(job.launch.folder))
+        if done.returncode:
+            raise self._refusal(done.stderr, job.name)
+        ref = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
+        if not ref.isdecimal():
+            raise BackendError(
+                f"sbatch printed {done.stdout!r}; accepted: a job id",
+                "Try `sbatch --parsable --wrap true` by hand: a wrapper around sbatch may print something else.",
+            )
+        return ref
+
+    def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
+        """What Slurm says about these jobs; a job that it has forgotten is left out."""
+        try:
+            return self._queue("--states=all", f"--jobs={','.join(refs)}")
+        except EngineSilent as silent:
+            return dict.fromkeys(refs, EngineJob("unknown", str(silent)))
+
+    def end(self, ref: str, *, at_once: bool) -> None:
+        """Ask a job to end: TERM to the wrapper, or KILL to all of its processes.
+
+        Raises:
+            EngineSilent: Slurm does not answer.
+        """
+        # A job in the queue has no process to ask. No job can start between the two commands unseen by the second.
+        self._cancel("--state=PENDING", ref)
+        self._cancel("--batch", f"--signal={'QUIT' if at_once else 'TERM'}", ref)
+        if at_once:
+            self._cancel(ref)
+
+    def request(self, job: Job, attempt: int, command: Sequence[str]) -> tuple[str, ...]:
+        """The sbatch command that submits an attempt.
+
+        Args:
+            job: the run.
+            attempt: number of the attempt.
+            command: what the job executes.
+        """
+        folder = job.launch.folder.absolute()
+        log = str(folder / store.LOG_FILE)
+        # In file names of sbatch, % starts a pattern unless there is a backslash.
+        return (
+            "sbatch",
+            "--parsable",
+            f"--job-name={job.label(attempt)}",
+            f"--chdir={folder}",
+            f"--output={log if chr(92) in log else log.replace('%', '%%')}",
+            "--open-mode=append",
+            "--requeue",
+            f"--signal=B:TERM@{self.spec.warn_seconds}",
+            *self._resources(job.needs),
+            # Without exec, a signal would reach the shell only.
+            f"--wrap=exec {shlex.join(command)}",
+        )
+
+    def _resources(self, needs: Needs) -> tuple[str, ...]:
+        own = self.spec
+        gpus = self._gpus(needs)
+        chosen = {
+            "partition": own.partition,
+            "time": own.time,
+            "account": own.account,
+            "qos": own.qos,
+            "gpus-per-node": gpus or None,
+            "cpus-per-task": own.cpus,
+            "mem": own.mem,
+            **own.sbatch,
+        }
+        flags = (
+            f"--{name}" if value is True else f"--{name}={value}" for name, value in chosen.items() if value is not None
+        )
+        return ("--nodes=1", "--ntasks=1", *flags)
+
+    def _gpus(self, needs: Needs) -> int:
+        if self.spec.gpus_per_node is not None:
+            return self.spec.gpus_per_node
+        return 0 if needs.or_cpu and not self._has_gpus() else needs.gpus
+
+    def _has_gpus(self) -> bool:
+        chosen = () if self.spec.partition is None else (f"--partition={self.spec.partition}",)
+        return "gpu" in _ask("sinfo", "--noheader", "--format=%G", *chosen)
+
+    def _refuse_never_fitting(self, needs: Needs) -> None:
+        own = self.spec
+        if needs.nodes > 1:
+            raise BackendError(
+                f"a run needs {needs.nodes} nodes, by {needs.source}; accepted: one node per Slurm job",
+                "Start a Ray cluster on several nodes and run the study with executor: ray.",
+            )
+        given = own.gpus_per_node
+        if given is not None and given < needs.gpus and not (needs.or_cpu and given == 0):
+            raise BackendError(
+                f"a run needs {needs.gpus} GPU(s), by {needs.source}; executor.gpus_per_node is {given}",
+                f"Change {needs.source} or executor.gpus_per_node in the study.",
+            )
+        resources = self._resources(needs)
+        done = _run(("sbatch", "--test-only", *resources, "--wrap=true"))
+        if done.returncode:
+            raise self._refusal(done.stderr, " ".join(resources))
+        limit = self._partition_minutes()
+        if own.time is not None and limit is not None and minutes_of(own.time) > limit:
+            raise BackendError(
+                f"executor.time = {own.time} is longer than the partition's limit of {limit:g} minutes",
+                "Give a shorter time (a run that meets its limit goes on in another job), or another partition.",
+            )
+
+    def _partition_minutes(self) -> float | None:
+        """Time limit of the partition in minutes; None if it has none or a list of partitions was given."""
+        listed = _ask("sinfo", "--noheader", "--format=%P|%l").split()
+        limits = {name.rstrip("*"): limit for name, _, limit in (line.partition("|") for line in listed)}
+        default = next((line.partition("|")[0].rstrip("*") for line in listed if "*|" in line), None)
+        limit = limits.get(self.spec.partition or default or "")
+        return minutes_of(limit) if limit is not None and _TIME.fullmatch(limit) else None
+
+    def _queue(self, *chosen: str) -> dict[str, EngineJob]:
+        """Jobs in the queue, by id.
+
+        Raises:
+            EngineSilent: Slurm does not answer.
+        """
+        done = _run(("squeue", "--noheader", f"--Format={_QUEUE_FORMAT}", *chosen))
+        if done.returncode and "Invalid job id" not in done.stderr:
+            raise EngineSilent(_last_line(done.stderr) or f"squeue left with {done.returncode}")
+        found: dict[str, EngineJob] = {}
+        for line in done.stdout.splitlines():
+            ref, state, status, *reason = [*line.split(), "", "", ""]
+            if ref.isdecimal():
+                found[ref] = _engine_job(state, status, " ".join(reason).strip())
+        return found
+
+    def _cancel(self, *arguments: str) -> None:
+        done = _run(("scancel", *arguments))
+        if done.returncode and _SILENT.search(done.stderr):
+            raise EngineSilent(_last_line(done.stderr))
+
+    def _refusal(self, said: str, what: str) -> BackendError:
+        """The error for a request that Slurm refuses.
+
+        Raises:
+            EngineSilent: Slurm has not decided on it.
+        """
+        # Sites limit the number of jobs in the queue: a later attempt succeeds.
+        if _SILENT.search(said) or "MaxSubmit" in said:
+            raise EngineSilent(_last_line(said))
+        return BackendError(
+            f"Slurm refuses {what}: {'; '.join(said.split(chr(10))).strip('; ')}",
+            "Change hardware or executor in the study; `sinfo -o '%P %l %c %m %G'` lists what each partition has.",
+        )
+
+
+def minutes_of(time: str | int) -> float:
+    """A time limit as Slurm writes it, in minutes."""
+    days, _, rest = f"-{time}".rpartition("-")
+    parts = [float(part) for part in rest.split(":")]
+    if days.strip("-"):
+        hours, minutes, seconds = [*parts, 0.0, 0.0][:3]
+        return (int(days.strip("-")) * 24 + hours) * 60 + minutes + seconds / 60
+    if len(parts) == 3:
+        return parts[0] * 60 + parts[1] + parts[2] / 60
+    return parts[0] + (parts[1] / 60 if len(parts) == 2 else 0.0)
+
+
+def _engine_job(state: str, status: str, reason: str) -> EngineJob:
+    ours = _STATES.get(state, "running")
+    words = state if reason in ("", "None", "(null)") else f"{state} ({reason})"
+    ended = ours in ("finished", "failed") and status.isdecimal()
+    return EngineJob(ours, words, os.waitstatus_to_exitcode(int(status)) if ended else None)
+
+
+def _environment() -> dict[str, str]:
+    """This process's variables without those that change what Slurm's commands do or print.
+
+    Variables of the job in which isocompute may itself run would override requests, and squeue's and sinfo's would hide
+    jobs.
+    """
+    kept = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS"}
+    dropped = re.compile(r"(SLURM|SQUEUE|SINFO|SCANCEL|PMI|PMIX)_.*|SBATCH_(ARRAY_INX|WAIT|CLUSTERS)|SLURMD_.*")
+    return {name: value for name, value in os.environ.items() if name in kept or not dropped.fullmatch(name)}
+
+
+def _run(argv: Sequence[str], cwd: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands.
+
+    Raises:
+        EngineSilent: no answer in time.
+        BackendError: the command is not installed.
+    """
+    try:
+        return subprocess.run(
+            argv,
+            cwd=cwd,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise EngineSilent(f"{argv[0]} took longer than {COMMAND_SECONDS:g} s") from None
+    except FileNotFoundError:
+        raise BackendError(
+            f"{argv[0]} is not on the PATH", "Run isocompute on a machine with Slurm's commands, such as a login node."
+        ) from None
+
+
+def _ask(*argv: str) -> str:
+    """Output of one of Slurm's commands.
+
+    Raises:
+        EngineSilent: it failed.
+    """
+    done = _run(argv)
+    if done.returncode:
+        raise EngineSilent(_last_line(done.stderr) or f"{argv[0]} left with {done.returncode}")
+    return done.stdout
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2].strip()

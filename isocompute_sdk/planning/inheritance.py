@@ -1,0 +1,472 @@
+"""The recipe of a plan from that of its runs, and what differs between runs, plan and launch script.
+
+A prediction holds for what was measured: a plan from runs trains as they did. For every value the order is: what a
+person gave, what the runs record, the preset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from isocompute_sdk.errors import PlanError, SpecError
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.run_settings import (
+    RULE_TOLERANCE,
+    RULES,
+    RunSettings,
+    Value,
+    learning_rates_of,
+    settings_of,
+    staleness_of,
+    values_of,
+)
+from isocompute_sdk.specs import Evaluation, Recipe
+
+FITTED = ("surface", "paper")
+"""Methods that fit the user's own runs."""
+RECIPE_FIELDS = {
+    "algorithm": "algorithm",
+    "kl_coef": "kl_coef",
+    "entropy_coef": "entropy_coef",
+    "updates_per_batch": "updates_per_batch",
+    "max_tokens": "max_response_tokens",
+    "max_prompt_tokens": "max_prompt_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+}
+"""Context field of runs -> field of a recipe."""
+FILTERS = ("zero_variance_filter_policy", "zero_variance_filter_kl", "zero_variance_filter_entropy")
+ANCHOR = ("learning_rate_anchor", "learning_rate_anchor_batch")
+CHANGES_NO_MEANING = ("eval_samples",)
+"""Fields that change the noise of an evaluation, not its mean."""
+OWN_NOTES = ("off_policy", "problems_per_batch")
+"""Fields whose differences have notes of their own."""
+STALEST = 1.0
+"""Updates that the weights behind a rollout may be old for a plan without `allow_off_policy`."""
+
+Source = Literal["runs", "given", "preset"]
+"""Where a plan's value comes from. `preset` although the runs record one: plans cannot carry that value."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value of the recipe, side by side."""
+
+    name: str
+    """Column of a `RunSet`."""
+    runs: tuple[Value, ...]
+    """Values of the runs, that of the most runs first; empty if they record none."""
+    plan: Value | None
+    """Value of the plan; None if unknown."""
+    source: Source
+    differs: bool
+    """Whether the plan trains or measures otherwise than some run did. Rates that follow one rule do not differ."""
+
+    @property
+    def described(self) -> str:
+        """Runs and plan in one line."""
+        whence = {"runs": "from the runs", "given": "given", "preset": "preset"}[self.source]
+        return f"{shown(self.runs)} in the runs, {shown((self.plan,))} in the plan ({whence})"
+
+
+@dataclass(frozen=True)
+class Inheritance:
+    """The recipe that a planner uses, and where its values come from."""
+
+    recipe: Recipe
+    """At the plan's own batch see `recipe_for`."""
+    floor: int
+    """Smallest B_p to plan."""
+    settings: tuple[RunSettings, ...]
+    """What the runs were trained with; empty without runs."""
+    sources: Mapping[str, Source]
+    """By context field."""
+    assumed: bool
+    """Whether nobody gave a recipe."""
+    problems_from_runs: bool = False
+    """Whether B_p is chosen among those that were run: several were, and nobody gave `min_problems_per_batch`."""
+
+    def recipe_for(self, group_size: int, problems_per_batch: int) -> Recipe:
+        """The recipe at n and B_p: learning rates without a rule are those of the nearest runs."""
+        rates = learning_rates_of(self.settings, (group_size, problems_per_batch))
+        if rates is None or rates.agree or self.sources.get("learning_rate") != "runs":
+            return self.recipe
+        return _with_anchor(self.recipe, rates.rate, rates.batch)
+
+    def evaluation(self, given: Evaluation | None, default: Evaluation) -> Evaluation:
+        """How a plan's run is evaluated: as given, else with temperature and samples of the runs."""
+        chosen = default if given is None else given
+        known: dict[str, Value] = {}
+        for column, field in (("eval_temperature", "temperature"), ("eval_samples", "samples")):
+            values = values_of(self.settings, column)
+            if len(values) == 1 and (given is None or field not in given.model_fields_set):
+                known[field] = values[0]
+        return chosen.replace(**known) if known else chosen
+
+    def rows(
+        self,
+        recipe: Recipe,
+        size: tuple[int, int],
+        evaluation: Evaluation,
+        n_problems: int | None,
+        model: str | None,
+    ) -> tuple[Setting, ...]:
+        """Runs and plan side by side; empty without runs.
+
+        Args:
+            recipe: recipe of the plan.
+            size: n and B_p of the plan.
+            evaluation: how its run is evaluated.
+            n_problems: its number of distinct training problems.
+            model: the model to be trained.
+        """
+        if not self.settings:
+            return ()
+        planned = planned_values(recipe, size, evaluation, n_problems, model)
+        return tuple(
+            Setting(
+                name,
+                runs := self._run_values(name),
+                plan,
+                self._source(name, runs, plan),
+                self._differs(name, runs, plan, recipe, size),
+            )
+            for name, plan in planned.items()
+        )
+
+    def _source(self, name: str, runs: tuple[Value, ...], plan: Value | None) -> Source:
+        """Of a value that is no part of a recipe: a person gave it if the runs have another one."""
+        if name in self.sources or not runs or plan is None:
+            return self.sources.get(name, "preset")
+        return "runs" if any(_same(name, value, plan) for value in runs) else "given"
+
+    def _run_values(self, name: str) -> tuple[Value, ...]:
+        if name == "problems_per_batch":
+            return tuple(sorted({s.problems_per_batch for s in self.settings if s.problems_per_batch is not None}))
+        return values_of(self.settings, name)
+
+    def _differs(
+        self, name: str, runs: tuple[Value, ...], plan: Value | None, recipe: Recipe, size: tuple[int, int]
+    ) -> bool:
+        if not runs or plan is None:
+            return False
+        if name == "learning_rate":
+            rates = learning_rates_of(self.settings, size)
+            if rates is None or not rates.agree:
+                return rates is not None
+            power = RULES[rates.rule or recipe.learning_rate_rule]
+            scale = 1.0 if rates.batch is None else (size[0] * size[1] / rates.batch) ** power
+            return abs(math.log(float(plan) / (rates.rate * scale))) > RULE_TOLERANCE
+        if name == "problems_per_batch":
+            return plan not in runs
+        if name == "n_problems" and len(runs) > 1:
+            # Then it is an input of the fit.
+            return False
+        return any(not _same(name, value, plan) for value in runs)
+
+    def notes(self, rows: Sequence[Setting], *, timed: bool) -> list[Note]:
+        """What the plan took from its runs, what differs, and what the runs do not say.
+
+        Args:
+            rows: what `rows` returned.
+            timed: whether hours or money decide.
+        """
+        if not rows:
+            return [_assumed(self.recipe)] if self.assumed else []
+        by_name = {row.name: row for row in rows}
+        taken = [row for row in rows if row.source == "runs" and row.runs and row.name != "problems_per_batch"]
+        named = (*RECIPE_FIELDS, "learning_rate", "filter")
+        unknown = [by_name[name] for name in named if not by_name[name].runs and by_name[name].source == "preset"]
+        matter = [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]
+        notes = [_taken([row for row in taken if row.name in named], self.recipe)] if taken else []
+        notes += [_unknown(unknown, self.recipe)] if unknown and self.assumed else []
+        notes += _differing([row for row in matter if row.source == "given"])
+        notes += _several([row for row in matter if row.source == "runs"])
+        notes += _not_carried([row for row in matter if row.source == "preset"])
+        stale = _stale(by_name["off_policy"].runs)
+        return notes + ([_off_policy(stale, timed=timed)] if stale else [])
+
+    def refuse_stale_runs(self) -> None:
+        """Raise on runs whose rollouts may come from weights that are more than `STALEST` updates old.
+
+        Raises:
+            PlanError: naming what the runs say.
+        """
+        older = [v for v in _stale(values_of(self.settings, "off_policy")) if (staleness_of(v) or 0.0) > STALEST]
+        if older:
+            raise PlanError(
+                f"these runs are asynchronous (off_policy: {', '.join(older)}): rollouts may be more than {STALEST:g} "
+                "update old. Their curves do not hold for the script of a plan, which samples after every update",
+                "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
+                "--allow-off-policy (allow_off_policy=True).",
+            ).in_shell(
+                "Run the sweep synchronously, or with rollouts at most one update old; or accept the risk with "
+                "--allow-off-policy."
+            )
+
+
+def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
+    """The recipe of plans from these fits.
+
+    Args:
+        fits: the fits; only those of own runs have a recipe to inherit.
+        given: a recipe that a person gave; its `given` fields win.
+        default: the recipe for what neither a person nor the runs say.
+    """
+    base, chosen = (default, frozenset[str]()) if given is None else (given, given.given)
+    settings = _settings(fits)
+    recipe, sources = base, dict[str, Source]()
+    # A filter on a term needs the term.
+    needed = {f"{term}_coef" for term in ("kl", "entropy") if getattr(base, f"zero_variance_filter_{term}")}
+    for column, field in RECIPE_FIELDS.items():
+        found, values = recipe, values_of(settings, column)
+        if field in chosen | needed:
+            sources[column] = "given"
+            continue
+        if values and not _same(column, values[0], getattr(base, field)):
+            found = _replaced(recipe, {field: values[0]})
+        sources[column] = "runs" if values and found is not None else "preset"
+        recipe = found or recipe
+    recipe, sources["filter"] = _with_filter(recipe, values_of(settings, "filter"), chosen)
+    recipe, sources["learning_rate"] = _with_learning_rate(recipe, settings, chosen)
+    sources["off_policy"] = "preset"
+    floor = recipe.min_problems_per_batch
+    levels = fits.problems_per_batch if fits.method in FITTED else ()
+    among = len(levels) > 1 and "min_problems_per_batch" not in chosen
+    named = given is not None and "based_on" in given.model_fields_set
+    if levels and (named or "min_problems_per_batch" in chosen):
+        floor = min((bp for bp in levels if bp >= floor), default=floor)
+    elif levels:
+        floor = levels[0]
+        recipe = recipe if floor == recipe.min_problems_per_batch else recipe.replace(min_problems_per_batch=floor)
+    taken = {field for field in Recipe.model_fields if getattr(recipe, field) != getattr(base, field)}
+    if taken - {"min_problems_per_batch"} and base.name == base.based_on:
+        recipe = recipe.replace(name="runs")
+    return Inheritance(recipe, floor, settings, sources if settings else {}, given is None, among)
+
+
+def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable[str], *, assumed: bool) -> Inheritance:
+    """The inheritance of a plan whose recipe a person changed.
+
+    Args:
+        fits: fits of the plan.
+        recipe: its recipe after the change.
+        rows: its settings before the change.
+        changed: fields of the recipe, or `learning_rate`, that were changed.
+        assumed: whether nobody gave a recipe for the plan.
+    """
+    columns = {field: column for column, field in RECIPE_FIELDS.items()} | dict.fromkeys(FILTERS, "filter")
+    given = {columns.get(name, name) for name in changed}
+    sources: dict[str, Source] = {row.name: "given" if row.name in given else row.source for row in rows}
+    return Inheritance(recipe, recipe.min_problems_per_batch, _settings(fits) if rows else (), sources, assumed=assumed)
+
+
+def planned_values(
+    recipe: Recipe, size: tuple[int, int], evaluation: Evaluation, n_problems: int | None, model: str | None
+) -> dict[str, Value | None]:
+    """What a plan or a run trains and measures with, by column of a `RunSet`."""
+    filters = any(getattr(recipe, name) for name in FILTERS)
+    return {
+        "model": model,
+        "algorithm": recipe.algorithm,
+        "learning_rate": recipe.learning_rate(size[0] * size[1]),
+        **{column: cast("Value", getattr(recipe, field)) for column, field in RECIPE_FIELDS.items()},
+        "filter": "zero-variance" if filters else "none",
+        "off_policy": "none",
+        "eval_temperature": evaluation.temperature,
+        "eval_samples": evaluation.samples,
+        "problems_per_batch": size[1],
+        "n_problems": n_problems,
+    }
+
+
+def side_by_side(
+    rows: Sequence[Setting], script: Mapping[str, Value | None]
+) -> list[tuple[str, tuple[Value, ...], Value | None, Value | None]]:
+    """Name, values of the runs, of the plan and of the script, where one of the three differs from another."""
+    found: list[tuple[str, tuple[Value, ...], Value | None, Value | None]] = []
+    for row in rows:
+        written = script.get(row.name, row.plan)
+        moved = written is not None and (row.plan is None or not _same(row.name, written, row.plan))
+        unlike = any(written is not None and not _same(row.name, value, written) for value in row.runs)
+        if row.differs or (moved and (row.plan is not None or unlike)):
+            found.append((row.name, row.runs, row.plan, written))
+    return found
+
+
+def shown(values: Sequence[Value | None]) -> str:
+    """Values for people."""
+    known = [_shown(value) for value in values if value is not None]
+    return ", ".join(known) if known else "unknown"
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def same_model(a: str | None, b: str | None) -> bool:
+    """Whether two names mean one model: hub names and local folders are compared by their last part."""
+    if a is None or b is None:
+        return False
+    return a.rstrip("/").rsplit("/", 1)[-1].lower() == b.rstrip("/").rsplit("/", 1)[-1].lower()
+
+
+def _settings(fits: Fits) -> tuple[RunSettings, ...]:
+    """Settings of the runs; fits of earlier releases hold them in their table only."""
+    if fits.method not in FITTED or fits.settings or fits.runs is None:
+        return fits.settings
+    return settings_of(RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set))
+
+
+def _same(name: str, one: Value, other: Value) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return same_model(str(one), str(other)) if name == "model" else str(one) == str(other)
+    return math.isclose(one, other, rel_tol=1e-6)
+
+
+def _replaced(recipe: Recipe, changes: Mapping[str, Value]) -> Recipe | None:
+    """The recipe with the values of runs; None if it cannot hold them."""
+    try:
+        return recipe.replace(**changes)
+    except SpecError:
+        return None
+
+
+def _with_filter(recipe: Recipe, values: tuple[Value, ...], chosen: frozenset[str]) -> tuple[Recipe, Source]:
+    if chosen.intersection(FILTERS):
+        return recipe, "given"
+    if values and values[0] == "none":
+        return recipe, "runs"
+    if values and values[0] == "zero-variance":
+        return recipe.replace(zero_variance_filter_policy=True), "runs"
+    return recipe, "preset"
+
+
+def _with_learning_rate(
+    recipe: Recipe, settings: tuple[RunSettings, ...], chosen: frozenset[str]
+) -> tuple[Recipe, Source]:
+    if chosen.intersection(ANCHOR):
+        return recipe, "given"
+    rates = learning_rates_of(settings)
+    if rates is None:
+        return recipe, "given" if "learning_rate_rule" in chosen else "preset"
+    known = [s for s in settings if "learning_rate" in s.values]
+    if all(s.batch is not None and _same("", recipe.learning_rate(s.batch), s.values["learning_rate"]) for s in known):
+        return recipe, "runs"
+    if "learning_rate_rule" not in chosen:
+        recipe = recipe.replace(learning_rate_rule=rates.rule or recipe.learning_rate_rule)
+    return _with_anchor(recipe, rates.rate, rates.batch), "runs"
+
+
+def _with_anchor(recipe: Recipe, rate: float, batch: int | None) -> Recipe:
+    """The recipe with a run's own rate at the batch of that run; without a batch the rate does not scale."""
+    if batch is None:
+        return recipe.replace(learning_rate_anchor=rate, learning_rate_rule="constant")
+    return recipe.replace(learning_rate_anchor=rate, learning_rate_anchor_batch=batch)
+
+
+def _stale(values: Iterable[Value]) -> list[str]:
+    return [str(value) for value in values if staleness_of(value) != 0.0]
+
+
+def _listed(rows: Sequence[Setting]) -> str:
+    return "; ".join(f"{row.name}: {row.described}" for row in rows)
+
+
+def _data(rows: Sequence[Setting]) -> dict[str, object]:
+    return {"fields": {row.name: {"runs": list(row.runs), "plan": row.plan} for row in rows}}
+
+
+def _assumed(recipe: Recipe) -> Note:
+    return Note(
+        "recipe-assumed",
+        "info",
+        f"No recipe was given: the plan uses the {recipe.name} preset (B_p floor {recipe.min_problems_per_batch}).",
+    )
+
+
+def _unknown(rows: Sequence[Setting], recipe: Recipe) -> Note:
+    values = ", ".join(f"{row.name} = {shown((row.plan,))}" for row in rows)
+    return Note(
+        "recipe-assumed",
+        "info",
+        f"The runs do not record {', '.join(row.name for row in rows)}: the plan uses the {recipe.based_on} preset "
+        f"({values}). Its reward holds for runs that were trained so. Where they were not, fit them again with "
+        "--set NAME=VALUE.",
+        _data(rows),
+    )
+
+
+def _taken(rows: Sequence[Setting], recipe: Recipe) -> Note:
+    rule = {"sqrt": "grows with the root of the batch", "linear": "grows with the batch", "constant": "does not scale"}
+    values = ", ".join(f"{row.name} = {shown((row.plan,))}" for row in rows) or "nothing but B_p"
+    scaled = any(row.name == "learning_rate" for row in rows)
+    return Note(
+        "recipe-of-the-runs",
+        "info",
+        f"The plan takes the recipe of its runs: {values}."
+        + (f" The learning rate {rule[recipe.learning_rate_rule]}." if scaled else ""),
+        _data(rows),
+    )
+
+
+def _differing(rows: Sequence[Setting]) -> list[Note]:
+    if not rows:
+        return []
+    return [
+        Note(
+            "recipe-differs-from-runs",
+            "warning",
+            f"The plan differs from its runs by values that were given: {_listed(rows)}. Curves and predicted reward "
+            "are those of the runs. Leave the values out to train as the runs did, or run one configuration with the "
+            "new ones and fit it.",
+            _data(rows),
+        )
+    ]
+
+
+def _several(rows: Sequence[Setting]) -> list[Note]:
+    if not rows:
+        return []
+    return [
+        Note(
+            "runs-differ-in-recipe",
+            "warning",
+            f"The runs were pooled although they differ: {_listed(rows)}. The plan takes the value of the most runs, "
+            "and the learning rate of the nearest ones; its predicted reward belongs to no single recipe. Fit runs of "
+            "one recipe, or name the value with --recipe-value NAME=VALUE.",
+            _data(rows),
+        )
+    ]
+
+
+def _not_carried(rows: Sequence[Setting]) -> list[Note]:
+    if not rows:
+        return []
+    return [
+        Note(
+            "recipe-not-carried",
+            "warning",
+            f"The runs used what a plan cannot carry: {_listed(rows)}. Curves and predicted reward are those of the "
+            "runs. Change the launch script by hand, or run one configuration as the plan would and fit it.",
+            _data(rows),
+        )
+    ]
+
+
+def _off_policy(values: Sequence[str], *, timed: bool) -> Note:
+    hours = " Seconds per step of asynchronous runs are not those of the script either." if timed else ""
+    return Note(
+        "off-policy-runs",
+        "warning",
+        f"The runs are asynchronous (off_policy: {', '.join(values)}); the plan's script samples after every update. "
+        f"At equal C its reward may differ.{hours} Run one configuration synchronously and compare.",
+        {"off_policy": list(values), "timed": timed},
+    )

@@ -1,0 +1,160 @@
+"""`ExecutorSpec`: what starts the runs of a study; `Supervision`: what is done about runs that hang or learn nothing.
+
+Executors are registered as spec classes under the entry-point group `isocompute.executors`: the name, the options with
+their types and documentation, and `executor()`, which makes the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Literal, Self, cast
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from isocompute_sdk.errors import BackendError, show
+from isocompute_sdk.specs.base import Count, Quantity, Spec
+from isocompute_sdk.specs.problems import close_match, problem
+from isocompute_sdk.specs.quantities import Number
+from isocompute_sdk.specs.run import FolderName
+
+GROUP = "isocompute.executors"
+"""Entry-point group of executors."""
+
+
+class ExecutorSpec(Spec):
+    """What starts the runs of a study. A subclass adds the options of one executor, and `executor()`."""
+
+    name: FolderName
+    """Name of the executor, such as local, slurm or ray."""
+    parallel: Count | None = None
+    """Runs at a time. None: as many as there is room for."""
+    grace_seconds: Quantity = 15.0
+    """Time in which a run may save its state when it is asked to end; then it is killed."""
+
+    def executor(self) -> object:
+        """The executor with these options, an object that meets `campaigns.executors.Executor`.
+
+        Raises:
+            BackendError: the base class starts nothing.
+        """
+        raise BackendError(
+            f"executor {self.name!r} ({type(self).__name__}) starts nothing; accepted: a subclass with executor()",
+            "Define executor() in the class that is registered.",
+        )
+
+
+def available() -> tuple[str, ...]:
+    """Sorted names of all registered executors, without importing them."""
+    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+
+
+def executor_type(name: str) -> type[ExecutorSpec]:
+    """Import the spec class registered as `name`.
+
+    Raises:
+        BackendError: no entry point or several have that name, or the class cannot be imported (the cause is chained).
+    """
+    found = list(entry_points(group=GROUP, name=name))
+    if not found:
+        meant = close_match(name, available())
+        raise BackendError(
+            f"no executor is registered as {name!r}; registered: {', '.join(available()) or 'none'}",
+            f"Did you mean {meant!r}?" if meant else "Install the package that contains the executor.",
+        )
+    if len(found) > 1:
+        raise BackendError(
+            f"executor {name!r} is registered {len(found)} times: {'; '.join(sorted(map(_origin, found)))}",
+            "Uninstall all but one of these packages.",
+        )
+    try:
+        loaded: object = found[0].load()
+    except Exception as error:
+        raise BackendError(
+            f"executor {name!r} ({_origin(found[0])}) cannot be loaded: {type(error).__name__}: {error}",
+            "Install or repair that package, with the extras it needs.",
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, ExecutorSpec)):
+        raise BackendError(
+            f"{_origin(found[0])} is registered as executor {name!r}, but is no ExecutorSpec",
+            "Register a subclass of isocompute_sdk.specs.ExecutorSpec.",
+        )
+    return loaded
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.value} from {entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+class _ByName:
+    """Reads a mapping with a `name`, or the name alone, as the spec registered under it."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        write = core_schema.plain_serializer_function_ser_schema(_plain)
+        return core_schema.no_info_plain_validator_function(_typed, serialization=write)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        named = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+        return {"anyOf": [{"type": "string"}, named]}
+
+
+def _plain(spec: ExecutorSpec) -> dict[str, Any]:
+    return spec.model_dump(mode="json", exclude_none=True)
+
+
+def _typed(value: object) -> ExecutorSpec:
+    if isinstance(value, ExecutorSpec):
+        return value
+    given = {"name": value} if isinstance(value, str) else value
+    if not isinstance(given, Mapping) or not isinstance(cast("Mapping[str, object]", given).get("name"), str):
+        raise problem(accepted=f"one of {', '.join(available())}, or a mapping with one of them as its name")
+    options = dict(cast("Mapping[str, Any]", given))
+    try:
+        kind = executor_type(options["name"])
+    except BackendError as error:
+        raise problem(
+            message=error.message, hint=error.hint, field=None if isinstance(value, str) else "name"
+        ) from error
+    for name, option in options.items():
+        if name not in kind.model_fields:
+            meant = close_match(name, kind.model_fields)
+            raise problem(
+                message=f"unknown option of executor {options['name']!r}, received {show(option)}; accepted: "
+                f"{', '.join(kind.model_fields)}",
+                hint=f"Did you mean {meant}?" if meant else "Remove it.",
+                field=name,
+            )
+    # Not model_validate: its error would lose the place in the file.
+    return kind.__pydantic_validator__.validate_python(options)
+
+
+AnyExecutor = Annotated[ExecutorSpec, _ByName()]
+"""An executor with its options, or its name alone."""
+
+
+class Supervision(Spec):
+    """What happens to runs when the controller is told to leave, when they hang, and when they learn nothing."""
+
+    on_signal: Literal["stop", "detach"] = "stop"
+    """What SIGTERM and SIGHUP to `isocompute run` do: `stop` ends its runs, `detach` lets them go on. Ctrl-C
+    always ends them."""
+    hung_after_steps: Quantity | None = 20.0
+    """A run is hung if it records nothing for this multiple of its longest time between two records. None: never."""
+    hung_after_minutes: Quantity = 60.0
+    """The least silence of a hung run, which covers start-up and long evaluations."""
+    max_hours: Quantity | None = None
+    """Wall-clock limit of one attempt at a run. None: no limit."""
+    retries: Annotated[int, Number(whole=True, ge=0)] = 2
+    """How often a run that hung, was killed or was lost goes on from its checkpoint without any progress in between.
+    Then it is abandoned, and the study goes on without it."""
+    retry_after_seconds: Annotated[float, Number(ge=0)] = 30.0
+    """Time before the first retry; it doubles with each further one."""
+    stop_on: tuple[str, ...] = ()
+    """Codes of health notes, such as `reward-stuck-at-zero`, that end a run early."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """Every run gets one attempt."""
+        return cls(retries=0)

@@ -1,0 +1,173 @@
+"""Campaigns of the simulator on a real engine, killed while their runs train."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import Study, dump_spec
+from isocompute_sdk.training import registry
+
+STUDY = Study.model_validate(
+    {
+        "name": "kills",
+        "model": "simulation",
+        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
+        "recipe": "easy",
+        "sweep": {"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
+        "backend": "simulator",
+    }
+)
+CONTROLLER = """
+from pathlib import Path
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
+from isocompute_sdk.campaigns.executors.ray import RayEngine, RaySpec
+from isocompute_sdk.campaigns.executors.slurm import SlurmEngine, SlurmSpec
+from isocompute_sdk.specs import load_study
+from isocompute_sdk.training.backend import Needs
+from isocompute_simulator import SimulatorBackend
+
+SimulatorBackend.needs = lambda self, run: Needs(1)
+executor = ClusterExecutor(ENGINE, poll_seconds=0.3, ask_seconds=0.3, settle_seconds=1)
+carry_out(load_study("study.yaml").expand(), SimulatorBackend(), executor, Path.cwd())
+"""
+PARTS = ("controller", "process", "command")
+"""What is killed: `isocompute run`, the wrapper of a run, its training."""
+SLOW_PYTHON = Path(__file__).with_name("slow_python.py")
+
+
+@dataclass
+class Place:
+    """A folder with the study, and an interpreter that trains slowly and notes clashes."""
+
+    folder: Path
+    engine: str
+    """Expression for the engine."""
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        (self.folder / "study.yaml").write_text(dump_spec(STUDY))
+        (self.folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} {SLOW_PYTHON} "$@"\n')
+        (self.folder / "python").chmod(0o755)
+
+    def start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHON": str(self.folder / "python")}
+        program = CONTROLLER.replace("ENGINE", self.engine)
+        return subprocess.Popen([sys.executable, "-c", program], cwd=self.folder, env=environment)
+
+    def runs(self) -> list[Path]:
+        return sorted(path.parent for path in self.folder.glob("runs/kills/*/spec.json"))
+
+    def running(self) -> list[Path]:
+        return [run for run in self.runs() if locks.is_running(run)]
+
+    def training(self) -> list[Path]:
+        """Runs that have written records and are not done."""
+        return [
+            run
+            for run in self.running()
+            if (run / store.METRICS_FILE).is_file() and (run / store.METRICS_FILE).stat().st_size
+        ]
+
+    def kill(self, run: Path, part: str) -> bool:
+        """SIGKILL the wrapper of a run, or its training; whether it was alive."""
+        beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
+        leader = locks.find_process(str(beat.get(part)))
+        with suppress(ProcessLookupError):
+            if leader is not None:
+                os.kill(leader, signal.SIGKILL) if part == "process" else os.killpg(leader, signal.SIGKILL)
+                return True
+        return False
+
+    def kill_during_training(self, rng: random.Random, seconds: float) -> int:
+        """Kill a controller, a worker or both at a random moment while a run trains; returns the number of SIGKILLs."""
+        chosen = rng.choice([("controller",), ("process",), ("command",), ("controller", "process"), PARTS])
+        kills = 0
+        with self.start() as controller:
+            wait_for(lambda: bool(self.training()) or controller.poll() is not None, 90)
+            time.sleep(rng.uniform(0, 0.5))
+            training = self.training()
+            if training:
+                run = rng.choice(training)
+                kills = sum(self.kill(run, part) for part in chosen if part != "controller")
+            if "controller" in chosen and controller.poll() is None:
+                controller.send_signal(signal.SIGKILL)
+                kills += 1
+            elif controller.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    controller.wait(rng.uniform(0, seconds))
+                if controller.poll() is None:
+                    controller.send_signal(signal.SIGKILL)
+                    kills += 1
+        return kills
+
+    def finish(self) -> None:
+        """Start controllers until one has finished the study: each failure of a killed run ends one."""
+        for _ in range(6):
+            with self.start() as controller:
+                try:
+                    code = controller.wait(90)
+                except subprocess.TimeoutExpired:
+                    controller.kill()
+                    raise
+            if code == 0:
+                return
+        raise AssertionError("six controllers could not finish the study")
+
+
+def wait_for(condition, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def journals(folder: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in folder.glob("runs/kills/*/metrics.jsonl")}
+
+
+def undisturbed(folder: Path) -> dict[str, bytes]:
+    """Records of the runs by the simulator itself."""
+    carry_out(STUDY.expand(), registry.load("simulator"), LocalExecutor(2), folder)
+    return journals(folder)
+
+
+def check(place: Place, expected: dict[str, bytes]) -> None:
+    """The same records as undisturbed, no run and no GPU twice at a time, nothing left over."""
+    clashes = place.folder / "clashes"
+    assert not clashes.exists(), clashes.read_text()
+    assert journals(place.folder) == expected
+    assert not place.running()
+    assert {store.RunWatch(run).status().state for run in place.runs()} == {"finished"}
+
+
+def devices(place: Place) -> set[str]:
+    """Node and GPUs of every attempt."""
+    return {line.split()[1] for line in (place.folder / "used").read_text().splitlines()}
+
+
+def survive(places: Sequence[Place], kills: int, rng: random.Random, seconds: float) -> int:
+    """Kill until there were enough SIGKILLs, in as many campaigns as that takes; returns how many were finished."""
+    done = 0
+    for number, place in enumerate(places, start=1):
+        while done < kills:
+            killed = place.kill_during_training(rng, seconds)
+            done += killed
+            if not killed:
+                break
+        place.finish()
+        if done >= kills:
+            return number
+    raise AssertionError(f"{done} SIGKILLs in {len(places)} campaigns; wanted {kills}")

@@ -1,0 +1,276 @@
+"""`ClusterExecutor` over an engine in this process: what it concludes from a run folder and from the engine's words."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.executors import Handle, Job
+from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
+from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.training.backend import Launch, Needs
+
+
+@dataclass
+class Processes:
+    """An engine whose jobs are processes of this one; what it says of them can be changed."""
+
+    name: str = "processes"
+    python: str = sys.executable
+    silent: bool = False
+    full: bool = False
+    accepts: bool = True
+    """Whether jobs start."""
+    jobs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
+    says: dict[str, EngineJob] = field(default_factory=dict[str, EngineJob])
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    folders: set[Path] = field(default_factory=set[Path])
+    asked: int = 0
+
+    def check(self, needs: Sequence[Needs]) -> None:
+        pass
+
+    def room(self, job: Job) -> bool:
+        self.answer()
+        return not self.full
+
+    def find(self, job: Job, attempt: int) -> str | None:
+        self.answer()
+        ref = self.labels.get(job.label(attempt))
+        return ref if ref is not None and self.look([ref])[ref].state in ("waiting", "running") else None
+
+    def submit(self, job: Job, attempt: int, command: Sequence[str]) -> str:
+        self.answer()
+        ref = str(len(self.labels))
+        self.folders.add(job.launch.folder)
+        if self.accepts:
+            self.jobs[ref] = subprocess.Popen(command, start_new_session=True)
+        self.labels[job.label(attempt)] = ref
+        return ref
+
+    def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
+        self.asked += 1
+        if self.silent:
+            return dict.fromkeys(refs, EngineJob("unknown"))
+        return {ref: self.says.get(ref) or self.seen(ref) for ref in refs}
+
+    def seen(self, ref: str) -> EngineJob:
+        process = self.jobs.get(ref)
+        if process is None:
+            return EngineJob("waiting", "PENDING")
+        code = process.poll()
+        return EngineJob("running") if code is None else EngineJob("failed" if code else "finished", "", code)
+
+    def end(self, ref: str, *, at_once: bool) -> None:
+        self.answer()
+        if ref in self.jobs and self.jobs[ref].poll() is None:
+            self.jobs[ref].send_signal(signal.SIGQUIT if at_once else signal.SIGTERM)
+        elif ref not in self.jobs:
+            self.says[ref] = EngineJob("stopped", "CANCELLED")
+
+    def answer(self) -> None:
+        if self.silent:
+            raise EngineSilent("down")
+
+
+@pytest.fixture
+def engine() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    for leader in filter(None, (process(folder, "command") for folder in made.folders)):
+        os.killpg(leader, signal.SIGKILL)
+    for started_job in made.jobs.values():
+        started_job.kill()
+        started_job.wait()
+
+
+def executor(engine: Processes) -> ClusterExecutor:
+    return ClusterExecutor(engine, poll_seconds=0.02, ask_seconds=0, settle_seconds=0.2, grace_seconds=1)
+
+
+def job(folder: Path, script: str = "sleep 60") -> Job:
+    folder.mkdir(exist_ok=True)
+    return Job(folder.name, Launch(folder, (), ("bash", "-c", script)), folder)
+
+
+def started(made: ClusterExecutor, job: Job, attempt: int = 1) -> Handle:
+    handle = made.submit(job, attempt)
+    assert handle is not None
+    return handle
+
+
+def state(made: ClusterExecutor, handle: Handle) -> str:
+    return made.poll([handle])[0].state
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def process(folder: Path, part: str) -> int | None:
+    beat = wrapper.read_json(folder / wrapper.BEAT_FILE) or {}
+    return locks.find_process(str(beat.get(part)))
+
+
+def kill_wrapper(folder: Path) -> int:
+    """SIGKILL the wrapper of a run once its command runs; returns the process id of the command."""
+    wait_for(lambda: process(folder, "command") is not None)
+    leader, command = process(folder, "process"), process(folder, "command")
+    assert leader is not None
+    assert command is not None
+    os.kill(leader, signal.SIGKILL)
+    return command
+
+
+def test_the_folder_speaks_first_and_the_engine_is_not_asked(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run", "exit 3"))
+    wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
+    engine.asked = 0
+    seen = made.poll([handle])[0]
+    assert (seen.state, seen.exit_code, engine.asked) == ("failed", 3, 0)
+
+
+def test_the_same_attempt_is_submitted_once_and_adopted_by_another_controller(
+    engine: Processes, tmp_path: Path
+) -> None:
+    one = started(executor(engine), job(tmp_path / "run"))
+    assert started(executor(engine), job(tmp_path / "run")).started == one.started
+    adopted = executor(engine).adopt(job(tmp_path / "run"))
+    assert adopted is not None
+    assert adopted.started == one.started
+    assert len(engine.labels) == 1
+
+
+def test_a_job_handed_over_without_a_note_is_found_by_its_name(engine: Processes, tmp_path: Path) -> None:
+    one = started(executor(engine), job(tmp_path / "run"))
+    (tmp_path / "run" / store.STARTED_FILE).unlink()
+    adopted = executor(engine).adopt(job(tmp_path / "run"))
+    assert adopted is not None
+    assert adopted.started == one.started
+
+
+def test_silence_starts_nothing_and_ends_with_the_engines_next_answer(engine: Processes, tmp_path: Path) -> None:
+    engine.accepts = False
+    handle = started(executor(engine), job(tmp_path / "run"))
+    (tmp_path / "run" / store.STARTED_FILE).unlink()
+    engine.silent = True
+    made = executor(engine)
+    adopted = made.adopt(job(tmp_path / "run"))
+    assert adopted is not None
+    assert state(made, adopted) == "unknown"
+    again = made.submit(job(tmp_path / "run"), 2)
+    assert again is not None
+    assert state(made, again) == "unknown"
+    engine.silent = False
+    assert state(made, adopted) == "waiting"
+    assert store.read_started(tmp_path / "run") == handle.started
+
+
+def test_without_room_no_attempt_begins(engine: Processes, tmp_path: Path) -> None:
+    engine.full = True
+    assert executor(engine).submit(job(tmp_path / "run"), 1) is None
+    assert store.last_attempt(tmp_path / "run") == 0
+
+
+def test_a_lost_attempt_is_given_up_after_a_while_and_another_one_starts(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    engine.accepts = False
+    handle = started(made, job(tmp_path / "run"))
+    engine.says["0"] = EngineJob("failed", "NODE_FAIL")
+    assert state(made, handle) == "running"
+    wait_for(lambda: state(made, handle) == "stopped")
+    engine.accepts = True
+    second = started(made, job(tmp_path / "run"), 2)
+    assert second.started is not None
+    assert (second.started.attempt, second.started.ref) == (2, "1")
+    assert not store.stop_requested(tmp_path / "run")
+
+
+def test_an_end_that_the_engine_reports_is_not_believed_while_the_training_lives(
+    engine: Processes, tmp_path: Path
+) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    command = kill_wrapper(tmp_path / "run")
+    engine.jobs["0"].wait(10)
+    time.sleep(0.5)
+    assert state(made, handle) == "running"
+    again = made.submit(job(tmp_path / "run"), 2)
+    assert again is not None
+    assert again.started == handle.started
+    os.killpg(command, signal.SIGKILL)
+    wait_for(lambda: state(made, handle) == "stopped")
+
+
+@pytest.mark.parametrize("script", ["sleep 60", "trap '' TERM; sleep 60 & wait; sleep 60"])
+def test_cancel_ends_a_training_whose_wrapper_was_killed(script: str, engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run", script))
+    kill_wrapper(tmp_path / "run")
+    engine.jobs["0"].wait(10)
+    made.cancel(handle)
+    wait_for(lambda: state(made, handle) == "stopped")
+    assert not locks.is_running(tmp_path / "run")
+
+
+def test_a_run_cancelled_in_the_engine_itself_stays_ended(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    wait_for(lambda: process(tmp_path / "run", "command") is not None)
+    engine.jobs["0"].send_signal(signal.SIGTERM)
+    engine.says["0"] = EngineJob("running", "COMPLETING")
+    wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
+    assert state(made, handle) == "running"
+    engine.says["0"] = EngineJob("stopped", "CANCELLED")
+    assert state(made, handle) == "stopped"
+    assert store.stop_requested(tmp_path / "run")
+
+
+def test_a_run_that_met_its_time_limit_may_go_on(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    wait_for(lambda: process(tmp_path / "run", "command") is not None)
+    engine.jobs["0"].send_signal(signal.SIGTERM)
+    wait_for(lambda: state(made, handle) == "stopped")
+    assert not store.stop_requested(tmp_path / "run")
+
+
+def test_a_job_that_the_engine_starts_again_waits(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    wait_for(lambda: process(tmp_path / "run", "command") is not None)
+    engine.jobs["0"].send_signal(signal.SIGTERM)
+    engine.says["0"] = EngineJob("waiting", "PENDING (BeginTime)")
+    wait_for(lambda: store.read_exit(tmp_path / "run") is not None)
+    assert state(made, handle) == "waiting"
+
+
+def test_a_cancelled_run_that_waits_in_the_queue_ends(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    engine.accepts = False
+    handle = started(made, job(tmp_path / "run"))
+    assert state(made, handle) == "waiting"
+    made.cancel(handle)
+    assert state(made, handle) == "stopped"
+
+
+def test_a_wait_does_not_ask_the_engine_at_every_look(engine: Processes, tmp_path: Path) -> None:
+    engine.accepts = False
+    made = ClusterExecutor(engine, ask_seconds=60)
+    handle = started(made, job(tmp_path / "run"))
+    engine.asked = 0
+    for _ in range(5):
+        assert state(made, handle) == "waiting"
+    assert engine.asked == 1

@@ -1,0 +1,148 @@
+"""Where n and B_p come from: command lines, banners, printed objects, Hydra by its clock; and sources that disagree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_events
+from tests.unit.ingest.test_console_logs import HISTORY, trainer_console
+from tests.unit.ingest.test_saved_arguments import EVERY, save, state, verl_configuration
+
+TRANSFORMERS = """\
+***** Running training *****
+  Num examples = 7,473
+  Num Epochs = 1
+  Instantaneous batch size per device = 4
+  Total train batch size (w. parallel, distributed & accumulation) = 64
+  Gradient Accumulation steps = 2
+  Total optimization steps = 10
+"""
+UNSLOTH = r"""
+==((====))==  Unsloth - 2x faster free finetuning | Num GPUs used = 8
+   \\   /|    Num examples = 7,473 | Num Epochs = 1 | Total steps = 10
+O^O/ \_/ \    Batch size per device = 4 | Gradient accumulation steps = 2
+\        /    Data Parallel GPUs = 8 | Total batch size (4 x 2 x 8) = 64
+ "-____-"     Trainable parameters = 119,734,272 of 3,205,672,960 (3.74% trained)
+"""
+
+
+@pytest.mark.parametrize("text", [TRANSFORMERS, UNSLOTH])
+def test_a_banner_says_how_large_an_update_is(tmp_path: Path, text: str) -> None:
+    (tmp_path / "train.log").write_text(text)
+    sizes = {"total_train_batch_size": 64, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    assert banner(tmp_path / "train.log") == sizes
+
+
+@pytest.mark.parametrize("text", [TRANSFORMERS, UNSLOTH])
+def test_processes_that_no_argument_says_are_those_of_the_banner(tmp_path: Path, text: str) -> None:
+    checkpoint = tmp_path / "out" / "checkpoint-10"
+    state(checkpoint, range(1, 11))
+    sizes = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    save(checkpoint / "training_args.bin", **EVERY, **sizes, reward_weights=None)
+    (tmp_path / "out" / "train.log").write_text(text)
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch, found.rollouts) == ("8", "8", 640)
+
+
+@pytest.mark.parametrize("text", [TRANSFORMERS, UNSLOTH])
+def test_with_a_banner_alone_only_n_is_asked(tmp_path: Path, text: str) -> None:
+    console = tmp_path / "train.log"
+    console.write_text(text + trainer_console(range(1, 11), 10))
+    (found,) = diagnose(console).runs
+    assert found.group_size == "?"
+    assert not any("B_p" in problem for problem in found.problems)
+    (info,) = RunSet.read(console, group_size=16).runs()
+    assert (info.group_size, info.problems_per_batch, info.rollouts) == (16, 4, 640)
+    with pytest.raises(RecordError):
+        RunSet.read(console, group_size=7)
+
+
+PRINTED = {
+    "namespace": "Namespace(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2, "
+    "generation_batch_size=8, steps_per_generation=2, name='a, b=(c)', x=None)",
+    "dataclass": "[rank0]: args: GRPOConfig(_n_gpu=1, eval_strategy=<IntervalStrategy.NO: 'no'>, num_generations=4, "
+    "per_device_train_batch_size=4, generation_batch_size=8, steps_per_generation=2, gradient_accumulation_steps=2)",
+    "json": json.dumps({"num_generations": 4, "generation_batch_size": 8}, indent=2),
+    "dict": "{'num_generations': 4, 'generation_batch_size': 8, 'none': None}",
+}
+
+
+@pytest.mark.parametrize("kind", PRINTED)
+def test_arguments_as_programs_print_them(tmp_path: Path, kind: str) -> None:
+    console = tmp_path / "nohup.out"
+    # Every process prints its own.
+    console.write_text(f"starting\n{PRINTED[kind]}\n" * 4 + trainer_console(range(1, 11), 10))
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
+
+
+def test_yaml_that_a_console_shows(tmp_path: Path) -> None:
+    console = tmp_path / "slurm-123.out"
+    lines = ["INFO cfg:", "data:", "  train_data:", "  - a.parquet", "trainer:", "  train_batch_size: 64"]
+    lines += ["generator:", "  n_samples_per_prompt: 6", "", "done"]
+    console.write_text("".join(f"(entrypoint pid=7) {line}\n" for line in lines))
+    (found,) = printed_configurations(console)
+    assert found["generator"] == {"n_samples_per_prompt": 6}
+    assert found["trainer"] == {"train_batch_size": 64}
+
+
+def test_the_command_line_of_a_wandb_run_is_used(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import os, sys\nos.environ.update(WANDB_MODE='offline', WANDB_SILENT='true')\nimport wandb\n"
+        f"with wandb.init(project='p', name='r', dir={str(tmp_path)!r}) as run:\n"
+        "    for step in range(1, 11):\n"
+        "        run.log({'train/reward': step / 10, 'train/frac_reward_zero_std': 0.0, 'train/global_step': step})\n"
+    )
+    words = ["--num-generations=8", "--generation_batch_size", "32", "--gradient_accumulation_steps", "1"]
+    subprocess.run([sys.executable, program, *words], check=True, capture_output=True)
+    (found,) = diagnose(tmp_path).runs
+    assert (found.name, found.group_size, found.problems_per_batch, found.rollouts) == ("r", "8", "4", 320)
+
+
+def test_a_wandb_folder_that_lost_its_run_file_is_read_by_its_console_and_metadata(tmp_path: Path) -> None:
+    files = tmp_path / "wandb" / "run-20260102_100000-abc" / "files"
+    files.mkdir(parents=True)
+    words = ["--num_generations", "4", "--generation_batch_size", "8"]
+    (files / "wandb-metadata.json").write_text(json.dumps({"program": "train.py", "args": words}))
+    (files / "output.log").write_text(trainer_console(range(1, 11), 10))
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
+
+
+def test_hydras_folder_is_matched_by_the_start_of_the_log(tmp_path: Path) -> None:
+    began = datetime(2026, 1, 2, 10, 5).timestamp()
+    for hour, n in (("09-00-00", 2), ("10-00-00", 8), ("11-00-00", 4)):
+        hydra = tmp_path / "outputs" / "2026-01-02" / hour / ".hydra"
+        hydra.mkdir(parents=True)
+        (hydra / "config.yaml").write_text(verl_configuration(n, 16, "name_of_the_script"))
+    tags = {"critic/score/mean": lambda step: step / 10, "training/global_step": float}
+    write_events(tmp_path / "tb" / "renamed", range(1, 11), tags, began=began)
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch) == ("8", "16")
+    write_events(tmp_path / "tb" / "later", range(1, 11), tags, began=began + 86400)
+    assert {Path(one.name).name: one.group_size for one in diagnose(tmp_path).runs} == {"renamed": "8", "later": "?"}
+
+
+def test_configurations_of_several_wandb_runs_that_differ_are_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": HISTORY}))
+    for i, n in enumerate((4, 8)):
+        files = tmp_path / "wandb" / f"run-2026010{i}_100000-abc{i}" / "files"
+        files.mkdir(parents=True)
+        (files / "config.yaml").write_text(
+            f"num_generations:\n  value: {n}\ngeneration_batch_size:\n  value: 32\nsteps_per_generation:\n  value: 1\n"
+        )
+    with pytest.raises(RecordError):
+        RunSet.read(tmp_path)
+    assert diagnose(tmp_path).runs[0].group_size == "?"
