@@ -24,8 +24,8 @@ MONOTONE_SHARE = 0.8
 sweeps with a monotone truth it explained at least .94 at an evaluation noise of .01."""
 FALLING_SHARE = 0.95
 """n*(C) falls only if the best falling step function explains this share of log2 n*. Noise makes frontiers of two
-levels fall where the true best n rises: on 240 simulated sweeps, laws that fell whenever least squares asked for it lost
-.02 more at 10x."""
+levels fall where the true best n rises: laws that fell whenever least squares asked for it lost .02 more at 10x, on 240
+simulated sweeps."""
 
 
 def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[Array]) -> Fits:
