@@ -101,6 +101,8 @@ def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
         else:
             for part in ("body", "orelse", "finalbody"):
                 yield from _names(getattr(one, part, ()))
+            for handler in getattr(one, "handlers", ()):
+                yield from _names(handler.body)
 
 
 def _model(root: Path, model: str) -> Iterator[str]:

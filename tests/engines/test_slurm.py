@@ -88,6 +88,16 @@ def test_what_can_never_start_is_refused_before_anything_is_written(
     executor(partition="short", time="10:00").check([Needs(2)])
 
 
+def test_a_study_for_drained_nodes_waits(slurm: Path) -> None:
+    name = run("sinfo", "--noheader", "--format=%N", "--partition=main").strip()
+    run("scontrol", "update", f"NodeName={name}", "State=drain", "Reason=test")
+    try:
+        executor().check([Needs(2)])
+    finally:
+        run("scontrol", "update", f"NodeName={name}", "State=resume")
+    wait_for(lambda: not queue(), 10)
+
+
 def test_stop_ends_running_and_waiting_jobs_and_a_later_campaign_goes_on(
     slurm: Path, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:

@@ -122,13 +122,15 @@ class _Track:
     asked: float = 0.0
     """Time of the last request to end."""
 
-    def begin(self, *, progressed: bool) -> None:
-        """An attempt begins, or is adopted."""
+    def begin(self, *, progressed: bool, earlier: RunStatus | None = None) -> None:
+        """An attempt begins, after `earlier` records, or is adopted."""
         now = time.monotonic()
         self.mark, self.since, self.records, self.longest = None, now, 0, 0.0
         self.floor = self.furthest
         self.looked, self.checked, self.progressed = 0.0, now, progressed
         self.trouble, self.final = "", False
+        if earlier is not None:
+            self.see(earlier, now)
 
     def see(self, status: RunStatus, now: float) -> None:
         """Note the last records of the run."""
@@ -216,13 +218,14 @@ class _Work:
                 continue
             if now < self.tracks[key].not_before:
                 continue
+            earlier = None if job.follow is None else job.follow.status()
             # An interrupt between the start of a process and the note of it here would leave the process behind.
             with interrupts_later():
                 handle = self.executor.submit(job, store.last_attempt(folder) + 1)
                 if handle is None:
                     return
                 self.active[key] = handle
-                self.tracks[key].begin(progressed=False)
+                self.tracks[key].begin(progressed=False, earlier=earlier)
 
     def cancel(self) -> None:
         """End all active attempts and wait until they have ended; at once if interrupted again."""
@@ -279,6 +282,8 @@ class _Work:
             return
         if self._is_finished(job) or store.stop_requested(job.launch.folder):
             return  # `submit` has the result.
+        if job.follow is not None:
+            track.see(job.follow.status(), time.monotonic())
         if track.final:
             self.results[key] = Result(job, None, reason=track.trouble)
             store.write_abandoned(job.launch.folder, track.trouble)

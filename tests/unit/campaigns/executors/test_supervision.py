@@ -129,7 +129,7 @@ def test_a_run_that_is_taken_away_goes_on_as_long_as_it_gets_further(job: Callab
 
 
 def test_a_run_that_is_not_worth_its_time_is_ended_and_not_started_again(job: Callable[..., Job]) -> None:
-    one = job("idle", "steps 1 2; sleep 60", check=lambda: "ended early [nothing-learned]")
+    one = job("idle", "steps 1 2; sleep 60", check=lambda: "ended early [nothing-learned]" if starts(one) else "")
     (result,) = run([one], retries=5, hung_after_steps=None)
     assert (result.exit_code, result.reason, starts(one)) == (None, "ended early [nothing-learned]", 1)
 
