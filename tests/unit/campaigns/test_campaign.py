@@ -187,6 +187,32 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], metric="best@4", fit_options={}).fit()
 
 
+def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    moved = make_study(executor={"name": "local", "parallel": 1}, supervision={"on_signal": "detach"})
+    campaign = make(folder, study=moved, executor=None)
+    assert campaign.run().refitted == outcome.refitted
+    assert {status.state for status in campaign.status()} == {"finished"}
+    assert len(campaign.status()) == 4
+    assert campaign.stop().ended == ()
+
+
+def test_a_campaign_goes_on_without_a_run_that_hangs_and_says_so(plugins: Path, tmp_path: Path) -> None:
+    rules = {"hung_after_minutes": 0.25, "hung_after_steps": 3, "retries": 0}
+    outcome = make(tmp_path / "out", study=make_study(options={"hang": 64}, supervision=rules)).run()
+    assert {n for n, _ in outcome.fits.curves} == {4, 16}
+    (note,) = [note for note in outcome.notes if note.code == "runs-given-up"]
+    assert list(note.data["runs"]) == ["n64-bp4-seed0"]
+    assert "hung" in note.data["runs"]["n64-bp4-seed0"]
+
+
+def test_a_campaign_that_learns_nothing_stops_before_the_fit(plugins: Path, tmp_path: Path) -> None:
+    study = make_study(options={"flat": 16}, sweep=Sweep(group_size=(16,), problems_per_batch=4, rollouts=12_800))
+    with pytest.raises(BackendError, match="learned nothing"):
+        make(tmp_path / "out", study=study).run()
+    assert not (tmp_path / "out" / "fits.json").exists()
+
+
 def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="budget"):
         make(tmp_path, study=make_study(budget=None))
