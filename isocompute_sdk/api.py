@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from os import PathLike
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.errors import FitError, PlanError, RecordError
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
@@ -20,6 +21,7 @@ from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.records.columns import check_fields, did_you_mean
 from isocompute_sdk.records.comparable import (
     check_pool,
     common_context,
@@ -28,6 +30,13 @@ from isocompute_sdk.records.comparable import (
     refuse_mixed_contexts,
     rule_note,
     varied_sets,
+)
+from isocompute_sdk.records.rewards import (
+    TRAIN_SET,
+    choose,
+    headline,
+    is_training_reward,
+    training_reward_note,
 )
 from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
@@ -51,7 +60,7 @@ DEFAULT_SEED = 0
 @overload
 def fit(
     runs: RunSet,
-    metric: str = ...,
+    metric: str | None = ...,
     eval_set: str | None = ...,
     method: Literal["surface", "paper"] = ...,
     rng: np.random.Generator | int | None = ...,
@@ -74,7 +83,7 @@ def fit(
 ) -> FitsSet: ...
 def fit(
     runs: RunSet,
-    metric: str | Sequence[str] = "avg@4",
+    metric: str | Sequence[str] | None = None,
     eval_set: str | None = None,
     method: Literal["surface", "paper"] = "surface",
     rng: np.random.Generator | int | None = None,
@@ -87,7 +96,8 @@ def fit(
 
     Args:
         runs: evaluations of at least two group sizes; for a surface one is enough, with a note.
-        metric: metric to fit, or several for a `FitsSet`, of which the first decides a plan.
+        metric: metric to fit, or several for a `FitsSet`, of which the first decides a plan. None: avg@4, else the
+            evaluation that most runs have, else the training reward; the choice is a note.
         eval_set: evaluation set; None for the only one of the metric.
         method: `surface`: all runs fitted together in (C, n, B_p), with intervals and a passport;
             `paper`: record-breaking points, monotone curves, upper envelope, sigmoid of n*.
@@ -116,6 +126,8 @@ def fit(
         draws=whole_number("draws", draws),
         options=options,
     )
+    if metric is None:
+        return question.answer(runs, *_unasked(runs, eval_set))
     if isinstance(metric, str):
         return question.answer(runs, metric)
     return FitsSet({name: question.answer(runs, name) for name in _metrics(metric)})
@@ -145,8 +157,11 @@ class _Question:
         seed = {"rng": self.rng} if isinstance(self.rng, int) else {}
         return {**asked, **self.options, "method": self.method, **seed}
 
-    def answer(self, runs: RunSet, metric: str) -> Fits:
-        """Fit one metric, and say what it rests on."""
+    def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
+        """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""
+        if not chosen and is_training_reward(metric) and metric in runs.metrics:
+            chosen = (training_reward_note(metric, asked=True),)
+        _refuse_absent(runs, metric)
         measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
         series = measured.series
         rule = None if "learning_rate" in self.pool else one_rule(series)
@@ -156,6 +171,7 @@ class _Question:
         found = self._fit(measured)
         context = common_context(series)
         notes = [
+            *chosen,
             *found.notes,
             *confounded(series, self.pool),
             *measured.notes(),
@@ -187,6 +203,45 @@ class _Question:
                 f"no surface can be fitted to {metric} within bounds = ({bounds[0]:g}, {bounds[1]:g}): {error}",
                 "Give bounds near the values; look for values that are equal in many digits.",
             ) from error
+
+
+def _unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
+    """The metric of a fit that was asked for none, with a note unless it is avg@4."""
+    import polars as pl
+
+    table = runs.to_polars()
+    if eval_set is not None:
+        check_fields([eval_set], runs.eval_sets, "eval_set")
+        table = table.filter(pl.col("eval_set") == eval_set)
+    if (table["metric"] == "avg@4").any():
+        return "avg@4", []
+    counts = table.group_by("metric", "eval_set").agg(pl.col("run_id").n_unique())
+    name, where = choose({(metric, place): count for metric, place, count in counts.iter_rows()})
+    if where == TRAIN_SET:
+        return name, [training_reward_note(name, asked=False)]
+    message = f"no metric was asked for, and no run has avg@4: {name} was fitted."
+    return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
+
+
+def _refuse_absent(runs: RunSet, metric: str) -> None:
+    """Raise on a metric that no run has, with the one that a question without a metric would take.
+
+    Raises:
+        RecordError: naming the metrics that are there.
+    """
+    if metric in runs.metrics:
+        return
+    table = runs.to_polars()
+    likely = headline(zip(table["metric"].to_list(), table["eval_set"].to_list(), strict=True))
+    raise RecordError(
+        f"metric: received {metric!r}; accepted: {', '.join(runs.metrics)}",
+        f"{did_you_mean(metric, runs.metrics)}Use one of the accepted names"
+        f"{'' if likely is None else f', such as metric={likely[0]!r}'}.",
+        options=() if likely is None else (f"--metric {quote(likely[0])}",),
+    ).in_shell(
+        f"{did_you_mean(metric, runs.metrics)}Use one of the accepted names"
+        f"{'' if likely is None else f': --metric {quote(likely[0])}'}."
+    )
 
 
 def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
@@ -245,6 +300,7 @@ def run_spec(
     eval_data: str | PathLike[str] = "validation.jsonl",
     reward: str | PathLike[str] = "reward.py",
     output_dir: str | PathLike[str] = "runs/plan",
+    gpus: int | None = None,
     **options: Any,
 ) -> RunSpec:
     """The run of a plan.
@@ -257,6 +313,7 @@ def run_spec(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
+        gpus: number of GPUs; by default that of the plan's throughput, or the most that the plan allows.
         **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
             of the backend.
 
@@ -293,7 +350,7 @@ def run_spec(
         update_steps=plan.update_steps,
         seed=options.pop("seed", 0),
         evaluation=options.pop("evaluation", None) or plan.evaluation or Evaluation(),
-        hardware=plan.hardware,
+        hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
         backend=backend,
         options=options,
         output_dir=_text(output_dir),

@@ -23,10 +23,17 @@ class IsoComputeError(Exception):
         self.hint = hint
 
         self.shell_hint = hint
+        self.options: tuple[str, ...] = ()
 
-    def in_shell(self, hint: str) -> Self:
-        """The same error with another hint for people at a command line: flags in place of arguments."""
+    def in_shell(self, hint: str, options: Sequence[str] = ()) -> Self:
+        """The same error with another hint for people at a command line: flags in place of arguments.
+
+        Args:
+            hint: what to do next.
+            options: words that, added to the command, would do it, such as `--rename G=n`.
+        """
         self.shell_hint = hint
+        self.options = tuple(options) or self.options
         return self
 
     def restated(self, message: str) -> Self:
@@ -82,11 +89,15 @@ class RecordError(IsoComputeError, ValueError):
         message: what was wrong, and where.
         hint: what to do next.
         column: a column without which the rest could be read, if any.
+        options: words that, added to the command, would say what is missing, such as `--rename G=n`.
     """
 
-    def __init__(self, message: str, hint: str | None = None, column: str | None = None) -> None:
+    def __init__(
+        self, message: str, hint: str | None = None, column: str | None = None, options: Sequence[str] = ()
+    ) -> None:
         super().__init__(message, hint)
         self.column = column
+        self.options = tuple(options)
 
 
 class FitError(IsoComputeError, ValueError):

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_later() -> Generator[None]:
-    """Handle SIGINT and SIGTERM at the end of the block, not inside it; no effect outside the main thread."""
+    """Handle SIGINT, SIGTERM and SIGHUP at the end of the block, not inside it; no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     caught: list[int] = []
     earlier = {
         number: signal.signal(number, lambda number, frame: caught.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     try:
         yield

@@ -82,7 +82,7 @@ class OpenRLHFOptions(FrameworkOptions):
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
     eval_sets: Text | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
-    probe_problems: Annotated[int, Number(whole=True, ge=0)] = 100
+    probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Number of training problems evaluated as the set `train_probe`, the same ones in every run; 0: none."""
     ray_job_address: Text | None = None
     """Address of a Ray cluster's dashboard, such as http://head:8265: training is submitted there as a Ray job; this

@@ -35,7 +35,7 @@ class TorchOptions(Spec):
     always evaluated. None: evenly spaced."""
     eval_sets: Text | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
-    probe_problems: Annotated[int, Number(whole=True, ge=0)] = 100
+    probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
     """Size of the evaluation set `train_probe`, a fixed subset of the training problems; 0 for none."""
     reward_timeout_seconds: Quantity = 10.0
     """Time limit of one call of the reward function; a longer call counts as failed."""

@@ -9,14 +9,25 @@ Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from isocompute_sdk.specs import Recipe, RunSpec
-from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
 """The only TRL release these settings are for."""
+CARD_GB = 80.0
+"""GPU memory for which the defaults are chosen."""
+RESERVED_GB = 12.0
+"""For activations that are not freed, CUDA graphs and fragments."""
+STATE_BYTES = 16.0
+"""Bytes per parameter: weights, gradients and two moments, all in 32 bits."""
+SHARED_BYTES = {"zero3": 16.0, "zero2": 12.0, "ddp": 0.0}
+"""Those that are divided among the GPUs."""
+LEAST_SHARE, MOST_SHARE = 0.3, 0.6
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
+"""Billions of parameters in a model's name, such as Qwen2.5-7B."""
 LOSS_TYPES = {
     ("grpo", "token-mean"): "dapo",
     ("grpo", "seq-mean-token-mean"): "grpo",
@@ -26,6 +37,51 @@ LOSS_TYPES = {
 whole batch, `grpo` by each response's own and then by responses."""
 STD_EPSILON = 1e-4
 """Added to the standard deviation of a group; not a setting."""
+
+
+OF_PLAN = frozenset(
+    {
+        "num_generations",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "steps_per_generation",
+        "num_iterations",
+        "max_steps",
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+        "eval_strategy",
+        "eval_steps",
+        "eval_on_start",
+        "num_generations_eval",
+    }
+)
+"""Arguments that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
+OF_RECIPE = frozenset(
+    {
+        "adam_beta1",
+        "adam_beta2",
+        "weight_decay",
+        "max_grad_norm",
+        "loss_type",
+        "importance_sampling_level",
+        "scale_rewards",
+        "epsilon",
+        "epsilon_high",
+        "beta",
+        "use_bias_correction_kl",
+        "entropy_coef",
+        "mask_truncated_completions",
+        "temperature",
+        "top_p",
+        "top_k",
+        "max_completion_length",
+        "vllm_importance_sampling_correction",
+        "vllm_importance_sampling_mode",
+        "vllm_importance_sampling_clip_max",
+    }
+)
+"""Arguments that decide the objective and how responses are sampled."""
 
 
 def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
@@ -53,6 +109,21 @@ def samples_per_pass(run: RunSpec, options: TRLOptions) -> int:
     """Rollouts per process in one pass: the largest divisor of the process's share up to the option."""
     share = run.rollouts_per_batch // processes(run, options)
     return max(d for d in range(1, min(share, options.samples_per_pass) + 1) if share % d == 0)
+
+
+def memory_share(run: RunSpec, options: TRLOptions) -> float:
+    """Share of GPU memory for vLLM: the option, or what remains beside the trainer's states.
+
+    vLLM sleeps during updates, but weights, gradients and optimiser of the trainer stay on the GPU while it generates.
+    """
+    if options.gpu_memory_utilization is not None:
+        return options.gpu_memory_utilization
+    size = _SIZE.search(run.model)
+    if size is None:
+        return LEAST_SHARE
+    shared, count = SHARED_BYTES[options.sharding], processes(run, options)
+    states = float(size[1]) * (STATE_BYTES - shared + shared / count)
+    return round(min(MOST_SHARE, max(LEAST_SHARE, 1 - (states + RESERVED_GB) / CARD_GB)), 2)
 
 
 def sharding_config(run: RunSpec, options: TRLOptions) -> dict[str, Any] | None:
@@ -148,7 +219,7 @@ def _sampling(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "vllm_mode": "colocate",
         "vllm_max_model_length": recipe.max_prompt_tokens + recipe.max_response_tokens,
         "vllm_tensor_parallel_size": options.tensor_parallel,
-        "vllm_gpu_memory_utilization": options.gpu_memory_utilization,
+        "vllm_gpu_memory_utilization": memory_share(run, options),
         "vllm_enable_sleep_mode": True,
         **_importance_sampling(recipe),
     }
@@ -170,6 +241,9 @@ def _evaluation(run: RunSpec) -> dict[str, Any]:
         "eval_steps": run.evaluation.every_steps,
         "eval_on_start": True,
         "num_generations_eval": run.evaluation.samples,
+        # Keeps this checkpoint among those that save_total_limit leaves.
+        "metric_for_best_model": "eval_reward",
+        "greater_is_better": True,
     }
 
 
@@ -182,7 +256,7 @@ def _process(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
         "model_init_kwargs": {"dtype": "float32"},
         "gradient_checkpointing": options.gradient_checkpointing,
         "save_strategy": "steps",
-        "save_steps": checkpoint_interval(run, options.save_every_steps),
+        "save_steps": options.save_every_steps or run.evaluation.every_steps,
         "save_total_limit": options.keep_checkpoints,
         "logging_steps": 1,
         "report_to": [name for name in ("tensorboard", "wandb", "mlflow") if getattr(options, name)],

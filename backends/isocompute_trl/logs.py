@@ -91,7 +91,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "kl_coef": get("beta"),
         "entropy_coef": get("entropy_coef"),
         "updates_per_batch": keys.derived(updates, *BATCH_KEYS[4:7]) if whole else None,
-        STEPS_PER_BATCH: None if whole or problems is None else Said(updates, f"{keys.path}: {shown}"),
+        STEPS_PER_BATCH: None if whole else Said(updates, f"{keys.path}: {shown}"),
         "max_tokens": get("max_completion_length"),
         "max_prompt_tokens": get("max_prompt_length"),
         "temperature": get("temperature"),

@@ -48,8 +48,9 @@ class TRLOptions(FrameworkOptions):
     """How GPUs share the trainer: DeepSpeed ZeRO stage 3 or 2, or a full copy on each (ddp)."""
     tensor_parallel: Count = 1
     """GPUs per vLLM engine; must divide the number of GPUs and the model's attention heads."""
-    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.3
-    """Share of GPU memory for vLLM."""
+    gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] | None = None
+    """Share of GPU memory for vLLM, which sleeps during updates. None: what the trainer's states leave of 80 GB,
+    between 0.3 and 0.6; 0.3 if the model's name does not say its size."""
     samples_per_pass: Count = 8
     """Most rollouts per GPU in one forward and backward pass; the largest divisor of the batch up to this is used, with
     gradient accumulation."""
@@ -61,9 +62,9 @@ class TRLOptions(FrameworkOptions):
     chat_template: Flag = True
     """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
-    keep_checkpoints: Count = 3
-    """Number of latest checkpoints kept."""
+    """Update steps between checkpoints. None: at every evaluation, so that the best one can be kept."""
+    keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 3
+    """Number of checkpoints kept: the best one and the latest others."""
     tensorboard: Flag = False
     """Also write TensorBoard events, under TRL's names."""
     wandb: Flag = False

@@ -20,6 +20,7 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
     options, notes = read_options(run, TRLOptions)
     if options is not None:
         notes += (*_placement(run, options), *_sampler(run.recipe, options), *_entropy(run, options))
+        notes += tuple(_padding(run, options))
     notes += (*_algorithm(run.recipe), *_kl(run.recipe), *_normalisation(run), *checks.unused_fields(run.recipe))
     notes += (*checks.problems_per_batch(run), *_evaluation(run), *checks.warmup_from_zero(run, run.update_steps))
     notes += (*checks.data_formats(checks.problem_files(run)), *checks.home_folders(checks.named_paths(run)))
@@ -40,10 +41,10 @@ def _placement(run: RunSpec, options: TRLOptions) -> list[Note]:
     count = processes(run, options)
     if count > checks.USUAL_NODE:
         message = (
-            f"{count} GPUs: this backend runs on one machine, and few machines have more than {checks.USUAL_NODE}. For "
-            "several machines use the backend openrlhf or verl."
+            f"{count} GPUs: this backend runs on one machine of up to {checks.USUAL_NODE}. For several machines use "
+            "the backend openrlhf or verl."
         )
-        notes.append(Note("one-machine-only", "warning", message, {"gpus": count}))
+        notes.append(Note("one-machine-only", "refuse", message, {"gpus": count}))
     notes += checks.batch_not_divisible(run, count)
     if options.sampler == "vllm":
         notes += checks.tensor_parallel_does_not_fit(options.tensor_parallel, count)
@@ -128,6 +129,19 @@ def _entropy(run: RunSpec, options: TRLOptions) -> list[Note]:
         "in a mean over all tokens."
     )
     return [Note("entropy-mean-per-pass", "info", message)]
+
+
+def _padding(run: RunSpec, options: TRLOptions) -> list[Note]:
+    """Note on padding: a pass takes as many tokens as its longest response times its rollouts."""
+    rollouts = samples_per_pass(run, options)
+    if rollouts == 1:
+        return []
+    message = (
+        f"TRL pads the {rollouts} rollouts of a pass to the longest of them: where responses differ in length, an "
+        f"update costs up to {rollouts} times the tokens that were sampled. The backends openrlhf and verl pack "
+        "responses instead; samples_per_pass = 1 pads nothing, at the price of more and smaller passes."
+    )
+    return [Note("padded-to-longest", "info", message, {"samples_per_pass": rollouts})]
 
 
 def _evaluation(run: RunSpec) -> list[Note]:

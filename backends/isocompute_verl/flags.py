@@ -16,7 +16,6 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.checks import nodes_for
-from isocompute_sdk.training.request import checkpoint_interval
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.payload.hydra_words import word
 
@@ -33,6 +32,30 @@ NEVER_BINDING = 1e6
 MANY_EPOCHS = 100_000
 """The rows are one epoch of exactly M steps; if long prompts were removed, training needs more epochs."""
 LEAST_TOKENS_PER_GPU = 16_384
+
+
+STEPS = "steps, checkpoints and logs"
+OF_PLAN = frozenset(
+    {
+        "data.train_batch_size",
+        "actor_rollout_ref.rollout.n",
+        "actor_rollout_ref.actor.ppo_mini_batch_size",
+        "actor_rollout_ref.actor.ppo_epochs",
+        "actor_rollout_ref.actor.optim.lr",
+        "actor_rollout_ref.actor.optim.lr_scheduler_type",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio",
+        "trainer.total_training_steps",
+        "trainer.total_epochs",
+        "trainer.test_freq",
+        "trainer.val_before_train",
+        "actor_rollout_ref.rollout.val_kwargs.n",
+        "actor_rollout_ref.rollout.val_kwargs.temperature",
+        "actor_rollout_ref.rollout.val_kwargs.top_p",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample",
+    }
+)
+"""Keys that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,7 @@ def sections(run: RunSpec, options: VeRLOptions) -> tuple[Section, ...]:
         "advantages and loss": _loss(run.recipe),
         "value model": _critic(run, options) if run.recipe.algorithm == "ppo" else {},
         "evaluation": _evaluation(run),
-        "steps, checkpoints and logs": _trainer(run, options),
+        STEPS: _trainer(run, options),
     }
     passed = options.passed
     kept = {title: {k: v for k, v in part.items() if k not in passed} for title, part in named.items()}
@@ -242,7 +265,7 @@ def _trainer(run: RunSpec, options: VeRLOptions) -> dict[str, Any]:
         "trainer.experiment_name": run.run_id,
         "trainer.logger": loggers,
         "trainer.default_local_dir": below("checkpoints"),
-        "trainer.save_freq": checkpoint_interval(run, options.save_every_steps),
+        "trainer.save_freq": options.save_every_steps or run.evaluation.every_steps,
         "trainer.max_actor_ckpt_to_keep": options.keep_checkpoints,
         "trainer.resume_mode": "auto",
         # veRL empties its log at every start, so every start has its own log.

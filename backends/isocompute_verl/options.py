@@ -14,7 +14,6 @@ class VeRLOptions(FrameworkOptions):
     PASSES: ClassVar[tuple[str, ...]] = (
         "actor_rollout_ref.*.fsdp_config.*",
         "actor_rollout_ref.*.profiler.*",
-        "actor_rollout_ref.actor.checkpoint.*",
         "actor_rollout_ref.model.enable_activation_offload",
         "actor_rollout_ref.model.trust_remote_code",
         "actor_rollout_ref.model.use_fused_kernels",
@@ -62,9 +61,9 @@ class VeRLOptions(FrameworkOptions):
     offload: Flag = False
     """Keep weights and optimiser state in CPU memory while unused."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
-    keep_checkpoints: Count = 3
-    """Number of latest checkpoints kept."""
+    """Update steps between checkpoints. None: at every evaluation, so that the best one can be kept."""
+    keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 2
+    """Number of latest checkpoints kept, besides the best one."""
     tensorboard: Flag = False
     """Also write TensorBoard events, under veRL's names."""
     wandb: Flag = False

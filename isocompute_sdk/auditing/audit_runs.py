@@ -35,6 +35,14 @@ CARRIED = (
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
+OF_READING = (
+    "batch-taken-for-problems",
+    "reward-taken-for-evaluation",
+    "reward-taken-for-training",
+    "runs-told-apart-by-step",
+)
+"""Notes of the reader on what columns were taken for."""
+
 
 def audit(
     runs: RunSet,
@@ -99,7 +107,7 @@ def audit(
         groups=tuple(audited),
         left_out=absent,
         apart=tuple(_apart(found)),
-        notes=measure.notes,
+        notes=unique([*measure.notes, *(note for note in runs.notes if note.code in OF_READING)]),
     )
 
 

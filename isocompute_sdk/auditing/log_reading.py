@@ -12,12 +12,10 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.log_runs import FoundLogs, LogRequest, find_all_logs
 from isocompute_sdk.ingest.log_runs import read_logs as read_found
 from isocompute_sdk.ingest.paths import closed_tables, find_files, label
+from isocompute_sdk.ingest.reader import UnknownName
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
-
-BARE = "reward"
-"""Metric name given to a value column that does not name its metric."""
 
 
 def read_logs(
@@ -54,7 +52,8 @@ def read_logs(
 
 def _framework_logs(found: FoundLogs, options: Mapping[str, Any]) -> tuple[RunSet | None, dict[str, str]]:
     """Runs that frameworks logged, and why the rest cannot be read."""
-    constants = {name: value for name, value in options.items() if canonical(name) is not None}
+    named = {name: value for name, value in options.items() if canonical(name) is not None}
+    constants = {**options.get("set", {}), **named}
     shared = {name: options[name] for name in ("eval_set", "ignore", "rename", "step_unit") if name in options}
     request = LogRequest(**shared, constants=constants)
     left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
@@ -79,9 +78,10 @@ def _tables(
     try:
         return _read(files, metric, options, left), left
     except RecordError as error:
-        if len(files) == 1:
+        if len(files) == 1 or isinstance(error, UnknownName):
             raise
         first = error
+    options = {**options, "partly": True}
     good: dict[Path, RunSet] = {}
     for file in files:
         try:
@@ -122,16 +122,17 @@ def _heads(files: Sequence[Path]) -> dict[Path, str]:
 def _read(files: Sequence[Path], metric: str | None, options: Mapping[str, Any], left: dict[str, str]) -> RunSet:
     """Read, leaving out unreadable columns one by one."""
     ignore = list(options.get("ignore", ()))
-    rest = {"on_truncated": "drop", **{name: value for name, value in options.items() if name != "ignore"}}
-    name = metric
+    rest = {name: value for name, value in options.items() if name != "ignore"}
     while True:
         try:
-            return RunSet.read(files, metric=name, ignore=ignore, **rest)
+            runs = RunSet.read(files, metric=metric, ignore=ignore, on_truncated="drop", lenient=True, **rest)
+            dropped = [name for note in runs.notes if note.code == "columns-left-out" for name in note.data["columns"]]
+            left |= {f"column {name}": "text, and not a known column" for name in dropped}
+            return runs
         except RecordError as error:
-            if error.column is None or error.column in ignore or (canonical(error.column) == "value" and name):
+            if error.column is None or error.column in ignore:
                 raise
-            if canonical(error.column) == "value":
-                name = BARE
-            else:
-                ignore.append(error.column)
-                left[f"column {error.column}"] = "text, and not a known column"
+            ignore.append(error.column)
+            left[f"column {error.column}"] = (
+                "a setting that never changes within a run, or not numbers; not a known column"
+            )

@@ -13,16 +13,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api
-from isocompute_sdk.campaigns.executors import Executor, Job, LocalExecutor, Result, run_jobs
+from isocompute_sdk.campaigns.executors import (
+    ClusterExecutor,
+    Executor,
+    Job,
+    Result,
+    Stopped,
+    run_jobs,
+    stop_runs,
+)
+from isocompute_sdk.campaigns.executors import (
+    registry as executors,
+)
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
+from isocompute_sdk.campaigns.preflight import check_place
+from isocompute_sdk.campaigns.run_health import early_end, health_of, learned_nothing
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import RunSpec, Study, Throughput, dump_spec
+from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folder
 
@@ -66,6 +80,8 @@ class Outcome:
     comparison: Comparison
     refitted: Fits
     """Fits of the sweep and the planned run together."""
+    notes: tuple[Note, ...] = ()
+    """Runs that were given up, and what the health checks found in the others."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +97,8 @@ class Campaign:
 
     study: Study
     folder: str | Path
-    executor: Executor = field(default_factory=LocalExecutor)
-    """What starts the runs."""
+    executor: Executor | ExecutorSpec | str | None = None
+    """What starts the runs: a name such as `local`, `slurm` or `ray`, its spec, or an object. None: the study's."""
     backend: Backend | None = None
     """Training backend. None: the one named in the study."""
     metric: str = "avg@4"
@@ -108,7 +124,30 @@ class Campaign:
 
     def run(self) -> Outcome:
         """Carry out every stage that is not done."""
-        return Outcome(self.fit(), self.allocate(), self.compare(), self.refit())
+        return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
+
+    def status(self) -> tuple[store.RunStatus, ...]:
+        """How far every run of the sweep, and the planned run once there is a plan, has got."""
+        return tuple(follow(self._backend(), folder).status() for folder in self._folders())
+
+    def stop(self) -> Stopped:
+        """End the runs that go on, on whatever executor, and return once they have ended; `run` resumes them.
+
+        Raises:
+            IsoComputeError: the executor of a run is not installed here.
+        """
+        return stop_runs([folder for folder in self._folders() if folder.is_dir()])
+
+    def notes(self) -> tuple[Note, ...]:
+        """Runs that were given up, and what the health checks find in the others, by what is on disk."""
+        folders = self._folders()
+        given_up = {folder.name: store.read_abandoned(folder) for folder in folders}
+        lost = tuple(_given_up({name: why for name, why in given_up.items() if why}, len(folders)))
+        return (*lost, *health_of(self._backend(), [one for one in folders if not given_up[one.name]]).notes)
+
+    def _folders(self) -> tuple[Path, ...]:
+        runs = self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
+        return tuple(self.root / run_folder(run) for run in runs)
 
     def sweep(self) -> RunSet:
         """Train the unfinished runs of the sweep and return all their measurements.
@@ -211,7 +250,8 @@ class Campaign:
         study = self.study
         if study.throughput is not None or study.budget is None or not study.budget.timed:
             return study.throughput
-        return Throughput.measure(self._records(study.expand()), gpus=max(study.hardware.gpu_counts))
+        runs = [run for run in study.expand() if not store.read_abandoned(self.root / run_folder(run))]
+        return Throughput.measure(self._records(runs), gpus=max(study.hardware.gpu_counts))
 
     def _open(self) -> None:
         """Write the settings into the folder; refuse a folder with other settings or other results."""
@@ -220,7 +260,7 @@ class Campaign:
         )
         path = self.root / SETTINGS
         if path.exists():
-            earlier, now = CAMPAIGN.to_dict(CAMPAIGN.load(path)), CAMPAIGN.to_dict(settings)
+            earlier, now = (_without_machine(one) for one in (CAMPAIGN.load(path), settings))
             changed = [name for name in now if earlier[name] != now[name]]
             if changed:
                 raise RecordError(
@@ -238,8 +278,23 @@ class Campaign:
         CAMPAIGN.save(path, settings)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
-        carry_out(runs, self._backend(), self.executor, self.root, lambda statuses: self._tell(stage, statuses))
-        found = self._records(runs)
+        study, backend = self.study, self._backend()
+        results = carry_out(
+            runs,
+            backend,
+            executors.load(self.executor if self.executor is not None else study.executor),
+            self.root,
+            lambda statuses: self._tell(stage, statuses),
+            study.supervision,
+        )
+        kept = [run for run, result in zip(runs, results, strict=True) if not result.reason]
+        healthy = health_of(backend, [self.root / run_folder(run) for run in kept])
+        if len(learned_nothing(healthy)) == len(kept):
+            raise BackendError(
+                f"all {len(kept)} runs of the stage {stage!r} have learned nothing: {healthy.notes[0].message}",
+                "Change the study, and start it in another folder.",
+            )
+        found = self._records(kept)
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
 
     def _backend(self) -> Backend:
@@ -256,14 +311,21 @@ class Campaign:
             self.watch(stage, statuses)
 
 
-def prepare(runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Executor | None = None) -> tuple[Job, ...]:
+def prepare(
+    runs: Sequence[RunSpec],
+    backend: Backend,
+    root: Path,
+    executor: Executor | None = None,
+    supervision: Supervision | None = None,
+) -> tuple[Job, ...]:
     """Write the folder of every run below `root`. All runs are checked before the first file is written.
 
     Args:
         runs: the runs.
         backend: writes their scripts.
         root: folder to which all paths of the runs are relative.
-        executor: also checks what the runs need. None: the runs start elsewhere.
+        executor: also checks what the runs need, and what they require. None: the runs start elsewhere.
+        supervision: time limit, and what ends runs early. None: the defaults.
 
     Raises:
         BackendError: the backend or the executor refuses a run.
@@ -272,13 +334,30 @@ def prepare(runs: Sequence[RunSpec], backend: Backend, root: Path, executor: Exe
     for run in runs:
         backend.script(run)
     needs = [needs_of(backend, run) for run in runs]
+    rules = supervision if supervision is not None else Supervision()
+    folders = [(root / run_folder(run)).absolute() for run in runs]
     if executor is not None:
         executor.check(needs)
+        waiting = [run for run, folder in zip(runs, folders, strict=True) if not store.is_finished(folder)]
+        check_place(backend, waiting, root, here=executor.name == store.LOCAL)
+    checks = [early_end(backend, folder, rules.stop_on) for folder in folders]
+    spec = executor.spec if isinstance(executor, ClusterExecutor) else None
     jobs: list[Job] = []
-    for run, needed in zip(runs, needs, strict=True):
-        folder = (root / run_folder(run)).absolute()
+    for run, folder, needed, check in zip(runs, folders, needs, checks, strict=True):
         store.write_spec(folder, run)
-        jobs.append(Job(run.run_id, backend.prepare(run, folder), root.absolute(), needed))
+        jobs.append(
+            Job(
+                run.run_id,
+                backend.prepare(run, folder),
+                root.absolute(),
+                needed,
+                grace_seconds=None if spec is None else spec.grace_seconds,
+                limit_seconds=None if rules.max_hours is None else 3600 * rules.max_hours,
+                executor=spec,
+                follow=follow(backend, folder),
+                check=check,
+            )
+        )
     return tuple(jobs)
 
 
@@ -288,8 +367,11 @@ def carry_out(
     executor: Executor,
     root: Path,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
+    supervision: Supervision | None = None,
 ) -> tuple[Result, ...]:
     """Prepare and train runs; finished runs are skipped.
+
+    Runs that were given up, see `supervision`, have a `reason` in their results; the others go on without them.
 
     Args:
         runs: the runs.
@@ -297,34 +379,55 @@ def carry_out(
         executor: starts the scripts.
         root: folder to which all paths of the runs are relative.
         watch: called repeatedly with the status of every run.
+        supervision: what to do about signals and runs that hang, are killed or learn nothing. None: the defaults.
 
     Raises:
-        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request; the message
-            names every failed run with its last output.
+        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request, or all were
+            given up; the message names every failed run with its last output.
     """
-    jobs = prepare(runs, backend, root, executor)
+    jobs = prepare(runs, backend, root, executor, supervision)
     watches = [follow(backend, job.launch.folder) for job in jobs]
 
     def look() -> None:
         if watch is not None:
             watch(tuple(one.status() for one in watches))
 
-    results = run_jobs(executor, jobs, look)
+    results = run_jobs(executor, jobs, look, supervision)
     look()
-    failed = [result for result in results if result.exit_code]
+    failed = [result for result in results if result.exit_code and not result.reason]
     if failed:
         listed = "\n".join(f"  {_failure(result)}" for result in failed)
         raise BackendError(
             f"{len(failed)} of {len(results)} runs failed:\n{listed}",
             "Fix the cause and start again: finished runs are kept, the others resume from their checkpoints.",
         )
-    stopped = [result.job.name for result in results if result.exit_code is None]
+    given_up = {result.job.name: result.reason for result in results if result.reason}
+    if len(given_up) == len(results):
+        (note,) = _given_up(given_up, len(results))
+        raise BackendError(note.message, "See log.txt in the run's folder; start again to retry from the checkpoints.")
+    stopped = [result.job.name for result in results if result.exit_code is None and not result.reason]
     if stopped:
         raise BackendError(
             f"{len(stopped)} of {len(results)} runs were stopped on request: {', '.join(stopped)}",
             "Start again to resume them from their checkpoints.",
         )
     return results
+
+
+def _given_up(reasons: Mapping[str, str], runs: int) -> list[Note]:
+    """`runs-given-up`, if there are any."""
+    if not reasons:
+        return []
+    listed = "; ".join(f"{name} ({why})" for name, why in reasons.items())
+    message = f"{len(reasons)} of {runs} runs were given up, and the others went on without them: {listed}"
+    return [Note("runs-given-up", "warning", message, {"runs": dict(reasons)})]
+
+
+def _without_machine(settings: CampaignSettings) -> dict[str, Any]:
+    """The settings as JSON, without those that may change while a campaign goes on."""
+    found = CAMPAIGN.to_dict(settings)
+    study = {name: value for name, value in found["study"].items() if name not in ("executor", "supervision")}
+    return {**found, "study": study}
 
 
 def _failure(result: Result) -> str:

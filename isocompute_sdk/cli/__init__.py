@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import errno
+import shlex
 import sys
+from collections.abc import Sequence
 
 from isocompute_sdk.errors import IsoComputeError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
+
+
+ONCE = ("--metric", "--eval-set", "--bounds")
+"""Options of which a new value takes the place of the one that was typed."""
+
+
+PLACES = ("=N", "=BP", "=U")
+"""Ends of options whose number a person has to fill in."""
+
+
+def again(words: Sequence[str], options: Sequence[str]) -> str:
+    """The command that was typed, with further options.
+
+    Args:
+        words: what was typed after `isocompute`.
+        options: each with its value, quoted for a shell.
+    """
+    new = {option.split()[0] for option in options}
+    kept: list[str] = []
+    skip = 0
+    for word in words:
+        flag = word.partition("=")[0]
+        if skip:
+            skip -= 1
+        elif flag in ONCE and flag in new:
+            skip = 0 if "=" in word else 2 if flag == "--bounds" else 1
+        else:
+            kept.append(word)
+    return " ".join(["isocompute", shlex.join(kept), *options])
 
 
 def main() -> None:
@@ -24,6 +55,9 @@ def main() -> None:
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
         print(f"error: {printable(for_shell(error), keep=chr(10))}", file=sys.stderr)
+        if error.options:
+            told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
+            print(printable(f"  {told}: {again(sys.argv[1:], error.options)}"), file=sys.stderr)
         raise SystemExit(1) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

@@ -16,7 +16,9 @@ from isocompute_sdk.errors import SpecError
 @with_option_groups
 def allocate(
     *,
-    source: Annotated[list[Path], typer.Argument(help="Runs (CSV, Parquet, JSONL, W&B CSV), or saved fits (JSON).")],
+    source: Annotated[
+        list[Path] | None, typer.Argument(help="Runs (tables or logs: files, folders, globs), or saved fits (JSON).")
+    ] = None,
     fitting: FittingOptions,
     planning: PlanningOptions,
 ) -> None:
@@ -36,10 +38,12 @@ def allocate(
         isocompute allocate fits.json --budget 3M --marginal
 
         isocompute allocate fits.json --budget 3M --compare n=16,bp=32
+
+        isocompute allocate fits.json --budget 3M --compare n=2,bp=32 --reference n=16,bp=32 --equal steps
     """
     from isocompute_sdk.fitting.fits import Fits
 
-    if len(source) == 1 and source[0].suffix == ".json":
+    if source is not None and len(source) == 1 and _holds_fits(source[0]):
         refused = changed_options(fitting)
         if refused:
             raise SpecError(
@@ -50,3 +54,10 @@ def allocate(
     else:
         fits = fitting.fit(source, max_rollouts_per_batch=planning.max_rollouts_per_batch)
     planning.answer(fits)
+
+
+def _holds_fits(path: Path) -> bool:
+    """Whether a file is named as saved fits are, and is no log that ends alike."""
+    from isocompute_sdk.ingest.logs import is_log
+
+    return path.suffix == ".json" and not (path.is_file() and is_log(path))

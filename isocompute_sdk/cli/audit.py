@@ -24,9 +24,10 @@ WIDE = 110
 @with_option_groups
 def audit(
     *,
-    logs: Annotated[list[Path], typer.Argument(help="Tables or logs: files, folders or globs.", readable=False)],
+    logs: Annotated[
+        list[Path] | None, typer.Argument(help="Tables or logs: files, folders or globs.", readable=False)
+    ] = None,
     reading: ReadingOptions,
-    metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
     pool: opt.Pool = None,
     bounds: Annotated[
@@ -54,9 +55,13 @@ def audit(
     from isocompute_sdk.auditing import audit as conduct
     from isocompute_sdk.auditing.log_reading import read_logs
 
-    runs, left_out = read_logs(logs, metric, **reading.arguments())
+    reading.refuse_both(logs, "`isocompute audit runs/`")
+    if reading.map is not None:
+        runs, left_out = reading.read(None), {}
+    else:
+        runs, left_out = read_logs(logs or [], reading.metric, **reading.arguments())
     found = conduct(
-        runs, metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
+        runs, reading.metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )
     written = [found.save(output)] if output is not None else []
     if plot is not None:

@@ -9,42 +9,57 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding
 
 
+@with_option_groups
 def doctor(
-    paths: Annotated[list[Path], typer.Argument(help="Folders, files or globs with logs or tables.", readable=False)],
+    *,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Folders, files or globs with logs or tables.", readable=False)
+    ] = None,
+    reading: ReadingOptions,
     json: opt.Json = False,
 ) -> None:
     """Check runs before fitting them: one line per run, with its problems and what to do about each.
 
-    Unreadable files are listed too; if no file can be read, the exit code is 1. Runs of one group may be pooled.
+    Ends with `ready`, one `question` or `not usable`, and the command to give next. Unreadable files are listed too;
+    if no file can be read, the exit code is 1. Runs of one group may be pooled.
 
-    Example:
+    Examples:
         isocompute doctor logs
-    """
-    from isocompute_sdk.ingest import diagnose
 
-    found = diagnose(paths)
+        isocompute doctor runs.csv --rename G=n --set problems_per_batch=32
+    """
+    from isocompute_sdk.ingest import diagnose, diagnose_map
+
+    reading.refuse_both(paths, "`isocompute doctor runs/`")
+    if reading.map is not None:
+        found = diagnose_map(reading.map)
+    else:
+        found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
     if json:
         runs = [finding.to_dict() for finding in found.runs]
-        emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], "next": found.next})
+        ending = {"verdict": found.verdict, "question": found.question, "next": found.next}
+        emit_json({"kind": "doctor", "runs": runs, "groups": [dict(g) for g in found.groups], **ending})
     else:
         _print(found)
     if not found.usable:
         raise RecordError(
-            f"none of the {len(found.runs)} files and folders found can be read",
+            f"not usable: none of the {len(found.runs)} runs and files found can be read",
             "Do what the lines above say, then run the command again.",
         )
 
 
 def _print(found: Diagnosis) -> None:
     names = Counter(finding.name for finding in found.runs)
-    width = min(40, max(len(printable(finding.name)) for finding in found.runs))
+    width = min(40, max((len(printable(finding.name)) for finding in found.runs), default=0))
     for finding in found.runs:
         say(describe(finding, width, with_source=names[finding.name] > 1))
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
@@ -53,6 +68,10 @@ def _print(found: Diagnosis) -> None:
     for number, context in enumerate(found.groups, start=1):
         known = ", ".join(f"{name} {value}" for name, value in context.items())
         say(printable(f"group {number}: {known or 'context unknown'}"))
+    if found.verdict == "ready":
+        say(f"ready: {sum(finding.readable for finding in found.runs)} of {len(found.runs)} can be read")
+    elif found.question is not None:
+        say(printable(f"question: {found.question}"))
     if found.usable:
         say(printable(f"next: {found.next}"))
 

@@ -10,10 +10,12 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.records.columns import TRAIN_SETS
+from isocompute_sdk.records.table import runs_without_sizes
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.assistant.mapping import RunMap
@@ -32,7 +34,6 @@ def ingest(
     propose: Annotated[
         Path | None, typer.Option(help="Write a mapping for you to confirm here (YAML), and read nothing yet.")
     ] = None,
-    map: opt.Map = None,
     reading: ReadingOptions,
     json: opt.Json = False,
 ) -> None:
@@ -52,28 +53,20 @@ def ingest(
 
         isocompute ingest --map map.yaml --output runs.parquet
     """
-    from isocompute_sdk.ingest import read_mapped
-
-    if (map is None) == (not paths):
-        received = "a mapping and paths" if paths else "neither a mapping nor paths"
-        raise SpecError(
-            f"received {received}; accepted: PATHS, or --map FILE",
-            "Try `isocompute ingest PATH --propose map.yaml`.",
-        )
-    beside = ["--propose"] * (propose is not None) + changed_options(reading)
-    if map is not None and beside:
-        raise SpecError(f"--map with {', '.join(beside)}; accepted: --map alone, with --output", "Edit the mapping.")
+    if propose is not None and reading.map is not None:
+        raise SpecError("--map with --propose; accepted: --map alone, with --output", "Edit the mapping.")
+    reading.refuse_both(paths, "`isocompute ingest PATH --propose map.yaml`")
     if output is not None and output.suffix not in WRITERS:
         raise SpecError(
             f"--output {output}; accepted: a name that ends in {', '.join(WRITERS)}",
             "Choose the format by the end of the name.",
         )
     if propose is not None:
-        _propose(paths or [], propose, json)
+        _propose(paths or [], propose, reading, json)
         return
     if output is not None:
         _refuse_source(output, paths or [])
-    runs = read_mapped(map) if map is not None else reading.read(paths or [], on_truncated="drop")
+    runs = _read(reading, paths)
     if output is not None:
         _write(runs, output)
     if json:
@@ -81,9 +74,45 @@ def ingest(
         return
     print_notes(runs.notes)
     say(repr(runs))
-    say(f"wrote {output}" if output is not None else "nothing written: add --output runs.parquet")
+    unsized = runs_without_sizes(runs)
     if output is not None:
-        say(f"next: isocompute fit {quote(str(output))} --metric {quote(_headline(runs))}")
+        say(f"wrote {output}")
+        if unsized:
+            say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
+        else:
+            say(f"next: {_next(runs, output, reading.metric)}")
+        return
+    again = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
+    say(f"nothing written\nnext: {again} --output runs.parquet")
+
+
+def _paths(paths: list[Path] | None, map: Path | None) -> list[str]:
+    return [quote(str(path)) for path in paths or ()] if map is None else [f"--map {quote(str(map))}"]
+
+
+def _read(reading: ReadingOptions, paths: list[Path] | None) -> RunSet:
+    """The runs; those whose n or B_p nothing says with their steps as rollouts, and a note."""
+    if reading.map is not None:
+        return reading.read(paths)
+    return reading.read(paths, reading.metric, on_truncated="drop", without_sizes=True)
+
+
+def _next(runs: RunSet, output: Path, asked: str | None) -> str:
+    """A command that works on what was written: a fit of one group, or an audit of several."""
+    from isocompute_sdk.auditing.measure_choice import choose_measure
+
+    try:
+        measure = choose_measure(runs, asked if asked in runs.metrics else None)
+    except RecordError:
+        return f"isocompute doctor {quote(str(output))}"
+    table = runs.filter(metric=measure.metric)
+    options = [f"--metric {quote(measure.metric)}"]
+    if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
+        options.append(f"--eval-set {quote(measure.eval_set)}")
+    if measure.bounds != (0.0, 1.0):
+        options.append(f"--bounds {measure.bounds[0]:.6g} {measure.bounds[1]:.6g}")
+    one_group = len(table.context_groups()) == 1 and len({info.group_size for info in table.runs()}) > 1
+    return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
 
 
 def _refuse_source(output: Path, paths: list[Path]) -> None:
@@ -101,10 +130,10 @@ def _refuse_source(output: Path, paths: list[Path]) -> None:
             )
 
 
-def _propose(paths: list[Path], target: Path, json: bool) -> None:
+def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:
     from isocompute_sdk.ingest import propose
 
-    mapping = propose(paths, relative_to=target.parent)
+    mapping = propose(paths, relative_to=target.parent, metric=reading.metric, **reading.arguments())
     mapping.save(target)
     if json:
         emit_json({"kind": "run-map", "output": str(target), "map": mapping.model_dump(mode="json")})
@@ -131,9 +160,16 @@ def describe_questions(mapping: RunMap) -> list[str]:
 
 
 def _write(runs: RunSet, output: Path) -> None:
+    import polars as pl
+
     from isocompute_sdk.files import saving, write_with
 
     frame = runs.to_polars()
+    unsized = runs_without_sizes(runs)
+    if unsized:
+        counted = ("group_size", "problems_per_batch", "rollouts", "rollouts_spent")
+        unknown = pl.col("run_id").is_in(unsized)
+        frame = frame.with_columns(pl.when(unknown).then(None).otherwise(pl.col(name)).alias(name) for name in counted)
     # Empty columns carry no information.
     kept = frame.select(series.name for series in frame if series.null_count() < len(series))
     with saving(output):
@@ -144,11 +180,3 @@ def _summary(runs: RunSet) -> dict[str, object]:
     infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]
     notes = [note.to_dict() for note in runs.notes]
     return {"runs": infos, "metrics": runs.metrics, "eval_sets": runs.eval_sets, "notes": notes}
-
-
-def _headline(runs: RunSet) -> str:
-    from isocompute_sdk.records.rewards import headline
-
-    frame = runs.to_polars()
-    found = headline(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
-    return runs.metrics[0] if found is None else found[0]

@@ -10,14 +10,19 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
     from isocompute_sdk.specs import RunSpec, Study, Throughput
 
 
+@with_option_groups
 def probe(
+    *,
     study: Annotated[
         Path | None, typer.Argument(help="Study file (YAML): model, data, recipe; its sweep says which batches.")
     ] = None,
@@ -31,6 +36,7 @@ def probe(
         list[Path] | None, typer.Option("--read", help="Logs to measure instead, of a probe or any runs; repeatable.")
     ] = None,
     seconds: Annotated[str | None, typer.Option(help="Metric that holds seconds per step, with --read.")] = None,
+    reading: ReadingOptions,
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs; the study's by default.")] = None,
     usd_per_gpu_hour: Annotated[
         float | None, opt.quantity("--usd-per-gpu-hour", "Price to keep beside the speed.")
@@ -54,13 +60,15 @@ def probe(
     """
     from isocompute_sdk.specs import load_study
 
-    if (study is None) == (read is None):
+    given = read or ([reading.map] if reading.map is not None else None)
+    if (study is None) == (given is None):
         raise SpecError(
             "received both or neither of STUDY and --read; accepted: one of them",
             "Give a study to measure, or --read with logs that have been measured.",
         )
     if study is None:
-        _finish(_measure(read or [], gpus or 1, seconds, usd_per_gpu_hour), output, json)
+        runs = reading.read(read, reading.metric)
+        _finish(_measure(runs, gpus or 1, seconds, usd_per_gpu_hour), output, json)
         return
     loaded = load_study(study)
     runs = _runs(loaded, backend or loaded.backend, batch, steps)
@@ -68,7 +76,9 @@ def probe(
     count = gpus or max(loaded.hardware.gpu_counts)
     if run:
         _train(runs)
-        _finish(_measure([script.parent], count, seconds, usd_per_gpu_hour), output, json)
+        from isocompute_sdk.records import RunSet
+
+        _finish(_measure(RunSet.read(script.parent), count, seconds, usd_per_gpu_hour), output, json)
     elif json:
         listed = [one.model_dump(mode="json") for one in runs]
         emit_json({"kind": "probe", "script": str(script), "runs": listed})
@@ -132,11 +142,10 @@ def _train(runs: tuple[RunSpec, ...]) -> None:
         )
 
 
-def _measure(paths: list[Path], gpus: int, seconds: str | None, price: float | None) -> Throughput:
-    from isocompute_sdk.records import RunSet
+def _measure(runs: RunSet, gpus: int, seconds: str | None, price: float | None) -> Throughput:
     from isocompute_sdk.specs import Throughput
 
-    return Throughput.measure(RunSet.read(paths), gpus=gpus, seconds=seconds, usd_per_gpu_hour=price)
+    return Throughput.measure(runs, gpus=gpus, seconds=seconds, usd_per_gpu_hour=price)
 
 
 def _finish(throughput: Throughput, output: Path, json: bool) -> None:
@@ -149,4 +158,6 @@ def _finish(throughput: Throughput, output: Path, json: bool) -> None:
         return
     say(throughput.summary())
     say(f"wrote {output}")
-    say(f"next: isocompute allocate RUNS --budget '200 gpu_hours' --throughput {shlex.quote(str(output))}")
+    plan = f"--budget '200 gpu_hours' --throughput {shlex.quote(str(output))}"
+    say(f"with runs of yours: isocompute allocate RUNS {plan}")
+    say(f"next: isocompute plan {plan}")

@@ -1,4 +1,4 @@
-"""`isocompute run`: train a study's sweep on this machine."""
+"""`isocompute run`: train a study's sweep."""
 
 from __future__ import annotations
 
@@ -10,35 +10,55 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.cli.status import describe, status_dict
+from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
-    from isocompute_sdk.specs import RunSpec
+    from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
 def run(
     study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
     parallel: opt.Parallel = None,
     only: Annotated[list[str] | None, typer.Option("--only", help="Name of a run to do; repeatable.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="What starts the runs: local, slurm, ray or another name, or a mapping with options, such as "
+            "'{name: slurm, partition: main}'. By default what the study says, else this machine."
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Hand the runs over to a controller in the background and return.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
-    """Train every run of a study's sweep here, with the study's backend.
+    """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
 
-    Each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of this machine.
-    Runs that need no GPU share the CPU cores. Finished runs are skipped and stopped ones resume, so the same command
-    continues after Ctrl-C or a crash.
+    On this machine each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of
+    the machine; runs that need no GPU share the CPU cores. Finished runs are skipped, stopped ones resume, and those
+    that go on are taken up again, so the same command continues after Ctrl-C or a crash. The study's `supervision` says
+    what happens on SIGTERM and SIGHUP, and to runs that hang.
+
+    The exit code is 1 if a run failed, was given up or has learned nothing.
 
     Examples:
         isocompute run study.yaml --parallel 2
 
         isocompute run specs/quick.yaml --only n8-bp32-seed0
+
+        isocompute run specs/slurm.yaml --detach
     """
-    from isocompute_sdk.campaigns.campaign import carry_out
+    from isocompute_sdk.campaigns.campaign import carry_out, prepare
     from isocompute_sdk.campaigns.executors import LocalExecutor
+    from isocompute_sdk.campaigns.executors import registry as executors
+    from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
+    from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.errors import SpecError
     from isocompute_sdk.specs import load_study
     from isocompute_sdk.training import registry
@@ -53,27 +73,73 @@ def run(
             "Use a run of the study.",
         )
     runs = [one for one in every if not only or one.run_id in only]
-    backend, executor = registry.load(loaded.backend), LocalExecutor(parallel)
+    backend, engine = registry.load(loaded.backend), executors.load(_executor(loaded, executor, parallel))
     for one in runs:
         backend.script(one)  # Refuses a run whose needs cannot be told.
     for needs in dict.fromkeys(needs_of(backend, one) for one in runs):
-        print(f"{loaded.name}: {_slots(executor.slots(needs))}", file=sys.stderr)
+        where = _slots(engine.slots(needs)) if isinstance(engine, LocalExecutor) else f"runs on {engine.name}"
+        print(f"{loaded.name}: {where}", file=sys.stderr)
+    folder = Path(runs[0].output_dir).parent
+    folders = [Path(run_folder(one)) for one in runs]
+    if detach:
+        prepare(runs, backend, Path.cwd(), engine, loaded.supervision)
+        pid, log = background.start(sys.argv, folder, folders)
+        if json:
+            emit_json({"kind": "run", "study": loaded.name, "controller": pid, "log": str(log)})
+        else:
+            say(f"controller {pid} goes on in the background, with its output in {log}")
+            say(f"next: isocompute status {quote(str(folder))}; isocompute stop {quote(str(folder))} ends the runs")
+        return
     with resumable(), WorkProgress() as progress:
-        carry_out(
+        results = carry_out(
             runs,
             backend,
-            executor,
+            engine,
             Path.cwd(),
             lambda statuses: progress.runs(loaded.name, statuses),
+            loaded.supervision,
         )
-    statuses = [watch.status() for watch in registry.watches(run_folder(one) for one in runs)]
-    folder = Path(runs[0].output_dir).parent
+    given_up = {result.job.name: result.reason for result in results if result.reason}
+    health = health_of(backend, [one for one in folders if one.name not in given_up])
+    idle = learned_nothing(health)
+    statuses = [watch.status() for watch in registry.watches(folders)]
     if json:
-        emit_json({"kind": "run", "study": loaded.name, "runs": [status_dict(status) for status in statuses]})
-        return
-    for status in statuses:
-        say(describe(status))
-    say(f"next: isocompute fit {quote(str(folder))} --eval-set validation{_pooled(runs)}")
+        told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in health.notes]}
+        shown = [status_dict(status) for status in statuses]
+        emit_json({"kind": "run", "study": loaded.name, "runs": shown, **told})
+    else:
+        for status in statuses:
+            say(describe(status) + (", learned nothing" if status.run_id in idle else ""))
+        print_notes(note for note in health.notes if note.severity != "info")
+    if given_up or idle:
+        parts = [f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up)
+        parts += [f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle)
+        raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
+    if not json:
+        say(f"next: {_fit(folder, runs)}")
+
+
+def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:
+    """The executor of the command line, else of the study, else this machine."""
+    from isocompute_sdk.campaigns.executors.local import LocalSpec
+    from isocompute_sdk.specs.executor import ExecutorChoice
+    from isocompute_sdk.specs.files import parse_spec
+
+    stated = study.executor
+    if text is not None and (stated is None or text.strip() != stated.name):
+        stated = parse_spec(f"executor: {text}", ExecutorChoice, "--executor").executor
+    spec = stated if stated is not None else LocalSpec()
+    return spec if parallel is None else spec.replace(parallel=parallel)
+
+
+def _advice(folder: Path, runs: Sequence[RunSpec], idle: bool) -> str:
+    if idle:
+        return "Check the reward function on responses of the run; then start a changed study under another name."
+    return f"Start again to retry them, or go on without them: {_fit(folder, runs)}"
+
+
+def _fit(folder: Path, runs: Sequence[RunSpec]) -> str:
+    return f"isocompute fit {quote(str(folder))} --eval-set validation{_pooled(runs)}"
 
 
 def _slots(slots: Slots) -> str:

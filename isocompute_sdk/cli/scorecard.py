@@ -40,12 +40,14 @@ def scorecard(
     """
     from isocompute_sdk.campaigns.scorecard import keep_score, read_scorecard
 
-    if (add is None) != (not runs):
-        raise SpecError("accepted: --add and --runs together", "For example --add plan.json --runs runs/plan.")
-    if add is not None and runs:
+    if (add is None) != (not runs and reading.map is None):
+        raise SpecError(
+            "accepted: --add and --runs (or --map) together", "For example --add plan.json --runs runs/plan."
+        )
+    if add is not None:
         from isocompute_sdk.planning import Plan
 
-        table = reading.read(runs, Plan.load(add).metric)
+        table = reading.read(runs, reading.metric or Plan.load(add).metric)
         for path in keep_score(add, table, eval_set):
             if not json:
                 say(f"wrote {path}")

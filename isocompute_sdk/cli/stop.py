@@ -17,17 +17,17 @@ def stop(
     run: Annotated[list[str] | None, typer.Option("--run", help="Name of a run to end; repeatable.")] = None,
     json: opt.Json = False,
 ) -> None:
-    """End runs on this machine: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
+    """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
 
-    Also ends runs that a killed `isocompute run` has left. An `isocompute run` that is at work skips the named runs and
-    goes on with the others.
+    Also ends runs that an `isocompute run` has left behind, and those that wait in a queue. An `isocompute run` that is
+    at work skips the named runs and goes on with the others.
 
     Examples:
         isocompute stop runs/quick
 
         isocompute stop study.yaml --run n8-bp32-seed0
     """
-    from isocompute_sdk.campaigns.executors import LocalExecutor, stop_runs
+    from isocompute_sdk.campaigns.executors import stop_runs
     from isocompute_sdk.run_folders import store
     from isocompute_sdk.specs import load_study
     from isocompute_sdk.training.backend import run_folder
@@ -44,17 +44,22 @@ def stop(
             "Use the name of a run: `isocompute status` lists them.",
         )
     chosen = [place for place in places if place.is_dir() and (not run or place.name in run)]
-    stopped = stop_runs(chosen, LocalExecutor())
+    stopped = stop_runs(chosen)
     if json:
-        ended, foreign = ([str(place) for place in part] for part in (stopped.ended, stopped.foreign))
-        emit_json({"kind": "stop", "ended": ended, "foreign": foreign})
+        emit_json({"kind": "stop", **{name: [str(place) for place in part] for name, part in vars(stopped).items()}})
     else:
         for place in stopped.ended:
             say(f"{place.name} ended")
-        if not stopped.ended and not stopped.foreign:
+        if not any(vars(stopped).values()):
             say(f"no run goes on in {folder}")
     if stopped.foreign:
         raise RecordError(
-            f"{', '.join(place.name for place in stopped.foreign)}: started by another program, not by isocompute run",
-            "End it where it was started, e.g. with Ctrl-C.",
+            f"{', '.join(place.name for place in stopped.foreign)}: started by another program than isocompute run, or "
+            "on another machine",
+            "End it where it was started, e.g. with Ctrl-C, or run isocompute stop there.",
+        )
+    if stopped.unanswered:
+        raise RecordError(
+            f"{', '.join(place.name for place in stopped.unanswered)}: the engine that has the run does not answer",
+            "Try again later. No isocompute run starts it in the meantime.",
         )

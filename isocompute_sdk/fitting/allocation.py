@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,10 @@ from isocompute_sdk.fitting.arrays import Array, NotNegative, Number
 from isocompute_sdk.fitting.batched import Indices, least_squares_batch
 from isocompute_sdk.fitting.status import FitStatus
 from isocompute_sdk.fitting.varpro import project
+from isocompute_sdk.records.frames import frame_of
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records.frames import Frame
 
 ComputeAxis = Literal["log10_rollouts", "log10_tokens"]
 """Decimal logarithm of compute, in rollouts or in tokens."""
@@ -104,6 +108,18 @@ class AllocationLaw:
             FitError: compute that is not positive.
         """
         return 2.0 ** self.log2(rollouts)
+
+    def to_frame(self, rollouts: npt.ArrayLike) -> Frame:
+        """`predict` as a polars frame: columns of the law's variable (rollouts, tokens or update_steps) and predicted.
+
+        Args:
+            rollouts: as of `predict`, any shape.
+
+        Raises:
+            FitError: compute that is not positive.
+        """
+        at = np.atleast_1d(np.asarray(rollouts, dtype=float))
+        return frame_of({self.x.removeprefix("log10_"): at, "predicted": self.predict(at)})
 
     def log2(self, value: npt.ArrayLike) -> Array:
         """log2 of `predict`."""

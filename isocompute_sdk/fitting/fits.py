@@ -33,10 +33,12 @@ from isocompute_sdk.fitting.surface.odds import GroupSizeOdds, best_size_interva
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.frames import frame_of
 from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.records.frames import Frame
 
 LAWS = ("group_size", "group_size_vs_steps", "problems_per_batch_vs_steps")
 SIZES_PER_OCTAVE = 4
@@ -60,6 +62,14 @@ class Prediction(NamedTuple):
     mean: Array
     low: Array
     high: Array
+
+    def to_frame(self, **beside: npt.ArrayLike) -> Frame:
+        """The prediction as a polars frame: columns mean, low, high.
+
+        Args:
+            **beside: what was asked, as columns, e.g. `rollouts=C, group_size=n`; broadcast with the prediction.
+        """
+        return frame_of({**beside, **self._asdict()})
 
 
 class SurfacePoints(NamedTuple):
@@ -318,6 +328,18 @@ class Fits:
         """
         at = np.atleast_1d(positive(rollouts))
         return frontier(self.select(problems_per_batch), at)
+
+    def to_frame(self) -> Frame:
+        """The reward curves as a polars frame, one row each: configuration, plateau, half-way compute, fit quality.
+
+        Raises:
+            FitError: no curves, as of published laws.
+        """
+        curves = self.select()
+        names = ("group_size", "problems_per_batch", "plateau", "half_compute", "rms", "shape")
+        more = ("first_compute", "last_compute")
+        rows = {name: [getattr(curve, name) for curve in curves] for name in (*names, *more)}
+        return frame_of({**rows, "status": [curve.status.value for curve in curves]})
 
     def handovers(self, problems_per_batch: int | None = None) -> tuple[Handover, ...]:
         """Budgets within the data at which the best configuration changes."""

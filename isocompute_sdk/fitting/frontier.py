@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.records.frames import frame_of
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records.frames import Frame
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,10 @@ class Frontier:
 
     def __iter__(self) -> Iterator[npt.NDArray[np.float64] | npt.NDArray[np.int64]]:
         return iter((self.reward, self.group_size))
+
+    def to_frame(self) -> Frame:
+        """The frontier as a polars frame: one row for each compute, one column for each field."""
+        return frame_of({field.name: getattr(self, field.name) for field in fields(self)})
 
 
 @dataclass(frozen=True)

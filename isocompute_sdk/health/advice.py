@@ -61,6 +61,13 @@ ADVICE: dict[str, Advice] = {
             Try("no entropy bonus alone: on hard sets it made length explode", PAPER, "section 3"),
         ),
     ),
+    "nothing-learned": Advice(
+        "the run has learned nothing",
+        (
+            Try("the reward function by hand on a few responses: does it find the answer in them?", GUESS),
+            Try("a larger n, or easier problems, if the rewards are 0; harder ones if they are 1", GUESS),
+        ),
+    ),
     "zero-variance-groups": Advice(
         "most groups have equal rewards and teach nothing",
         (

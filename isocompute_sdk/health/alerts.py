@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -157,10 +157,16 @@ class AlertBook:
             ALERTS.save(self.path, GivenAlerts(tuple(self._given.values())))
 
 
-def notes_now(runs: Iterable[RunTraces], planned: PlannedRun | None) -> dict[str, tuple[Note, ...]]:
-    """Notes on runs as they are now, by run id."""
+def notes_now(
+    runs: Iterable[RunTraces], planned: PlannedRun | None, unsized: Sequence[str] = ()
+) -> dict[str, tuple[Note, ...]]:
+    """Notes on runs as they are now, by run id; those on runs in `unsized`, whose n or B_p is unknown, name no C."""
     found = {
         run.run_id: (*detect(run), *(band_findings(run, planned.fits) if planned and planned.is_it(run) else ()))
         for run in runs
     }
-    return notes_by_run(found)
+    blank = {"rollouts": None, "noticed_rollouts": None}
+    return {
+        run: tuple(replace(note, data={**note.data, **blank}) for note in notes) if run in unsized else notes
+        for run, notes in notes_by_run(found).items()
+    }

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.health.diagnosis import Finding
-from isocompute_sdk.health.levels import first_lasting, start_of
+from isocompute_sdk.health.levels import LASTING, first_lasting, start_of
 from isocompute_sdk.health.traces import RunTraces, Trace
 from isocompute_sdk.notes import Severity
 
@@ -41,6 +41,24 @@ def _solved(run: RunTraces, trace: Trace) -> NDArray[np.bool_]:
     if reward is None or np.any((reward.value_T < 0) | (reward.value_T > 1)):
         return np.zeros(len(trace), dtype=bool)
     return reward.known_at(reward.level_T, trace.rollouts_T) >= SOLVED
+
+
+def nothing_learned(run: RunTraces) -> list[Finding]:
+    """No update so far had a gradient, because all rewards of every group were equal: `nothing-learned`.
+
+    Without a log of zero-variance groups, a training reward of 0 throughout says so.
+    """
+    share, reward = run.traces.get("zero_variance_share"), run.traces.get("train_reward")
+    trace = share if share is not None else reward
+    if trace is None or len(trace) < LASTING or np.any(trace.value_T != (1.0 if share is not None else 0.0)):
+        return []
+    values = {"updates": float(len(trace))}
+    told = ""
+    if reward is not None:
+        values["train_reward"] = float(reward.value_T.mean())
+        told = f"; mean training reward {reward.value_T.mean():.3f}"
+    seen = f"all {len(trace)} logged updates had no gradient: the rewards of every group were equal{told}"
+    return [Finding.at("nothing-learned", "warning", trace, 0, seen, values)]
 
 
 def off_policy(run: RunTraces) -> list[Finding]:

@@ -28,7 +28,7 @@ LASTING_FALL = 3
 FEW = 3
 """Evaluations averaged to one level, except in the search for falls."""
 UPDATES_AT_A_TIME = 10
-"""Updates whose training rewards are averaged to one level."""
+"""Most updates whose training rewards are averaged to one level."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ class Fall:
     """Reward at the start, at the best level, and when the fall was certain."""
     collapsed: int | None
     """Index at which most of the gain was certainly lost; None if it never was."""
+    scale: int
+    """Evaluations in one level."""
+
+    def seen(self, trace: Trace) -> str:
+        """The fall in words: values as they were measured, and the levels that make it certain."""
+        highest = self.best - self.scale + 1 + int(np.argmax(trace.value_T[self.best - self.scale + 1 : self.best + 1]))
+        return (
+            f"{trace.value_T[highest]:.3f} ({trace.at(highest)}), then {trace.value_T[self.noticed]:.3f} "
+            f"({trace.at(self.noticed)}); means over {self.scale} evaluations {self.top:.3f} and {self.level:.3f}"
+        )
 
 
 def fall_of(trace: Trace) -> Fall | None:
@@ -87,6 +97,7 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
         top=float(best_T[place]),
         level=float(level_T[noticed]),
         collapsed=None if collapsed is None else collapsed + LASTING_FALL - 1,
+        scale=scale,
     )
 
 
@@ -96,12 +107,12 @@ def falling_reward(run: RunTraces) -> list[Finding]:
     fall = None if trace is None else fall_of(trace)
     if trace is None or fall is None:
         return []
-    seen = f"{fall.top:.3f} at its best ({trace.at(fall.best)}), {fall.level:.3f} by {trace.at(fall.noticed)}"
+    seen = fall.seen(trace)
     values = {"start": fall.start, "best": fall.top, "level": fall.level}
     training = _training_meanwhile(run, trace, fall)
     if training is not None:
         before, now = training
-        told = f"held-out reward {seen}; training reward {before:.3f} and {now:.3f} at these times"
+        told = f"held-out reward {seen}; training reward over the same evaluations {before:.3f} and {now:.3f}"
         values |= {"train_at_best": before, "train_level": now}
         return [Finding.at("overfitting-run", "warning", trace, fall.best, told, values, fall.noticed)]
     if fall.collapsed is not None:
@@ -113,13 +124,35 @@ def falling_reward(run: RunTraces) -> list[Finding]:
 def _training_meanwhile(run: RunTraces, trace: Trace, fall: Fall) -> tuple[float, float] | None:
     """Training reward at the best held-out level and when its fall was certain; None if it fell too, or is unknown."""
     training = run.traces.get(PROBE, run.traces.get("train_reward"))
-    if training is None or training is trace:
+    if training is None or training is trace or not len(training):
         return None
-    width = FEW if PROBE in run.traces else UPDATES_AT_A_TIME
-    level_T = training.known_at(means(training.value_T, min(width, len(training))), trace.rollouts_T)
-    before, now = float(level_T[fall.best]), float(level_T[fall.noticed])
+    before, now = (_mean_between(training, trace, place, fall.scale) for place in (fall.best, fall.noticed))
+    if before is None or now is None:
+        return None
     # It fell too if it lost at least half of what the held-out reward lost.
     return (before, now) if before - now < 0.5 * (fall.top - fall.level) else None
+
+
+def _mean_between(training: Trace, trace: Trace, place: int, scale: int) -> float | None:
+    """Mean training reward over the evaluations of one level, the last of them at `place`; None before any.
+
+    A mean over another span would lag behind the level that it is compared with.
+    """
+    since = trace.rollouts_T[place - scale] if place >= scale else -np.inf
+    there = (training.rollouts_T > since) & (training.rollouts_T <= trace.rollouts_T[place])
+    if not there.any():
+        # Measured less often than the evaluations: the last value before them.
+        there = training.rollouts_T <= trace.rollouts_T[place]
+        return float(training.value_T[there][-1]) if there.any() else None
+    return float(np.mean(training.value_T[there]))
+
+
+def _updates_in_level(training: Trace, trace: Trace) -> int:
+    """Training rewards in one level: those of `FEW` evaluations, and at most `UPDATES_AT_A_TIME`."""
+    counted = np.searchsorted(training.rollouts_T, trace.rollouts_T, side="right")
+    apart = np.diff(counted)
+    each = float(np.median(apart)) if len(apart) else 1.0
+    return int(np.clip(round(FEW * each), FEW, UPDATES_AT_A_TIME))
 
 
 GAP_GROWTH = 0.1
@@ -131,7 +164,7 @@ def train_validation_gap(run: RunTraces) -> list[Finding]:
     trace, training = run.traces.get(REWARD), run.traces.get(PROBE, run.traces.get("train_reward"))
     if trace is None or training is None:
         return []
-    width = FEW if PROBE in run.traces else UPDATES_AT_A_TIME
+    width = FEW if PROBE in run.traces else _updates_in_level(training, trace)
     train_T = training.known_at(means(training.value_T, width), trace.rollouts_T)
     gap_T = train_T - means(trace.value_T, FEW)
     start = start_of(gap_T)

@@ -1,6 +1,6 @@
 """Reading what people have: tables, W&B exports and logs of frameworks; mappings for runs with odd names; a doctor."""
 
-from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose
+from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
@@ -15,6 +15,7 @@ __all__ = [
     "RunMap",
     "Tag",
     "diagnose",
+    "diagnose_map",
     "propose",
     "read_mapped",
     "read_runs",

@@ -13,22 +13,23 @@ from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
-from isocompute_sdk.ingest.log_table import Reading, tabulate
+from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.logs import (
     LogSource,
     NoRewardLearning,
     NothingMeasured,
     find_logs,
     log_formats,
+    with_generations,
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
+from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields, did_you_mean
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.table import build, join
+from isocompute_sdk.records.table import build, join, sizes_note
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class LogRequest:
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     step_unit: StepUnit | None = None
     constants: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    without_sizes: bool = False
 
 
 def find_all_logs(listings: Sequence[Listing], format: str, *, mixed: bool = False) -> tuple[FoundLogs, list[Listing]]:
@@ -109,13 +111,20 @@ def logs_beside_journals(listing: Listing) -> list[LogSource]:
     return [source for source in find_logs(listing) if not belongs_to_journal(source.paths[0], listing.path)]
 
 
-def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, RecordError] | None = None) -> RunSet:
+def read_logs(
+    found: FoundLogs,
+    request: LogRequest,
+    unreadable: dict[str, RecordError] | None = None,
+    *,
+    seen: dict[str, None] | None = None,
+) -> RunSet:
     """Read every log; see `read_runs`. A log that repeats another one is left out.
 
     Args:
         found: the logs.
         request: what was asked of them.
         unreadable: takes down why a run cannot be read, which then keeps no other from being read.
+        seen: takes down the tags of all logs.
 
     Raises:
         RecordError: a log cannot be read, or nothing says its n or B_p; with `unreadable` only if that holds for all.
@@ -144,10 +153,15 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
     for name, source in found.items():
         try:
             logs[name] = source.read()
+            if seen is not None:
+                seen.update(dict.fromkeys(logs[name].tags))
             saved[name] = source.configuration(logs[name], found.roots[name])
+            logs[name] = with_generations(logs[name], saved[name])
         except RecordError as error:
             logs.pop(name, None)
             lost(name, error)
+    for name in stitched(logs, saved):
+        del logs[name]
     copies = shared_sizes(logs, saved, request)
     for name, log in logs.items():
         if name in copies:
@@ -171,6 +185,45 @@ def read_logs(found: FoundLogs, request: LogRequest, unreadable: dict[str, Recor
     ]
     notes += [_repeated(name, of) for name, of in copies.items()]
     return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
+
+
+_SAME_RUN = ("group_size", "problems_per_batch", "seed", "model", "learning_rate", "kl_coef", "temperature")
+
+
+def stitched(logs: dict[str, RunLog], saved: Mapping[str, SavedConfig | None]) -> dict[str, str]:
+    """Run of W&B that goes on where another one stopped, as a trainer that was resumed begins one -> that run.
+
+    It has the configuration of the other one, begins later, and its first update follows one of the other's. Its
+    starts become those of the run that it goes on with.
+
+    Args:
+        logs: every run; changed.
+        saved: what is configured for each.
+    """
+
+    def fields(name: str) -> list[Any]:
+        config = saved.get(name)
+        return [] if config is None else [config.fields[f].value if f in config.fields else None for f in _SAME_RUN]
+
+    late = [name for name, log in logs.items() if log.format == "wandb" and log.first_step > 0 and fields(name)]
+    found: dict[str, str] = {}
+    for name in sorted(late, key=lambda one: logs[one].began or 0.0):
+        log, began = logs[name], logs[name].began or 0.0
+        before = [
+            other
+            for other, one in logs.items()
+            if other not in (name, *found)
+            and one.format == log.format
+            and (one.began or 0.0) < began
+            and max((extent.last for extent in one.extents), default=-1.0) >= log.first_step
+            and fields(other) == fields(name)
+        ]
+        if len(before) == 1:
+            (other,) = before
+            notes = (*logs[other].notes, *log.notes)
+            logs[other] = replace(logs[other], attempts=(*logs[other].attempts, *log.attempts), notes=notes)
+            found[name] = other
+    return found
 
 
 def shared_sizes(
@@ -235,14 +288,17 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
 
 def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
+    batch = given.pop(BATCH.name, None)
     values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
     told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
     values |= told
+    if batch is not None:
+        values["problems_per_batch"] = told["problems_per_batch"] = _problems(name, batch, values.get("group_size"))
     steps = None if "updates_per_batch" in told else values.pop(STEPS_PER_BATCH, None)
     values.pop(STEPS_PER_BATCH, None)
     apart = {} if saved is None else {key: all_ for key, all_ in saved.disagreements.items() if key not in told}
     for column, all_ in apart.items():
-        if column in SIZES and not (column == "updates_per_batch" and steps):
+        if column in SIZES and not (column == "updates_per_batch" and steps) and not request.without_sizes:
             shown = "; ".join(one.evidence for one in all_)
             raise RecordError(
                 f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
@@ -257,25 +313,43 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
                 "Correct --set group_size=..., or give B_p too: --set problems_per_batch=...",
             )
         values["problems_per_batch"] = rollouts.value // size
-    for column in ("group_size", "problems_per_batch"):
+    unknown = [column for column in ("group_size", "problems_per_batch") if column not in values]
+    by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
+    if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
+        steps = logged_updates_per_batch(log)
+        if steps is None and not request.without_sizes:
+            unknown.append("updates_per_batch")
+        elif steps is not None and steps % 1 == 0:
+            values["updates_per_batch"], steps = int(steps), None
+    if request.without_sizes and unknown:
+        values |= dict.fromkeys(unknown, 1)
+    for column in unknown:
         if column not in values:
             where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
             raise RecordError(
-                f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: a whole number >= 1",
+                f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
                 f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
+                options=tuple(f"--set {name}={_SHORT[name]}" for name in unknown),
             ).in_shell(
                 f"Add --set {column}=... if it is the same for all runs, or let "
                 "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
             )
     notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
-    by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
-    if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
-        message = f"run {name!r}: one optimiser step per rollout batch is assumed; give updates_per_batch."
-        notes.append(Note("updates-per-batch-assumed", "info", message, {"run_id": name}))
+    if request.without_sizes and unknown:
+        notes.append(sizes_note([name], unknown))
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
     return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps), notes
+
+
+_ACCEPTED = {
+    "group_size": "a whole number >= 1",
+    "problems_per_batch": "a whole number >= 1",
+    "updates_per_batch": "optimiser updates made with one batch of rollouts, 1 unless the trainer reuses them",
+}
+_SHORT = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
+"""What stands for a number in a command."""
 
 
 def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
@@ -287,8 +361,18 @@ def _disagreement(name: str, column: str, all_: Sequence[Said]) -> Note:
 
 def _column(argument: str) -> str:
     column = canonical(argument) or argument
-    check_fields([column], PER_RUN, "argument")
+    check_fields([column], (*PER_RUN, BATCH.name), "argument")
     return column
+
+
+def _problems(name: str, batch: Any, size: Any) -> int:
+    """B_p of a run from the rollouts of its batch."""
+    if not isinstance(size, int) or not isinstance(batch, int) or batch % size:
+        raise RecordError(
+            f"run {name!r}: rollouts_per_batch is {batch!r} with n = {size!r}; accepted: a multiple of n",
+            "Give problems_per_batch.",
+        )
+    return batch // size
 
 
 def _on_set(frame: Any, eval_set: str) -> Any:

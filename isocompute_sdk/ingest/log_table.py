@@ -25,6 +25,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     SAMPLING_SECONDS,
     STEP_SECONDS,
     STEP_UNITS,
+    TRAIN_REWARD,
     TRAIN_SET,
     TRAINED_SHARE,
     VALIDATION,
@@ -124,6 +125,36 @@ def tabulate(log: RunLog, reading: Reading) -> LogTable:
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
     return LogTable(_with_configuration(frame, log, pieces, reading), tuple(notes))
+
+
+LONGEST_PERIOD = 24
+"""Updates after which the generations of a run that reuses its rollouts repeat."""
+
+
+def logged_updates_per_batch(log: RunLog) -> float | None:
+    """Optimiser updates made with one rollout batch, from the updates that logged a reward; None if that says nothing.
+
+    A trainer that generates less often than it updates has no reward for the other updates: two of three rows have one
+    where 1.5 updates use a generation. It shows only in logs of every update.
+    """
+    known = log.meanings()
+    rewards = [tag for tag, one in known.items() if one.measure == Measure(TRAIN_REWARD, TRAIN_SET)]
+    updates = [tag for tag, one in known.items() if one.eval_set == TRAIN_SET]
+    if not rewards:
+        return None
+    step_T = np.unique(np.concatenate([log.series(tag).step_T for tag in updates]))
+    if len(step_T) < 2 or np.any(np.diff(step_T) != 1):
+        return None
+    there_T = np.isin(step_T, np.concatenate([log.series(tag).step_T for tag in rewards]))
+    # TRL 0.16 may leave the reward out of a row that also evaluates.
+    others = [log.series(tag).step_T for tag, one in known.items() if one.eval_set != TRAIN_SET]
+    sure_T = ~np.isin(step_T, np.concatenate(others)) | there_T if others else np.ones(len(step_T), dtype=bool)
+    for period in range(1, min(LONGEST_PERIOD, len(step_T) // 2) + 1):
+        places = [there_T[i::period][sure_T[i::period]] for i in range(period)]
+        if all(len(place) and np.ptp(place.astype(int)) == 0 for place in places):
+            rewarded = sum(bool(place[0]) for place in places)
+            return period / rewarded if rewarded else None
+    return None
 
 
 def _measured(log: RunLog, known: Mapping[str, Meaning]) -> dict[Measure, ScalarSeries]:
@@ -359,6 +390,9 @@ def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piec
 
     names = [log.name, *(part_name(log.name, piece.start) for piece in pieces[1:])]
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
+    if shared.get("updates_per_batch", 1) % 1:
+        # No whole number, as with 12 steps per generation over 8 of accumulation: the rollouts say it.
+        del shared["updates_per_batch"]
     table = pl.DataFrame(
         {
             "piece": np.arange(len(pieces)),

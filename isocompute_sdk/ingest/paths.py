@@ -15,6 +15,7 @@ from isocompute_sdk.ingest.beside import is_console
 from isocompute_sdk.ingest.logs import is_log, log_formats
 from isocompute_sdk.ingest.stores.journal import looks_like_journal
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
+from isocompute_sdk.ingest.tables.jsonl import holds_array
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import did_you_mean
@@ -136,6 +137,9 @@ def format_of(file: Path) -> Format:
         RecordError: the ending is not a known one.
     """
     kind = SUFFIXES.get(unpacked(file).suffix.lower())
+    if kind is None and unpacked(file).suffix.lower() == ".json" and holds_array(file):
+        # Of a folder such files are not read: most of them are settings.
+        return "jsonl"
     if kind is None:
         if _is_closed(file):
             raise _not_open(file)

@@ -6,6 +6,7 @@ from arguments or from the configuration that was saved beside them.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +28,19 @@ from isocompute_sdk.ingest.paths import (
     refuse_locked,
 )
 from isocompute_sdk.ingest.stores.journal import read_journal
+from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
 from isocompute_sdk.ingest.tables.jsonl import read_jsonl
 from isocompute_sdk.ingest.tables.parquet import read_parquet
 from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
-from isocompute_sdk.ingest.tables.wandb_csv import INTERNAL, is_chart, looks_like_wandb, melt_chart, melt_history
+from isocompute_sdk.ingest.tables.wandb_csv import (
+    INTERNAL,
+    SEPARATOR,
+    is_chart,
+    looks_like_wandb,
+    melt_chart,
+    melt_history,
+)
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -56,6 +65,11 @@ def read_runs(
     rename: Mapping[str, str] | None = None,
     runs: Mapping[str, Mapping[str, object]] | None = None,
     step_unit: StepUnit | None = None,
+    set: Mapping[str, object] | None = None,
+    lenient: bool = False,
+    without_sizes: bool = False,
+    partly: bool = False,
+    seen: dict[str, None] | None = None,
     **constants: object,
 ) -> RunSet:
     """Read evaluations from a file, every known file of a folder, or a glob; those of text may be packed with gzip.
@@ -88,36 +102,74 @@ def read_runs(
             exported from W&B needs it. In a log, n and B_p may change: `{"group_size": {0: 8, 100: 16}}` has 16 from
             the update after step 100 on.
         step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
-        **constants: any column or context field as one value for all rows.
+        set: any column or context field -> one value for all rows.
+        lenient: leave columns of text out of tables, with a note, and take a column `reward` without `metric` for the
+            training reward if a trainer's quantities stand beside it, else for avg@4, with a warning. Commands read
+            tables so.
+        without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
+            the note `sizes-unknown`: for questions that need neither.
+        partly: accept names in `rename` and `ignore` that are in no file, since another call reads the others.
+        seen: takes down all names of columns and tags.
+        **constants: the same as `set`, as arguments.
 
     Raises:
         RecordError: with file and line, wherever the content cannot be read or contradicts itself.
     """
     if on_truncated not in ("error", "drop"):
         raise RecordError(f"on_truncated: received {on_truncated!r}; accepted: 'error', 'drop'", "Use one of the two.")
+    constants = {**(set or {}), **constants}
     paths = as_paths(path)
     described = _described(runs or {})
     found: list[RunSet] = []
+    seen = {} if seen is None else seen
     with readable():
         listings = [Listing.of(one) for one in paths]
         refuse_locked(listings)
         logs, rest = find_all_logs(listings, format)
         if logs:
             of_logs = described if not rest else {name: told for name, told in described.items() if name in logs}
-            wanted = LogRequest(eval_set, tuple(ignore), dict(rename or {}), of_logs, step_unit, constants)
-            found.append(read_logs(logs, wanted))
+            wanted = LogRequest(
+                eval_set, tuple(ignore), dict(rename or {}), of_logs, step_unit, constants, without_sizes
+            )
+            found.append(read_logs(logs, wanted, seen=seen))
             described = {name: told for name, told in described.items() if name not in of_logs}
+            if not (rest or partly):
+                refuse_unknown_names([*(rename or ()), *ignore], list(seen))
         if rest:
-            options = Options(metric, eval_set, on_duplicate, constants=constants)
-            request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described)
-            found.append(_read_tables(rest, request, options))
+            options = Options(
+                metric, eval_set, on_duplicate, constants=constants, lenient=lenient, without_sizes=without_sizes
+            )
+            request = _Request(format, on_truncated, tuple(ignore), dict(rename or {}), described, partly)
+            found.append(_read_tables(rest, request, options, seen))
     return found[0].concat(*found[1:], on_duplicate=on_duplicate)
 
 
-def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options) -> RunSet:
+class UnknownName(RecordError):
+    """A column or tag to rename or ignore that is in no file."""
+
+
+def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
+    """Raise on a name to rename or ignore that is in no file.
+
+    Raises:
+        UnknownName: naming it, what is there, and what is near it.
+    """
+    for name in names:
+        if name not in seen:
+            near = difflib.get_close_matches(name, seen, n=3, cutoff=0.5)
+            raise UnknownName(
+                f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
+                f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
+            )
+
+
+def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options, seen: dict[str, None]) -> RunSet:
     format, on_duplicate = request.format, shared.on_duplicate
     files = list(dict.fromkeys(file for one in listings for file in find_files(one, format)))
     loaded = [_load(file, request) for file in files]
+    seen |= {name: None for file in loaded for name in file.names}
+    if not request.partly:
+        refuse_unknown_names([*request.rename, *request.ignore], list(seen))
     _check_all_used(loaded, request)
     # A run that has only just begun has nothing to say yet, which must not keep the others from being read.
     loaded = [file for file in loaded if not file.begun] or loaded
@@ -125,7 +177,8 @@ def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options
     notes = [note for file in loaded for note in file.notes]
     for file in loaded:
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
-        options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix)
+        name = prefix.rstrip("/") or unpacked(file.path).stem
+        options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
         frame, found = _build(file, options)
         frames.append(frame)
         notes += found
@@ -158,6 +211,7 @@ class _Request:
     ignore: tuple[str, ...]
     rename: Mapping[str, str]
     runs: Mapping[str, Mapping[str, object]]
+    partly: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,6 +219,8 @@ class _Loaded:
     """One file, and those of the requested names that it has."""
 
     path: Path
+    names: tuple[str, ...]
+    """Its columns, and the metrics of a chart."""
     table: RawTable
     run_ids: frozenset[str]
     """Runs of `runs=` that are in the file."""
@@ -186,22 +242,24 @@ def _load(path: Path, request: _Request) -> _Loaded:
     else:
         table = read_csv(path, request.on_truncated)
     names, notes = list(table.columns), table.notes
+    written = tuple(names)
     ignore = [name for name in request.ignore if name in names]
     rename = {name: new for name, new in request.rename.items() if name in names}
-    if kind == "wandb" or (kind == "csv" and request.format == "auto" and looks_like_wandb(names)):
-        if is_chart(names):
-            table = melt_chart(path, table, request.runs, request.ignore, request.rename)
-            ignore, rename = [], {}
-        else:
-            melted = melt_history(path, table, ignore, rename)
-            if melted is not None:
-                table, ignore, rename = melted, [], {}
-            else:
-                ignore += [name for name in INTERNAL if name in names and name not in ignore]
+    wandb = kind == "wandb" or (kind == "csv" and request.format == "auto" and looks_like_wandb(names))
+    if wandb and is_chart(names):
+        table = melt_chart(path, table, request.runs, request.ignore, request.rename)
+        written += tuple(name.rpartition(SEPARATOR)[2] for name in names)
+        ignore, rename, notes = [], {}, table.notes
+    elif wandb or kind in ("csv", "jsonl", "parquet"):
+        melted = melt_history(path, table, ignore, rename)
+        if melted is not None:
+            table, ignore, rename = melted, [], {}
+        elif wandb:
+            ignore += [name for name in INTERNAL if name in names and name not in ignore]
         notes = table.notes
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
     begun = kind == "isocompute" and not table.columns["value"]
-    return _Loaded(path, table, run_ids, tuple(ignore), rename, begun, notes)
+    return _Loaded(path, written, table, run_ids, tuple(ignore), rename, begun, notes)
 
 
 def _with_run_columns(

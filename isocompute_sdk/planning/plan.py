@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field, PlainSerializer
@@ -24,6 +24,9 @@ from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
 from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA_VERSION = 2
 SLACK = 1e-9
@@ -258,6 +261,18 @@ class Plan:
         from isocompute_sdk.api import launch_script
 
         return launch_script(self, backend, model=model, **options)
+
+    def to_frame(self) -> pl.DataFrame:
+        """The plan and its alternatives as a polars frame, one row each; the plan comes first, with kind `plan`."""
+        import polars as pl
+
+        names = ("group_size", "problems_per_batch", "update_steps", "rollouts", "predicted_reward")
+        rows: list[dict[str, Any]] = [{"kind": "plan", "expected_loss": 0.0} | {n: getattr(self, n) for n in names}]
+        for one in self.alternatives:
+            rows.append({"kind": one.kind, "expected_loss": one.expected_loss} | {n: getattr(one, n) for n in names})
+        return pl.DataFrame(
+            rows, schema_overrides={"expected_loss": pl.Float64, "predicted_reward": pl.Float64}
+        ).select("kind", *names, "expected_loss")
 
     def summary(self) -> str:
         """Table of the plan, its alternatives, its notes and its pilot."""

@@ -23,7 +23,7 @@ from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
-from isocompute_sdk.planning.questions.compare import Configuration, PlanComparison, compare
+from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole
@@ -444,14 +444,25 @@ class Planner:
         return marginal(self._plans(Budget.parse(budget), level, options))
 
     def compare(
-        self, configuration: Configuration, budget: Budget | float | str, *, level: float = 0.8, **options: Any
+        self,
+        configuration: Configuration,
+        budget: Budget | float | str,
+        *,
+        equal: Equal | None = None,
+        reference: Configuration | None = None,
+        level: float = 0.8,
+        **options: Any,
     ) -> PlanComparison:
         """The best plan compared with a configuration: reward at this budget, cost of equal reward, GPU-hours saved.
 
         Args:
             configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
                 such as `"n=16,bp=32"` or an `Allocation`.
-            budget: as of `allocate`.
+            budget: as of `allocate`; that of the plan.
+            equal: what the configuration has in common with the plan instead of the budget: `rollouts` (C), `steps` (M;
+                at equal B_p the same epochs), `time` (wall-clock hours; needs a throughput), or `batch` (B = n B_p and
+                M; its B_p follows). All of them are in the answer's `at_equal`.
+            reference: another configuration to compare with, in place of the best plan.
             level: coverage of the intervals, which are paired.
             **options: as of `allocate`; `spend` is `all` by default.
 
@@ -466,7 +477,34 @@ class Planner:
             evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
             return Pricing(parsed, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
 
-        return compare(self._plans(parsed, level, options), configuration, pricing)
+        chosen = None if reference is None else self._reference(reference, parsed, options)
+        return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
+
+    def _reference(self, configuration: Configuration, budget: Budget, options: dict[str, Any]) -> Plan:
+        """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
+        n_problems = whole("n_problems", options.get("n_problems"))
+        if n_problems is not None and self.fits.surface is not None:
+            return self._for_problem_set(n_problems)._reference(configuration, budget, {**options, "n_problems": None})
+        n, problems, steps = parse_configuration(configuration)
+        request = Request(
+            budget,
+            Fixed(),
+            n_problems=n_problems,
+            min_update_steps=1,
+            evaluation_share=options.get("evaluation_share", EVALUATION_SHARE),
+        )
+        most, limit = self._pricing(request).affordable_steps(n * problems)
+        if most < 1:
+            raise PlanError(
+                f"{budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
+            )
+        plan = self.plan_for(Candidate(n, problems, steps or most, limit if steps is None else "update_steps"), request)
+        if plan.predicted_reward is None:
+            raise PlanError(
+                f"no reward is predicted for the reference (n = {n}, model {plan.model}, {plan.metric})",
+                "Fit runs of this model and metric.",
+            )
+        return plan
 
     def _plans(self, like: Budget, level: float, options: dict[str, Any]) -> PlansByBudget:
         options = {"spend": "all", **options}

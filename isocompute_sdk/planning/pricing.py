@@ -125,9 +125,9 @@ class Pricing:
 
     def affordable_steps(self, rollouts_per_batch: int) -> tuple[int, str]:
         """Most steps within budget and deadline, and the limit that is reached first (`budget` or `deadline`)."""
-        steps, limit = self._most(self.budget.unit, self.budget.available, rollouts_per_batch), "budget"
+        steps, limit = self.most_steps(self.budget.unit, self.budget.available, rollouts_per_batch), "budget"
         if self.deadline is not None:
-            within = self._most("wall_hours", self.deadline, rollouts_per_batch)
+            within = self.most_steps("wall_hours", self.deadline, rollouts_per_batch)
             if within < steps:
                 return within, "deadline"
         return steps, limit
@@ -180,7 +180,7 @@ class Pricing:
         gpu_hours = throughput.gpus * wall_hours
         return float(gpu_hours if unit == "gpu_hours" else throughput.price() * gpu_hours)
 
-    def _most(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
+    def most_steps(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
         """Most steps that cost at most the amount: a bracket around the proportional guess, then bisection."""
 
         def cost(steps: int) -> float:

@@ -66,8 +66,11 @@ def to_series(name: str, values: object) -> pl.Series:
 
     if isinstance(values, pl.Series):
         return values.alias(name)
-    if type(values).__module__.split(".")[0] == "pandas":
+    owner = type(values).__module__.split(".")[0]
+    if owner == "pandas":
         return _from_pandas(name, cast(Any, values))
+    if owner == "pyarrow":
+        return _from_items(name, cast(Any, values).to_pylist())
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise RecordError(
@@ -109,7 +112,9 @@ def _from_pandas(name: str, series: Any) -> pl.Series:
         raise RecordError(f"column {name} is there more than once", "Give every column its own name.")
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
         return pl.Series(name, series.to_numpy()).fill_nan(None)
-    return _from_items(name, series.astype(object).where(series.notna(), None).tolist())
+    # Arrays of pandas, such as those of its strings, have no `notna`; missing cells of either are NaN or NA.
+    missing = series.isna()
+    return _from_items(name, [None if gone else cell for cell, gone in zip(series.tolist(), missing, strict=True)])
 
 
 def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:

@@ -43,31 +43,75 @@ class Column:
         return noun if self.minimum is None else f"{noun} >= {self.minimum}"
 
 
-def _context(name: str, kind: Kind, meaning: str, minimum: int | None = None, *, lenient: bool = False) -> Column:
-    return Column(name, kind, meaning, minimum=minimum, per_run=True, context=True, lenient=lenient)
+def _context(
+    name: str, kind: Kind, meaning: str, minimum: int | None = None, *aliases: str, lenient: bool = False
+) -> Column:
+    return Column(name, kind, meaning, aliases, minimum, per_run=True, context=True, lenient=lenient)
 
 
-# Frameworks' own names; those that count samples in one framework and prompts in another are left out.
+_RUN = ("run", "run_name", "experiment", "experiment_name", "exp_name", "trial_name")
 _GROUP_SIZE = (
+    "n",
     "num_generations",
+    "num_generations_per_prompt",
     "n_samples_per_prompt",
+    "rollout.n_samples_per_prompt",
+    "generator.n_samples_per_prompt",
     "generations_per_prompt",
+    "samples_per_prompt",
+    "completions_per_prompt",
+    "responses_per_prompt",
     "rollouts_per_prompt",
     "rollouts_per_problem",
+    "rollouts_per_example",
     "rollout.n",
+    "rollout_n",
     "actor_rollout_ref.rollout.n",
 )
-_PROBLEMS = ("prompts_per_step", "prompts_per_batch", "problems_per_step", "data.train_batch_size")
+_PROBLEMS = (
+    "bp",
+    "Bp",
+    "B_p",
+    "prompts_per_step",
+    "prompts_per_batch",
+    "prompts_per_update",
+    "num_prompts_per_step",
+    "problems_per_step",
+    "problems_per_update",
+    "groups_per_batch",
+    "rollout_batch_size",
+    "rollout.batch_size",
+    "train_batch_size",
+    "data.train_batch_size",
+    "trainer.train_batch_size",
+)
+_BATCH = ("rollouts_per_step", "completions_per_step", "samples_per_step", "generation_batch_size")
+_STEP = (
+    "Step",
+    "_step",
+    "update_steps",
+    "M",
+    "global_step",
+    "train/global_step",
+    "trainer/global_step",
+    "training/global_step",
+    "training_step",
+    "train_step",
+)
 
 COLUMNS: tuple[Column, ...] = (
-    Column("run_id", "text", "name of the training run", ("run", "run_name", "experiment", "experiment_name")),
-    Column("group_size", "integer", "rollouts per problem in one update, n", ("n", *_GROUP_SIZE), 1, per_run=True),
-    Column(
-        "problems_per_batch", "integer", "problems per update, B_p", ("bp", "Bp", "B_p", *_PROBLEMS), 1, per_run=True
-    ),
+    Column("run_id", "text", "name of the training run", _RUN),
+    Column("group_size", "integer", "rollouts per problem in one update, n", _GROUP_SIZE, 1, per_run=True),
+    Column("problems_per_batch", "integer", "problems per update, B_p", _PROBLEMS, 1, per_run=True),
     Column("seed", "integer", "seed of the run", per_run=True),
-    Column("step", "number", "update steps done, 0 = base model", ("Step", "_step", "update_steps", "M"), 0),
-    Column("rollouts", "number", "rollouts sampled so far, C = n B_p M", ("C", "compute"), 0),
+    Column("step", "number", "update steps done, 0 = base model", _STEP, 0),
+    Column(
+        "rollouts",
+        "number",
+        "rollouts sampled so far, C = n B_p M",
+        ("C", "compute", "total_rollouts", "cumulative_rollouts"),
+        0,
+    ),
     Column("metric", "text", "name of the metric, kept as written"),
     Column("eval_set", "text", "name of the set the metric was measured on"),
     Column("value", "number", "the measured value", ("reward",)),
@@ -76,17 +120,17 @@ COLUMNS: tuple[Column, ...] = (
         "rollouts_spent", "number", "rollouts paid for so far, those of attempts that were given up included", minimum=0
     ),
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
-    _context("model", "text", "base model"),
-    _context("train_data", "text", "training problems"),
-    _context("algorithm", "text", "grpo, ppo, cispo or another"),
-    _context("learning_rate", "number", "peak learning rate", 0),
-    _context("kl_coef", "number", "coefficient of the KL term"),
+    _context("model", "text", "base model", None, "model_name", "model_name_or_path", "base_model"),
+    _context("train_data", "text", "training problems", None, "dataset_name"),
+    _context("algorithm", "text", "grpo, ppo, cispo or another", None, "algo"),
+    _context("learning_rate", "number", "peak learning rate", 0, "lr"),
+    _context("kl_coef", "number", "coefficient of the KL term", None, "kl_coeff", "kl_loss_coef"),
     _context("entropy_coef", "number", "coefficient of the entropy bonus"),
     _context("updates_per_batch", "integer", "gradient updates per rollout batch", 1),
-    _context("max_tokens", "integer", "most tokens in one response", 1),
+    _context("max_tokens", "integer", "most tokens in one response", 1, "max_completion_length", "max_response_length"),
     _context("eval_temperature", "number", "sampling temperature of the evaluation", 0),
     _context("eval_samples", "integer", "samples per problem in the evaluation", 1),
-    _context("n_problems", "integer", "distinct training problems, D", 1),
+    _context("n_problems", "integer", "distinct training problems, D", 1, "num_problems"),
     _context("temperature", "number", "sampling temperature in training", 0, lenient=True),
     _context("top_p", "number", "nucleus sampling mass in training, 1 = everything", 0, lenient=True),
     _context("max_prompt_tokens", "integer", "longest prompt, tokens", 1, lenient=True),
@@ -95,7 +139,18 @@ COLUMNS: tuple[Column, ...] = (
 )
 """Every column, in the order of `RunSet.to_polars`."""
 
-BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
+BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; in place of B_p", _BATCH, 1)
+"""A column that is accepted on the way in, and gives `problems_per_batch`."""
+COUNTED_DIFFERENTLY = "train_batch_size"
+"""Counts problems in veRL and SkyRL, rollouts in TRL and OpenRLHF: taken for problems, with a warning beside
+`OTHER_COUNTS`."""
+OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_per_prompt")
+"""Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
+WANDB_STEPS = ("_step", "Step")
+"""W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
+
+_INPUT = (*COLUMNS, BATCH)
+BY_NAME: dict[str, Column] = {column.name: column for column in _INPUT}
 CONTEXT_FIELDS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.context)
 """Fields that decide which runs may be pooled; unknown is None, and None pools with None."""
 LENIENT: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.lenient)
@@ -106,19 +161,33 @@ TRAIN_SETS = ("train", "train_probe")
 """Evaluation sets of training problems: what each update measured, and a fixed probe. Never chosen unasked where the
 metric was also measured on held-out problems."""
 
-_CANONICAL: dict[str, str] = {
-    spelling: column.name for column in COLUMNS for spelling in (column.name, *column.aliases)
+_CANONICAL: dict[str, str] = {spelling: column.name for column in _INPUT for spelling in (column.name, *column.aliases)}
+
+
+def folded(name: str) -> str:
+    """The name in small letters with `_` for other separators, without what W&B and Hydra put before a setting."""
+    plain = re.sub(r"^(config|cfg|args|params|hparams|hyperparameters)[./]", "", name.strip().lower())
+    return re.sub(r"[\s-]+", "_", plain)
+
+
+# What is spent or measured is not told from its total by another spelling: `Tokens` may be those of one update.
+_FOLDED: dict[str, str] = {
+    plain: column.name
+    for column in _INPUT
+    if column.per_run or column.name in ("run_id", "step", "rollouts", "value", BATCH.name)
+    for spelling in (column.name, *column.aliases)
+    if len(plain := folded(spelling)) > 2 or plain == "bp"
 }
 
 
 def canonical(name: str) -> str | None:
-    """Canonical name of a known column or alias; None for any other name."""
-    return _CANONICAL.get(name)
+    """Canonical name of a known column or alias, in any case and with any separator; None for any other name."""
+    return _CANONICAL.get(name) or _FOLDED.get(folded(name))
 
 
 def known_names() -> str:
-    """Every accepted column with its aliases, for error messages."""
-    return ", ".join(" / ".join((column.name, *column.aliases)) for column in COLUMNS)
+    """Every accepted column with a few of its aliases, for error messages."""
+    return ", ".join(" / ".join((column.name, *column.aliases[:3])) for column in _INPUT)
 
 
 def close(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, require, to_series, typed
+from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, TRAIN_SET, headline, is_training_reward, rank
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,6 +32,18 @@ class Options:
     constants: Mapping[str, object] = field(default_factory=dict[str, object])
     run_prefix: str = ""
     """Put before run ids that are made from the configuration."""
+    lenient: bool = False
+    """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
+    stand beside it, else for avg@4; each with a note."""
+    without_sizes: bool = False
+    """Put 1 in place of an unknown n or B_p."""
+    run_name: str = "run"
+    """Name of the only run of a table that says neither its name nor n."""
+
+    @property
+    def columns_set(self) -> list[str]:
+        """Columns that have one value for all rows."""
+        return [schema.canonical(name) or name for name, value in self.constants.items() if value is not None]
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,8 @@ class Named:
     others: dict[str, pl.Series]
     """All other columns: metrics, if they are numeric."""
     source: Source
+    notes: tuple[Note, ...] = ()
+    """What was decided about columns that could mean two things."""
 
     @property
     def height(self) -> int:
@@ -58,6 +75,8 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     Raises:
         RecordError: not a table, two columns of one meaning, unequal lengths, no rows.
     """
+    import polars as pl
+
     table = _as_mapping(given)
     ignored = set(options.ignore)
     for name in (*options.rename, *options.ignore):
@@ -76,18 +95,43 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
         column = schema.canonical(name)
         if (column or name) in known or name in others:
             first = written.get(column or name, name)
-            raise RecordError(
-                f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them",
-                f"Remove one, or pass ignore=[{raw!r}].",
-            ).in_shell(f"Remove one, or add --ignore {quote(raw)}.")
+            if column == "step" and (first in schema.WANDB_STEPS) != (raw in schema.WANDB_STEPS):
+                if raw in schema.WANDB_STEPS:
+                    continue
+            else:
+                raise RecordError(
+                    f"columns {first!r} and {raw!r} both mean {column or name!r}; accepted: one of them",
+                    f"Remove one, or pass ignore=[{raw!r}].",
+                ).in_shell(f"Remove one, or add --ignore {quote(raw)}.")
         series = to_series(raw, values)
         written[column or name] = raw
         if column is None:
             others[name] = series
         else:
             known[column] = series
+    if "run_id" not in known:
+        named = next((name for name in others if name.lower() in _NAMES and others[name].dtype == pl.String), None)
+        if named is not None:
+            known["run_id"], written["run_id"] = others.pop(named), written.pop(named)
     _check_lengths({**known, **others}, written)
-    return Named(known, others, Source(source.locate, {**source.written, **written}))
+    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
+
+
+_NAMES = ("name", "id")
+"""Columns of text that name the run where no other does, as in tables of W&B."""
+
+
+def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:
+    """A warning where the framework that n is named by counts rollouts in what is read as problems."""
+    batch = written.get("problems_per_batch", "").rpartition(".")[2]
+    if batch != schema.COUNTED_DIFFERENTLY or written.get("group_size") not in schema.OTHER_COUNTS:
+        return ()
+    message = (
+        f"column {batch} is taken for problems per batch, as veRL counts; beside {written['group_size']} it may count "
+        f"rollouts, as in TRL and OpenRLHF. If so, rename it to rollouts_per_batch: --rename "
+        f"{batch}=rollouts_per_batch."
+    )
+    return (Note("batch-taken-for-problems", "warning", message, {"column": batch}),)
 
 
 def _as_mapping(table: object) -> dict[str, object]:
@@ -95,11 +139,14 @@ def _as_mapping(table: object) -> dict[str, object]:
     if isinstance(table, Mapping):
         mapping = cast(Mapping[object, object], table)
         return {str(name): values for name, values in mapping.items()}
-    # Both frames have these two; a lazy frame or an Arrow table, which cannot be read by column, has not.
+    if hasattr(table, "column_names") and hasattr(table, "column"):
+        arrow = cast(Any, table)
+        return {str(name): arrow.column(index) for index, name in enumerate(arrow.column_names)}
+    # Both frames have these two; a lazy frame, which cannot be read by column, has not.
     if not (hasattr(table, "to_dict") and hasattr(table, "columns")):
         raise RecordError(
-            f"received a {type(table).__name__}; accepted: a mapping from column name to values, or a "
-            "polars or pandas frame",
+            f"received a {type(table).__name__}; accepted: a mapping from column name to values, a "
+            "polars or pandas frame, or an Arrow table",
             'Give the columns by name: RunSet.from_columns({"n": [...], "C": [...], "avg@4": [...]}).',
         )
     frame = cast(Any, table)
@@ -152,17 +199,25 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         given[name] = constant.new_from_index(0, named.height)
-    if "group_size" not in given:
-        _refuse_without("group_size", named.source)
+    if options.without_sizes:
+        for name in sizes_unknown(given):
+            given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
+            if "run_id" not in given:
+                given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
+    absent = ["group_size"] if "group_size" not in given else []
     if "step" not in given and "rollouts" not in given:
-        _refuse_without("rollouts", named.source)
+        absent.append("rollouts")
+    if absent:
+        _refuse_without(absent, named)
+    if schema.BATCH.name in given:
+        _with_problems(given, named.source)
     frame = pl.DataFrame(list(given.values()))
     absent = [
         pl.lit(None, dtype=polars_type(column.name)).alias(column.name)
         for column in schema.COLUMNS
         if column.name not in given
     ]
-    return frame.with_columns(absent).with_columns(pl.col("eval_set").fill_null(schema.DEFAULT_EVAL_SET))
+    return frame.with_columns(absent)
 
 
 def polars_type(name: str) -> pl.DataType:
@@ -174,7 +229,7 @@ def polars_type(name: str) -> pl.DataType:
 
 
 def _constant_name(argument: str) -> str:
-    accepted = [column.name for column in schema.COLUMNS if column.name not in ("metric", "value")]
+    accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
     name = schema.canonical(argument)
     if name not in accepted:
         raise RecordError(
@@ -184,41 +239,176 @@ def _constant_name(argument: str) -> str:
     return name
 
 
-def _refuse_without(name: str, source: Source) -> None:
+def sizes_unknown(given: Collection[str]) -> list[str]:
+    """Of n and B_p what a table with these columns does not say and needs for its rollouts."""
+    needed = ["group_size"] if "group_size" not in given else []
+    counted = "rollouts" in given or schema.BATCH.name in given
+    return [*needed, *(["problems_per_batch"] if not counted and "problems_per_batch" not in given else [])]
+
+
+def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
+    """Replace the rollouts of a batch by its problems."""
+    batch, size = given.pop(schema.BATCH.name), given["group_size"]
+    problems = batch // size
+    wrong = (batch % size != 0).fill_null(False)
+    if "problems_per_batch" in given:
+        wrong |= (given["problems_per_batch"] != problems).fill_null(False)
+        problems = given["problems_per_batch"].fill_null(problems)
+    index = wrong.arg_max() if wrong.any() else None
+    if index is not None:
+        raise RecordError(
+            f"{source.cell(index, schema.BATCH.name)}: received {batch[index]} with n = {size[index]}; accepted: n "
+            "times the problems of a batch",
+            "Check whether the column counts problems: then rename it to problems_per_batch.",
+        )
+    given["problems_per_batch"] = problems.alias("problems_per_batch")
+
+
+_LIKELY: dict[str, str] = {
+    "group_size": r"g|k|num_samples|n_samples|samples|num_rollouts|n_rollouts|group|groupsize|generations|n_gen\w*",
+    "problems_per_batch": r"b|bs|bsz|batch|batch_size|prompts|n_prompts|num_prompts|problems|n_problems_per_\w+",
+    "step": r"iter|iters|iteration|iterations|update|updates|policy_step|rl_step|t|epoch_step|step_idx|steps",
+    "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
+}
+"""What people call the columns that a table cannot do without: suggested, never taken unasked."""
+
+
+def _suggested(wanted: str, present: Sequence[str]) -> str | None:
+    """The column of the table that is most likely `wanted`."""
+    column = schema.BY_NAME[wanted]
+    likely = re.compile(_LIKELY[wanted])
+    return (
+        schema.close(wanted, present)
+        or next((found for alias in column.aliases if (found := schema.close(alias, present, cutoff=0.8))), None)
+        or next((name for name in present if likely.fullmatch(schema.folded(name))), None)
+    )
+
+
+def _refuse_without(absent: Sequence[str], named: Named) -> None:
+    """Raise on columns that a table cannot do without, with the options that would give them."""
+    source = named.source
     present = list(source.written.values())
-    column = schema.BY_NAME[name]
-    nearest = schema.close(name, present) or next(
-        (found for alias in column.aliases if (found := schema.close(alias, present, cutoff=0.8))), None
+    free = [source.written[name] for name in named.others]
+    wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
+    renamed: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for name in [*absent, *(["problems_per_batch"] if "problems_per_batch" not in named.known else [])]:
+        if name == "problems_per_batch" and "rollouts" in named.known:
+            continue
+        accepted = ("step", "rollouts") if name == "rollouts" else (name,)
+        left = [column for column in free if column not in renamed]
+        found = next(((column, one) for one in accepted if (column := _suggested(one, left)) is not None), None)
+        if found is not None:
+            renamed[found[0]] = found[1]
+        elif name != "rollouts":
+            values[name] = "N" if name == "group_size" else "BP"
+    options = (
+        *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
+        *(f"--set {name}={value}" for name, value in values.items()),
     )
-    add = f"add it, or give one value for all rows as {name}=...."
-    wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}[name]
+    guess = f"rename={renamed!r}" if renamed else ""
+    given = ", ".join(f"{name}=..." for name in values)
+    say = (
+        [f"If {', '.join(map(repr, renamed))} {'is' if len(renamed) == 1 else 'are'} it, pass {guess}"] if guess else []
+    )
+    say += [f"give one value for all rows as {given}"] if given else []
+    hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     raise RecordError(
-        f"no column {wanted}; the table has: {', '.join(present)}",
-        f"If {nearest!r} is it, pass rename={{{nearest!r}: {name!r}}}; otherwise {add}"
-        if nearest
-        else add.capitalize(),
-    ).in_shell(
-        f"If {nearest!r} is it, add --rename {quote(f'{nearest}={name}')}; otherwise --set {name}=..."
-        if nearest
-        else f"Add it, or give one value for all rows: --set {name}=..."
-    )
+        f"no column {' and no column '.join(wanted[name] for name in absent)}; the table has: {', '.join(present)}",
+        f"{hint[0].upper()}{hint[1:]}.",
+        options=options,
+    ).in_shell(f"Add {' '.join(options)}." if options else f"{hint}.")
 
 
-def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> pl.DataFrame:
-    """`frame` with one row per measured value, in columns metric and value.
+def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """`frame` with one row per measured value, in columns metric and value; notes on what was left out.
 
     Long form has columns `metric` and `value`. Wide form has one column per metric; an empty cell means
     not measured there. A lone `reward` or `value` column is wide form under the name `options.metric`.
 
     Raises:
-        RecordError: no metric, a metric without a name, a column that is neither known nor numeric, a
-            value that is NaN or infinite.
+        RecordError: no metric, a metric without a name, a column that is neither known nor numeric, or that looks
+            like a setting, a value that is NaN or infinite.
     """
+    import polars as pl
+
     others = {name: _without_blanks(series) for name, series in named.others.items()}
     extra = {name: series for name, series in others.items() if series.null_count() < len(series)}
+    left: list[str] = []
+    if options.lenient:
+        left = [name for name, series in extra.items() if schema.misspelt(name) is None and _is_text(series)]
+        extra = {name: series for name, series in extra.items() if name not in left}
+    notes = [_left_out([named.source.written[name] for name in left])] if left else []
     if "metric" in named.known:
-        return _long(frame, named, extra, options)
-    return _melt(frame, _metric_columns(named, extra, options), named.source)
+        rows = _long(frame, named, extra, options)
+    else:
+        metrics, told = _metric_columns(frame, named, extra, options)
+        _refuse_settings(frame, metrics, named, options)
+        notes += told
+        rows = _melt(frame, metrics, named.source)
+    training = [name for name in rows["metric"].unique() if is_training_reward(name)]
+    held_out = pl.lit(schema.DEFAULT_EVAL_SET)
+    home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
+    return rows.with_columns(pl.coalesce("eval_set", home).alias("eval_set")), tuple(notes)
+
+
+def _left_out(columns: Sequence[str]) -> Note:
+    message = f"columns of text that are no known columns were left out: {', '.join(columns)}."
+    return Note("columns-left-out", "info", message, {"columns": list(columns)})
+
+
+def _is_text(series: pl.Series) -> bool:
+    """Whether a column holds nothing that could be a number."""
+    import polars as pl
+
+    if series.dtype == pl.String:
+        cells = series.drop_nulls().str.strip_chars()
+        return (
+            bool(cells.cast(pl.Float64, strict=False).is_null().all())
+            and not cells.str.contains(r"^[-+]?[\d.,]+\s*%?$").any()
+        )
+    return series.dtype == pl.Boolean or series.dtype.is_temporal() or series.dtype.is_nested()
+
+
+FEWEST_TO_JUDGE = 3
+"""Values in one run from which a column that never changes looks like a setting."""
+
+
+def _refuse_settings(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], named: Named, options: Options) -> None:
+    """Raise on columns of unknown names that never change within a run: most likely settings, and no metrics."""
+    import polars as pl
+
+    unknown = [
+        name
+        for name in metrics
+        if name != options.metric and name in named.others and rank(name, schema.DEFAULT_EVAL_SET) == OTHER
+    ]
+    if not unknown or len(metrics) == len(unknown) == 1:
+        return
+    table = pl.DataFrame([frame["run_id"], *(metrics[name].alias(f"_{i}") for i, name in enumerate(unknown))])
+    counts = table.group_by("run_id").agg(
+        *(pl.col(f"_{i}").drop_nulls().n_unique().alias(f"u{i}") for i in range(len(unknown))),
+        *(pl.col(f"_{i}").count().alias(f"c{i}") for i in range(len(unknown))),
+    )
+    found = [
+        name
+        for i, name in enumerate(unknown)
+        if (counts[f"u{i}"] <= 1).all() and (counts[f"c{i}"] >= FEWEST_TO_JUDGE).any()
+    ]
+    if not found or len(found) == len(metrics):
+        return
+    columns = [named.source.written[name] for name in found]
+    several = len(columns) > 1
+    raise RecordError(
+        f"column{'s' if several else ''} {', '.join(map(repr, columns))} never change{'' if several else 's'} within a "
+        f"run, as settings do; accepted: measurements, and known columns: {schema.known_names()}",
+        f"Leave {'them' if several else 'it'} out, ignore={columns!r}; or rename what is a known column.",
+        column=columns[0],
+        options=tuple(f"--ignore {quote(column)}" for column in columns),
+    ).in_shell(
+        f"Add {' '.join(f'--ignore {quote(column)}' for column in columns)}; or --rename THEIRS=OURS for what is a "
+        "known column."
+    )
 
 
 def _without_blanks(series: pl.Series) -> pl.Series:
@@ -248,38 +438,79 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
     return frame.with_columns(metric, value)
 
 
-def _metric_columns(named: Named, extra: Mapping[str, pl.Series], options: Options) -> dict[str, pl.Series]:
+def _metric_columns(
+    frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], options: Options
+) -> tuple[dict[str, pl.Series], tuple[Note, ...]]:
     """Wide form: the measured columns by metric name."""
     source = named.source
     wide = {name: _numeric_metric(name, series, source) for name, series in extra.items()}
+    notes: tuple[Note, ...] = ()
+    metric = options.metric
     if "value" in named.known:
         bare = source.written["value"]
-        if not options.metric:
+        if options.lenient and metric in (None, *wide):
+            # A metric that has a column of its own says that this column is another one.
+            training = metric is not None or _of_updates(frame, wide)
+            metric = TRAIN_REWARD if training else USUAL_METRIC
+            notes = (_taken_for_training(bare) if training else _taken_for_evaluation(bare),)
+        if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
                 f'Pass its name, e.g. metric="avg@4", or rename the column {bare!r} to the metric\'s name.',
                 column=bare,
             ).in_shell(f"Add its name, e.g. --metric avg@4, or rename the column {bare!r} to the metric's name.")
-        if options.metric in wide:
+        if metric in wide:
             raise RecordError(
-                f"columns {bare!r} and {options.metric!r} both hold the metric {options.metric!r}",
+                f"columns {bare!r} and {metric!r} both hold the metric {metric!r}",
                 f"Remove one, or pass ignore=[{bare!r}].",
             ).in_shell(f"Remove one, or add --ignore {quote(bare)}.")
-        wide = {options.metric: named.known["value"], **wide}
+        wide = {metric: named.known["value"], **wide}
     if not wide:
         raise RecordError(
             f"no column holds a metric; the table has: {named.columns}",
             'Add a column named after the metric, e.g. "avg@4", or columns "metric" and "value".',
         )
     _check_named_metric(options, list(wide))
-    return wide
+    return wide, notes
+
+
+USUAL_METRIC = "avg@4"
+"""What a lone reward of a table of evaluations is called unless somebody names it: the metric of a fit by default."""
+
+
+def _of_updates(frame: pl.DataFrame, beside: Collection[str]) -> bool:
+    """Whether a reward is that of updates: beside a trainer's quantities or an evaluation, or in every step's row."""
+    import polars as pl
+
+    if any(rank(name, schema.DEFAULT_EVAL_SET) != OTHER for name in beside):
+        return True
+    apart = frame.select(pl.col("step").diff().over("run_id")).to_series().drop_nulls()
+    return len(apart) >= FEWEST_TO_JUDGE and apart.median() == 1
+
+
+def _taken_for_evaluation(column: str) -> Note:
+    message = (
+        f"column {column!r} does not say what it measures and is taken for an evaluation, {USUAL_METRIC}. Name it with "
+        f"--metric (metric= in Python); if it is the training reward, --metric {TRAIN_REWARD}."
+    )
+    return Note("reward-taken-for-evaluation", "warning", message, {"column": column})
+
+
+def _taken_for_training(column: str) -> Note:
+    message = (
+        f"column {column!r} does not say what it measures and is taken for the training reward, {TRAIN_REWARD}. If it "
+        "is an evaluation, name it: --metric avg@4 (metric= in Python)."
+    )
+    return Note("reward-taken-for-training", "warning", message, {"column": column})
 
 
 def _check_named_metric(options: Options, found: Sequence[str]) -> None:
     if options.metric is not None and options.metric not in found:
+        likely = headline((name, schema.DEFAULT_EVAL_SET) for name in found)
         raise RecordError(
             f"metric {options.metric!r} is not in the table; it holds: {', '.join(found)}",
             f"{schema.did_you_mean(options.metric, found)}metric= names a column called 'reward' or 'value'.",
+            options=() if likely is None else (f"--metric {quote(likely[0])}",),
         ).in_shell(
             f"{schema.did_you_mean(options.metric, found)}--metric names a metric of the table, or what its column "
             "'reward' or 'value' holds."
@@ -296,6 +527,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
         raise RecordError(
             f"column {written!r} is no known column, but looks like {slip!r}",
             f"Pass rename={{{written!r}: {slip!r}}} if it is, or ignore=[{written!r}] if it is not.",
+            options=(f"--rename {quote(f'{written}={slip}')}",),
         ).in_shell(f"Add --rename {quote(f'{written}={slip}')} if it is, or --ignore {quote(written)} if it is not.")
     texts = series.dtype == pl.String and series.str.strip_chars().cast(pl.Float64, strict=False).is_null().all()
     if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
@@ -305,6 +537,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
             f"known: {schema.known_names()}; any other column must be a numeric metric",
             f"{schema.did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
             column=written,
+            options=(f"--ignore {quote(written)}",),
         ).in_shell(f"{schema.did_you_mean(name, list(schema.BY_NAME))}Add --rename or --ignore {quote(written)}.")
     return series
 

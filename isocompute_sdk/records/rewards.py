@@ -1,47 +1,143 @@
-"""Which of the measurements in a table is the reward that a question without a metric is about."""
+"""Choice of the reward among the metrics of a table if none is named."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from shlex import quote
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
+from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 
-TRAIN_REWARD = "train_reward"
+TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
 _NO_REWARD = re.compile(
-    r"(.*[/_.])?(epochs?|loss|.+_loss|entropy|.*kl|.*grad(ient)?_norm|lr|learning_rate|.*clip(ped)?(_.*|frac)?|"
-    r".*(length|tokens?|seconds|time|runtime|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
-    r"importance_.*|frac_.*|.*std|batch_size|total_flos|trained_share)",
+    r"(.*[/_. ])?(epochs?|loss|.+_loss|entropy|.*kl|.*grad(ient)?_norm|lr|learning_rate|.*clip(ped)?(_.*|frac)?|"
+    r".*(length|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
+    r"importance_.*|frac_.*|.*std|batch_size|total_flos|trained_share|advantages?|returns?|.*ratio|.*util(ization)?|"
+    r"throughput|perplexity|ppl|max|min|var(iance)?|iter(ation)?s?|fps|temperature)([/_](mean|std|min|max|avg|median))?",
     re.IGNORECASE,
 )
 """Names of diagnostics, counters and settings."""
 _COMPONENT = re.compile(r"(.*/)?rewards/.+")
 """One reward function of several."""
+_EVALUATION = re.compile(
+    r"(.*[/_. -])?(eval|val|valid|validation|test|held_?out|pass|acc|accuracy|score|rewards?|success(es|_rate)?|"
+    r"solved?|solve_rate|correct|correctness|win|win_rate|exact_match|em|f1|maj)([/_@. 0-9-].*)?",
+    re.IGNORECASE,
+)
+"""Names that people give to rewards and evaluations."""
+_TRAINING = re.compile(
+    r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
+    r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
+    re.IGNORECASE,
+)
+"""Names that people give to the reward of what an update trained on."""
+OTHER = 7
+"""Rank of an unknown name."""
+
+
+def is_training_reward(metric: str) -> bool:
+    """Whether a name is that of a training reward, ours or one such as `train/reward`."""
+    return metric == TRAIN_REWARD or (_COMPONENT.fullmatch(metric) is None and _TRAINING.fullmatch(metric) is not None)
 
 
 def rank(metric: str, eval_set: str) -> int | None:
-    """How likely a measurement is the reward that is asked about, 0 first; None for what is no reward at all.
+    """Rank of a measurement as the reward of the table, 0 for the best; None if it is no reward.
 
-    Averages on held-out problems come first, then other rewards there, then the training reward.
+    Order: averages on held-out problems, other rewards on them, the training reward, unknown names.
     """
+    if is_training_reward(metric):
+        return 6
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems.
-        return 6 if metric == TRAIN_REWARD else 5 if average_of(metric) else None
+        return 5 if average_of(metric) else None
     kinds = (metric == "avg@4", average_of(metric), metric in ("reward", "accuracy"), _COUNTED.fullmatch(metric))
     known = next((i for i, holds in enumerate(kinds) if holds), None)
     if known is not None:
         return known
-    return None if _NO_REWARD.fullmatch(metric) or _COMPONENT.fullmatch(metric) else 4
+    if _NO_REWARD.fullmatch(metric) or _COMPONENT.fullmatch(metric):
+        return None
+    return 4 if _EVALUATION.fullmatch(metric) else OTHER
 
 
 def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """The reward among (metric, evaluation set) pairs, one for every value; None if no reward is among them.
+    """The reward among (metric, evaluation set) pairs, one for every value; None without a reward.
 
-    Of equally likely ones the most frequent counts, then `validation`, then the alphabet.
+    Ties go to the most frequent one, then to the most samples, then to `validation`, then to the alphabet.
     """
     counts = Counter(measured)
     found = [one for one in counts if rank(*one) is not None]
-    return min(found, key=lambda one: (rank(*one), -counts[one], one[1] != DEFAULT_EVAL_SET, one), default=None)
+    return min(
+        found,
+        key=lambda one: (rank(*one), -counts[one], -(average_of(one[0]) or 0), one[1] != DEFAULT_EVAL_SET, one),
+        default=None,
+    )
+
+
+_CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
+"""Averages and counts on held-out problems, names of evaluations, training rewards, other names."""
+
+
+def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
+    """Metrics with unknown names, one of which may be the reward; empty if a name decides, or none can be it."""
+    ranked = {one: place for one in measured if (place := rank(*one)) is not None}
+    names = sorted({metric for metric, _ in ranked})
+    return names if len(names) > 1 and set(ranked.values()) == {OTHER} else []
+
+
+def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
+    """The reward that most runs have.
+
+    Args:
+        runs_with: (metric, evaluation set) -> number of runs that have it.
+
+    Raises:
+        RecordError: no reward, or several measurements with unknown names.
+    """
+    asked = undecided(runs_with)
+    ranked = {one: place for one in runs_with if (place := rank(*one)) is not None}
+    have = sorted({metric for metric, _ in runs_with})
+    if not ranked:
+        raise RecordError(
+            f"no reward was measured: these runs have {', '.join(have)}, which are diagnostics, settings or parts of a "
+            "reward; accepted: an evaluation, or the training reward",
+            "If one of them is the reward, name it: metric=...",
+            options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
+        ).in_shell("If one of them is the reward, name it with --metric.")
+    if asked:
+        raise RecordError(
+            f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
+            f"Name it, e.g. metric={asked[0]!r}.",
+        ).in_shell(f"Name it: {' or '.join(f'--metric {quote(name)}' for name in asked[:8])}.")
+    return min(
+        ranked,
+        key=lambda one: (
+            _CLASS[ranked[one]],
+            -runs_with[one],
+            ranked[one],
+            -(average_of(one[0]) or 0),
+            one[1] != DEFAULT_EVAL_SET,
+            one,
+        ),
+    )
+
+
+def training_reward_note(metric: str, *, asked: bool) -> Note:
+    """The warning that an answer is about the training reward.
+
+    Args:
+        metric: its name.
+        asked: whether it was asked for, or stands in for an evaluation.
+    """
+    why = "is" if asked else "is used, since no evaluation was logged and no metric was asked for. It is"
+    return Note(
+        "training-reward-only",
+        "warning",
+        f"{metric} {why} a training reward: it can rise while a validation reward falls, and its best n can differ. "
+        "Evaluate on held-out problems.",
+        {"metric": metric, "asked": asked},
+    )

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def name_runs(
+    frame: pl.DataFrame, source: Source, prefix: str = "", *, told_apart: bool = True
+) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Give every row its run_id, and every run one value in each column that belongs to the run; notes on both.
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
-    like `n8-bp32-seed0`. With them, a configuration cell that is empty takes the value its run has elsewhere, and a run
-    whose n or B_p changes is taken apart, see changes.py.
+    like `n8-bp32-seed0`; with `told_apart`, rows whose steps begin anew are the next seed. With them, a configuration
+    cell that is empty takes the value its run has elsewhere, and a run whose n or B_p changes is taken apart, see
+    changes.py. A learning rate that follows a schedule is the largest of its run.
 
     Raises:
         RecordError: an empty run_id or group size, or a run that changes otherwise.
@@ -29,10 +32,17 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> tuple[pl
 
     if frame["run_id"].null_count() == frame.height:
         require(frame["group_size"], source, "Give every row its group size, or a run_id that shares it.")
-        frame = frame.with_columns(pl.col("seed").fill_null(0))
+        without_seed = frame["seed"].null_count() == frame.height
+        frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*SIZES, "seed"])
         frame = frame.with_columns(_default_ids(frame, prefix))
+        begun = _begun_anew(frame) if without_seed and told_apart else None
+        if begun is not None:
+            frame = frame.with_columns(begun)
+            frame = frame.with_columns(_default_ids(frame, prefix))
+            return frame, (_several_runs(frame),)
         return frame, _one_run_perhaps(frame)
     require(frame["run_id"], source, "Give every row its run_id, or none.")
+    frame = _peak_rate(frame, ["run_id"])
     frame = fill_runs(frame, source, [name for name in PER_RUN if name not in SIZES])
     frame, notes = split_changed(frame, source)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
@@ -55,6 +65,58 @@ def fill_runs(frame: pl.DataFrame, source: Source, columns: Sequence[str] = PER_
 
 def _is_constant(series: pl.Series) -> bool:
     return series.null_count() == len(series) or (not series.null_count() and series.n_unique() == 1)
+
+
+_RATE = "learning_rate"
+_SCHEDULE = 3
+"""Different learning rates of one run from which they are a schedule."""
+
+
+def _peak_rate(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The largest learning rate of each group of rows that is one run and whose rate follows a schedule."""
+    import polars as pl
+
+    if _is_constant(frame[_RATE]):
+        return frame
+    place = pl.coalesce("step", "rollouts")
+    schedule = (pl.col(_RATE).n_unique() >= _SCHEDULE) & (pl.struct(place, _RATE).n_unique() == place.n_unique())
+    return frame.with_columns(
+        pl.when(schedule.over(keys)).then(pl.col(_RATE).max().over(keys)).otherwise(pl.col(_RATE)).alias(_RATE)
+    )
+
+
+FEWEST_ROWS = 3
+"""Rows of a run that was told apart by steps that begin anew."""
+
+
+def _begun_anew(frame: pl.DataFrame) -> pl.Series | None:
+    """Seeds that tell apart runs of one configuration whose steps begin anew; None if they do not, or repeat otherwise.
+
+    Steps that go back to somewhere after the first may be a resume, which nothing here can tell from another run.
+    """
+    import polars as pl
+
+    place = pl.coalesce("step", "rollouts")
+    first = place.first().over("run_id")
+    anew = (place <= first) & (place.shift(1).over("run_id") > place)
+    seeds = frame.select("run_id", place.alias("place"), anew.fill_null(False).cum_sum().over("run_id").alias("seed"))
+    if seeds["place"].null_count() or not (seeds["seed"] > 0).any():
+        return None
+    parts = seeds.group_by("run_id", "seed").agg(
+        pl.len().alias("rows"), (pl.col("place").diff().drop_nulls() > 0).all().alias("rising")
+    )
+    if not parts["rising"].all() or parts["rows"].min() < FEWEST_ROWS:  # pyright: ignore[reportOperatorIssue]
+        return None
+    return seeds["seed"].cast(pl.Int64)
+
+
+def _several_runs(frame: pl.DataFrame) -> Note:
+    names = frame["run_id"].unique(maintain_order=True).to_list()
+    message = (
+        f"the rows have no run_id, and their steps begin anew: they are read as {len(names)} runs, "
+        f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}. Give them run ids, or seeds, if that is wrong."
+    )
+    return Note("runs-told-apart-by-step", "warning", message, {"runs": names})
 
 
 def _default_ids(frame: pl.DataFrame, prefix: str) -> pl.Series:

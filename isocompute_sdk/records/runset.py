@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,19 @@ from isocompute_sdk.records.table import build, join
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+
+
+class ArrowTable(Protocol):
+    """What is read of a `pyarrow.Table`, which has no types of its own."""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        ...
+
+    def column(self, i: int | str) -> Any:
+        """One column."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -96,20 +110,21 @@ class RunSet:
     @classmethod
     def from_columns(
         cls,
-        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame,
+        columns: Mapping[str, Any] | pl.DataFrame | pd.DataFrame | ArrowTable,
         *,
         metric: str | None = None,
         eval_set: str | None = None,
         on_duplicate: OnDuplicate = "error",
         ignore: Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
+        set: Mapping[str, object] | None = None,
         **constants: object,
     ) -> RunSet:
         """Read a table held in memory, in long form (columns metric, value) or wide (a column per metric).
 
         Args:
-            columns: name -> list or array, all of one length; or a polars or pandas frame (an index of a known
-                name is a column too). Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`,
+            columns: name -> list or array of numpy, pandas, polars or Arrow, all of one length; or a table of
+                `from_frame`. Group size (`group_size` or `n`) and compute are needed: `rollouts` (or `C`,
                 `compute`), or `step` with `problems_per_batch` (or `bp`, `Bp`, `B_p`). None is an empty cell, as
                 is NaN in a pandas frame; in a wide metric column it means not measured there.
             metric: name of what a column `reward` or `value` holds, if there is no column `metric`.
@@ -118,13 +133,28 @@ class RunSet:
                 the last of them.
             ignore: columns to leave out.
             rename: names in the table -> names to use.
-            **constants: any column or context field as one value for all rows, e.g. `problems_per_batch=32`.
+            set: any column or context field -> one value for all rows, e.g. `{"problems_per_batch": 32}`.
+            **constants: the same as arguments.
 
         Raises:
             RecordError: for anything missing, malformed or contradictory, with its row, column and value.
         """
+        constants = {**(set or {}), **constants}
         options = Options(metric, eval_set, on_duplicate, tuple(ignore), dict(rename or {}), constants)
         return cls(*build(columns, options))
+
+    @classmethod
+    def from_frame(cls, frame: pl.DataFrame | pd.DataFrame | ArrowTable, **options: Any) -> RunSet:
+        """Read a pandas or Polars frame (an index of a known name is a column too), or an Arrow table.
+
+        Args:
+            frame: in long or wide form, as `from_columns` takes it.
+            **options: arguments of `from_columns`: `metric`, `rename={theirs: ours}`, `set={column: value}`, ...
+
+        Raises:
+            RecordError: as `from_columns`.
+        """
+        return cls.from_columns(frame, **options)
 
     @classmethod
     def read(
@@ -255,7 +285,7 @@ class RunSet:
             raise RecordError(
                 f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
                 f"Choose one, e.g. eval_set={sets[0]!r}.",
-            ).in_shell(f"Choose one, e.g. --eval-set {sets[0]}.")
+            ).in_shell(f"Choose one, e.g. --eval-set {sets[0]}.", (f"--eval-set {quote(sets[0])}",))
         check_fields([] if eval_set is None else [eval_set], sets, f"eval_set of {metric}")
         if eval_set is not None:
             part = part.filter(pl.col("eval_set") == eval_set)

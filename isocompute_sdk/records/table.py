@@ -13,11 +13,13 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import Source
-from isocompute_sdk.records.input_table import OnDuplicate, Options, name_columns, to_rows, typed_frame
+from isocompute_sdk.records.input_table import OnDuplicate, Options, name_columns, sizes_unknown, to_rows, typed_frame
 from isocompute_sdk.records.run_ids import fill_runs, name_runs
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from isocompute_sdk.records.runset import RunSet
 
 ROW = "_row"
 """Working column: number of the row that an evaluation came from."""
@@ -37,9 +39,26 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     """
     check_on_duplicate(options.on_duplicate)
     named = name_columns(table, options, source or Source())
-    frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix)
-    frame = _with_rollouts(frame, named.source).with_row_index(ROW)
-    return settle(to_rows(frame, named, options), options.on_duplicate, named.source), notes
+    told_apart = options.on_duplicate == "error"
+    frame, notes = name_runs(typed_frame(named, options), named.source, options.run_prefix, told_apart=told_apart)
+    if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
+        notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
+    rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
+    return settle(rows, options.on_duplicate, named.source), (*named.notes, *notes, *left_out)
+
+
+def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
+    """That runs were read without n or B_p."""
+    message = (
+        f"{', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}: nothing says {' and '.join(unknown)}; 1 "
+        "stands in its place, and rollouts are not known. A fit needs it."
+    )
+    return Note("sizes-unknown", "warning", message, {"runs": list(runs), "columns": list(unknown)})
+
+
+def runs_without_sizes(runs: RunSet) -> list[str]:
+    """Runs that were read without n or B_p."""
+    return [run for note in runs.notes if note.code == "sizes-unknown" for run in note.data["runs"]]
 
 
 def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:

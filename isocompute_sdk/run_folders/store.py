@@ -23,13 +23,16 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders import run_journal, wrapper
+from isocompute_sdk.run_folders import journal_records, wrapper
 from isocompute_sdk.run_folders.locks import find_process, is_running
 from isocompute_sdk.run_folders.progress import JOURNAL, Progress, journal_progress, record_of
 from isocompute_sdk.run_folders.wrapper import EXIT_FILE, JOB_FILE, LOG_FILE, STOP_FILE, WRAPPER_FILE
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, STARTED_FILE = "spec.json", "metrics.jsonl", "handle.json"
+LOCAL = "local"
+"""Name of the executor whose references are those of `locks.process_ref`."""
+_ABANDONED_FILE = "abandoned.txt"
 _EARLIER_STARTED_FILE = "started.json"
 """Its name in release 0.1.0; launch scripts of training frameworks write another file of that name."""
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
@@ -69,6 +72,10 @@ class RunStatus:
     """Mean reward of the last update's rollouts; None if unknown."""
     devices: tuple[str, ...] = ()
     """GPUs that it has now, as in CUDA_VISIBLE_DEVICES; empty if none or unknown."""
+    engine: str = ""
+    """Name of the executor that has the run now; empty if none has."""
+    job: str = ""
+    """The executor's name for it: a process id, or the id of a job."""
 
     @property
     def headline(self) -> tuple[str, float] | None:
@@ -90,6 +97,8 @@ class ExitRecord:
     """The attempt that ended; None for a script that was started by hand."""
     stopped: bool = False
     """Whether the attempt was asked to end, so that the exit code says nothing about the run."""
+    reason: str = ""
+    """Why it was asked to end, if that was not a request from outside."""
 
 
 EXIT = Document("run-exit", 2, ExitRecord, upgrades={1: dict})
@@ -109,6 +118,10 @@ class JobRecord:
     """Environment variables to add."""
     grace_seconds: float
     """Time between SIGTERM and SIGKILL."""
+    limit_seconds: float | None = None
+    """Wall-clock limit. None: no limit."""
+    executor: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Name and options of the executor; empty if it has none that could be kept."""
 
 
 JOB = Document("run-job", 1, JobRecord)
@@ -178,7 +191,7 @@ def _has_begun(folder: Path) -> bool:
     if is_running(folder):
         return True
     if (folder / METRICS_FILE).exists():
-        return any(record["kind"] not in ("run", "end") for record in journal_records(folder / METRICS_FILE))
+        return any(record["kind"] not in ("run", "end") for record in journal_records.read(folder / METRICS_FILE))
     return (folder / EXIT_FILE).exists()
 
 
@@ -264,7 +277,7 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder) / METRICS_FILE
     if not path.exists():
         raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
-    return journal_records(path)
+    return journal_records.read(path)
 
 
 def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
@@ -302,7 +315,8 @@ def write_job(folder: str | Path, job: JobRecord) -> Path:
     if not target.is_file() or target.read_text(encoding="utf-8") != program:
         files.write_text(target, program)
     JOB.save(place / JOB_FILE, job)
-    (place / EXIT_FILE).unlink(missing_ok=True)
+    for name in (EXIT_FILE, _ABANDONED_FILE):
+        (place / name).unlink(missing_ok=True)
     return target
 
 
@@ -350,6 +364,17 @@ def read_exit(folder: str | Path) -> ExitRecord | None:
     return EXIT.load(path) if path.exists() else None
 
 
+def write_abandoned(folder: str | Path, reason: str) -> None:
+    """Note why a run was given up."""
+    files.write_text(Path(folder) / _ABANDONED_FILE, reason + "\n")
+
+
+def read_abandoned(folder: str | Path) -> str:
+    """Why a run was given up; empty if it was not."""
+    path = Path(folder) / _ABANDONED_FILE
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+
+
 def request_stop(folder: str | Path) -> None:
     """Ask whoever starts this run not to start it again."""
     (Path(folder) / STOP_FILE).touch()
@@ -361,28 +386,14 @@ def stop_requested(folder: str | Path) -> bool:
 
 
 def clear_stop(folder: str | Path) -> None:
-    """Allow the run to be started again."""
-    (Path(folder) / STOP_FILE).unlink(missing_ok=True)
+    """Allow the run to be started again, also if it was given up."""
+    for name in (STOP_FILE, _ABANDONED_FILE):
+        (Path(folder) / name).unlink(missing_ok=True)
 
 
 def is_finished(folder: str | Path) -> bool:
     """Whether the run has done all it was asked for, so that it need not be started again."""
     return _ended(Path(folder), _journal(Path(folder)))[0] == "finished"
-
-
-def journal_records(path: Path) -> list[dict[str, Any]]:
-    """Every whole record of a metrics.jsonl; empty if it is missing.
-
-    Raises:
-        RecordError: a whole line is no record.
-    """
-    if not path.exists():
-        return []
-    files.check_input(path, what=JOURNAL, error=RecordError)
-    try:
-        return run_journal.read(path)
-    except ValueError as error:
-        raise RecordError(str(error), "Remove the line, or read the file with the release that wrote it.") from error
 
 
 def _journal(folder: Path) -> Progress | None:
@@ -410,6 +421,7 @@ class RunWatch:
         run: Mapping[str, Any] = {} if spec is not None else _opening(folder)
         n = spec.group_size if spec is not None else run.get("group_size")
         problems = spec.problems_per_batch if spec is not None else run.get("problems_per_batch")
+        started = _current(folder, state)
         step = progress.step if progress is not None else 0
         rollouts = progress.rollouts if progress is not None else 0
         return RunStatus(
@@ -424,25 +436,35 @@ class RunWatch:
             state=state,
             message=message or ("" if progress is not None else self.remark),
             train_reward=progress.train_reward if progress is not None else None,
-            devices=_devices(folder) if state == "running" else (),
+            devices=started.devices if started is not None else (),
+            engine=started.engine if started is not None else "",
+            job=started.ref.partition(" ")[0] if started is not None else "",
         )
 
 
-def _devices(folder: Path) -> tuple[str, ...]:
-    """GPUs of a run that goes on; empty if another program started it than the one on record."""
+def _current(folder: Path, state: State) -> Started | None:
+    """What an executor has started and not seen end; None if another program has the run, or none."""
     started = read_started(folder)
-    return started.devices if started is not None and find_process(started.ref) is not None else ()
+    if started is None or state in ("finished", "failed"):
+        return None
+    if started.engine == LOCAL:
+        return started if state == "running" and find_process(started.ref) is not None else None
+    ended = read_exit(folder)
+    return None if started.attempt != last_attempt(folder) or ended is not None else started
 
 
 def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
     """How the last attempt ended, with its message; `stopped` or `waiting` if it left no exit code."""
     said = progress.ended if progress is not None else None
     code = _exit_code(folder)
+    given_up = read_abandoned(folder)
     if said == "finished" or code == 0:
         return "finished", ""
+    if given_up:
+        return "stopped" if code is None else "failed", given_up
     if said == "failed" or code is not None:
         own = progress.message if progress is not None else ""
-        return "failed", own or f"exit code {code}: {_last_words(folder)}"
+        return "failed", own or f"exit code {code}: {_where(folder)}"
     return ("stopped" if progress is not None else "waiting"), ""
 
 
@@ -461,11 +483,17 @@ def _exit_code(folder: Path) -> int | None:
     return None if ended is None or ended.stopped else ended.exit_code
 
 
-def _last_words(folder: Path) -> str:
-    """Last line of the log, and where the log is."""
-    path = folder / LOG_FILE
+def last_words(folder: str | Path) -> str:
+    """Last line of a run's log; empty if there is none."""
+    path = Path(folder) / LOG_FILE
     text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
-    return f"{text.splitlines()[-1].strip()} (see {path})" if text else f"see {path}"
+    return text.splitlines()[-1].strip() if text else ""
+
+
+def _where(folder: Path) -> str:
+    """Last line of the log, and where the log is."""
+    words, path = last_words(folder), folder / LOG_FILE
+    return f"{words} (see {path})" if words else f"see {path}"
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:

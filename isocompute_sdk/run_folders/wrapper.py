@@ -9,7 +9,8 @@ Every run folder carries this program. It needs Python 3.10 or newer and the sta
   lives; after ten minutes it leaves with status 75;
 * runs the command of job.json in a session of its own, which inherits the lock; output goes to log.txt;
 * renews beat.json every few seconds, for machines that see neither the lock nor the process;
-* passes TERM, INT and HUP on to the command's process group, kills it after `grace_seconds`, and at once on QUIT;
+* passes TERM, INT and HUP on to the command's process group as TERM, and kills it after `grace_seconds`, or on QUIT;
+* asks the command to end after `limit_seconds`;
 * writes exit.json and leaves with the status of the command, 128 + N if signal N ended it.
 """
 
@@ -44,6 +45,8 @@ ATTEMPT_VARIABLE = "ISOCOMPUTE_ATTEMPT"
 """Holds the number of the attempt for the command."""
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Set by the executor only, never by job.json."""
+OUT_OF_TIME = "reached its time limit"
+"""Reason in exit.json of an attempt that ran into `limit_seconds`."""
 _PROC = Path("/proc")
 _ENDED = frozenset("ZX")
 """States in /proc/PID/stat of a process that has ended and waits for its parent."""
@@ -114,6 +117,9 @@ class Attempt:
         """Whether the attempt was asked to end."""
         self.kill_at = math.inf
         """Time of SIGKILL."""
+        limit = job.get("limit_seconds")
+        self.end_at = math.inf if limit is None else time.monotonic() + float(limit)
+        self.reason = ""
 
     def run(self) -> int:
         """Run the command to its end, record how it ended and return the exit status."""
@@ -156,11 +162,15 @@ class Attempt:
             code = child.poll()
             if code is not None:
                 return code
-            caught = signal.sigtimedwait(_WATCHED, min(BEAT_SECONDS, max(0.0, self.kill_at - time.monotonic())))
+            left = min(self.end_at, self.kill_at) - time.monotonic()
+            caught = signal.sigtimedwait(_WATCHED, min(BEAT_SECONDS, max(0.0, left)))
             if caught is not None and caught.si_signo in _ASKED:
                 self._pass_on(child.pid, caught.si_signo)
             elif caught is None:
                 self._renew_beat()
+            if time.monotonic() >= self.end_at:
+                self.end_at, self.reason = math.inf, self.reason if self.stopped else OUT_OF_TIME
+                self._pass_on(child.pid, signal.SIGTERM)
             if time.monotonic() >= self.kill_at:
                 _signal_group(child.pid, signal.SIGKILL)
                 self.kill_at = time.monotonic() + BEAT_SECONDS
@@ -172,11 +182,12 @@ class Attempt:
             return
         if not self.stopped:
             self.stopped, self.kill_at = True, now + float(self.job["grace_seconds"])
-        _signal_group(group, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        # Commands that a shell has put into the background ignore SIGINT.
+        _signal_group(group, signal.SIGTERM)
 
     def _end_group(self, group: int) -> None:
         """Wait for what the command has left in its process group, and kill it when its time is over."""
-        while _signal_group(group, 0):
+        while _has_member(group):
             if time.monotonic() >= self.kill_at:
                 _signal_group(group, signal.SIGKILL)
                 return
@@ -185,7 +196,7 @@ class Attempt:
                 self.kill_at = time.monotonic()
 
     def _end(self, code: int) -> int:
-        write_exit(self.folder, self.attempt, code, stopped=self.stopped)
+        write_exit(self.folder, self.attempt, code, stopped=self.stopped, reason=self.reason)
         with suppress(OSError):
             (self.folder / BEAT_FILE).unlink()
         return code if code >= 0 else 128 - code
@@ -317,26 +328,36 @@ def write_json(path: Path, value: object) -> None:
     temporary.replace(path)
 
 
-def write_exit(folder: Path, attempt: int, code: int, *, stopped: bool) -> None:
+def write_exit(folder: Path, attempt: int, code: int, *, stopped: bool, reason: str = "") -> None:
     """Record how an attempt ended; on a full disk, one that has ended by itself leaves no record."""
-    record = {"kind": "run-exit", "schema_version": 2, "exit_code": code, "attempt": attempt, "stopped": stopped}
+    record = {"exit_code": code, "attempt": attempt, "stopped": stopped, "reason": reason}
     with suppress(OSError):
-        write_json(folder / EXIT_FILE, record)
+        write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 2, **record})
 
 
 def _deliver_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, cast("Iterable[int]", _WATCHED))
 
 
-def _signal_group(group: int, number: int) -> bool:
-    """Signal a process group; whether it has a member."""
-    try:
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
+
+
+def _has_member(group: int) -> bool:
+    """Whether a process of a group lives; in some containers those that have ended stay in the list of processes."""
+    try:
+        os.killpg(group, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return True
+    for place in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = place.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if fields[0] not in _ENDED and int(fields[2]) == group:
+                return True
+    return False
 
 
 def _say(message: str) -> None:

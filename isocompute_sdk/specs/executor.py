@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -134,6 +134,13 @@ AnyExecutor = Annotated[ExecutorSpec, _ByName()]
 """An executor with its options, or its name alone."""
 
 
+class ExecutorChoice(Spec):
+    """An executor stated on its own, such as on a command line."""
+
+    executor: AnyExecutor
+    """The executor."""
+
+
 class Supervision(Spec):
     """What happens to runs when the controller is told to leave, when they hang, and when they learn nothing."""
 
@@ -147,14 +154,9 @@ class Supervision(Spec):
     max_hours: Quantity | None = None
     """Wall-clock limit of one attempt at a run. None: no limit."""
     retries: Annotated[int, Number(whole=True, ge=0)] = 2
-    """How often a run that hung, was killed or was lost goes on from its checkpoint without any progress in between.
-    Then it is abandoned, and the study goes on without it."""
+    """How often a run goes on from its checkpoint after it hung, ran out of time, was killed, or was lost before it got
+    further than before. Then it is abandoned, and the study goes on without it."""
     retry_after_seconds: Annotated[float, Number(ge=0)] = 30.0
     """Time before the first retry; it doubles with each further one."""
     stop_on: tuple[str, ...] = ()
-    """Codes of health notes, such as `reward-stuck-at-zero`, that end a run early."""
-
-    @classmethod
-    def none(cls) -> Self:
-        """Every run gets one attempt."""
-        return cls(retries=0)
+    """Codes of health notes, such as `nothing-learned` or `collapsed-run`, that end a run early."""

@@ -1,18 +1,19 @@
 """Run OpenRLHF, log its output, remove old checkpoints, and stop early on request.
 
     python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
-                         [--submit ADDRESS] ENGINE [ENGINE ...] -- COMMAND ...
+                         [--submit ADDRESS] [--metric NAME] ENGINE [ENGINE ...] -- COMMAND ...
 
 * Output is copied to this program's output and to console.<attempt>.log.
 * Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
-  8 S ... update steps; OpenRLHF keeps the best one. Others are moved away and removed while OpenRLHF is not saving:
-  between the end of one save and the next evaluation or update.
+  8 S ... update steps; OpenRLHF keeps the best one, which best.json names. Others are moved away and removed while
+  OpenRLHF is not saving: between the end of one save and the next evaluation or update.
 * Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
   during the run), training stops after the first checkpoint at or beyond that step and the evaluation of the same
   step, with exit status 0. Started again with a later step, the run resumes.
 * --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
 
-Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json.
+Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
+wrapper of the SDK has started this program and writes that file.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ from typing import IO
 
 STEP = re.compile(rb"Global step (\d+): \{")
 EVALUATED = re.compile(rb"Evaluation completed in .*, global_step (\d+), eval_metrics")
-BEST_BEGINS, BEST_SAVED = b"New best eval metric: ", b"Saved best checkpoint: "
+BEST_BEGINS = b"New best eval metric: "
+BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=(-?[\d.]+)\)")
 TAG = re.compile(r"global_step(\d+)\Z")
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
 EXIT_FILE = "exit.json"
-"""Exit status of the last start; the SDK's executors write the same file."""
+"""Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
+WRAPPED = "ISOCOMPUTE_ATTEMPT"
+"""Set by that wrapper."""
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
@@ -51,6 +55,8 @@ class Progress:
         self.evaluated = 0
         self.evaluated_at = 0.0
         self.saving_best = False
+        self.best: tuple[str, int, float] | None = None
+        """Name, update step and reward of the best checkpoint; None before the first."""
 
     def read(self, line: bytes) -> None:
         """Read one line."""
@@ -61,8 +67,9 @@ class Progress:
             self.evaluated, self.evaluated_at = int(evaluated[1]), time.monotonic()
         elif BEST_BEGINS in line:
             self.saving_best = True
-        elif BEST_SAVED in line:
+        elif best := BEST_SAVED.search(line):
             self.saving_best = False
+            self.best = best[1].decode(), int(best[2]), float(best[3])
 
 
 class Checkpoints:
@@ -227,9 +234,13 @@ def may_stop(progress: Progress, complete: Sequence[int], wanted: int, evaluate_
 
 def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Namespace) -> int:
     """Watch the training until it ends; returns the exit status."""
-    folder, pruned, stopped = Path(options.folder), 0, False
+    folder, pruned, stopped, named = Path(options.folder), 0, False, None
     while True:
         status = training.status()
+        best = training.progress.best
+        if best is not None and best != named:
+            named = best
+            name_best(folder, options, *best)
         if status is not None:
             checkpoints.prune()
             return 0 if stopped else status
@@ -244,6 +255,16 @@ def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Na
         if stopped or training.stopping_since is not None:
             training.stop()
         time.sleep(POLL_SECONDS)
+
+
+def name_best(folder: Path, options: argparse.Namespace, name: str, step: int, reward: float) -> None:
+    """Write best.json."""
+    from run_files import record_best
+
+    try:
+        record_best(folder, step, options.metric, reward, folder / "checkpoints" / options.engines[0] / name)
+    except OSError as error:
+        say(f"warning: best.json cannot be written: {error}")
 
 
 def say(message: str) -> None:
@@ -263,6 +284,7 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--stop-after", type=int)
     parser.add_argument("--submit")
+    parser.add_argument("--metric", default="avg@k")
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if not command:
         parser.error("no command; accepted: -- COMMAND ...")
@@ -292,7 +314,9 @@ def main(argv: list[str]) -> int:
     except InputError as error:
         say(str(error))
         return 2
-    (folder / EXIT_FILE).unlink(missing_ok=True)
+    wrapped = WRAPPED in os.environ
+    if not wrapped:
+        (folder / EXIT_FILE).unlink(missing_ok=True)
     training = Training(folder, command, options.submit, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:
@@ -301,7 +325,9 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     status = supervise(training, checkpoints, options)
-    if status == 0 or training.stopping_since is None:  # a requested stop leaves no exit status: the run can resume
+    if not wrapped and (
+        status == 0 or training.stopping_since is None
+    ):  # a requested stop leaves no exit status: the run can resume
         write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 1, "exit_code": status})
     return status
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from transformers.utils import logging as transformers_logging
 
 from isocompute_torch.policy.architecture import architecture_of
 from isocompute_torch.policy.text import TextCodec
@@ -111,7 +112,13 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write model and tokenizer in Hugging Face's form."""
-        self._call.save_pretrained(folder)
+        shown = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.disable_progress_bar()
+        try:
+            self._call.save_pretrained(folder)
+        finally:
+            if shown:
+                transformers_logging.enable_progress_bar()
         self.codec.save(folder)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
-from isocompute_torch.problems import Problem
 
 
 class TextCodec:

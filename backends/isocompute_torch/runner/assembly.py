@@ -1,20 +1,19 @@
-"""Loading the parts of a run from its configuration, and saving the trained model."""
+"""Loading the parts of a run from its configuration."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 import torch
 
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.policy.loading import choose_device, choose_dtype, load_policy, load_reference, load_value_model
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.problems import BatchOrder, Problem, probe_subset, read_problems
+from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
 from isocompute_torch.rewards.function import RewardFunction
-from isocompute_torch.runner.configuration import Configuration
+from isocompute_torch.runner.configuration import VALIDATION, Configuration
 from isocompute_torch.runner.loop import Parts
 from isocompute_torch.runner.memory import keep_freed_memory
 from isocompute_torch.runner.prompts import PromptSet
@@ -34,7 +33,7 @@ def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
         return read_problems(path, prompt_key=data.prompt_key, answer_key=data.answer_key)
 
     train = read(data.train)
-    sets = {"train": train, "validation": read(data.validation)[: plan.n_problems]}
+    sets = {"train": train, VALIDATION: read(data.validation)[: plan.n_problems]}
     for name, path in configuration.options.evaluation_files().items():
         sets[name] = read(path)[: plan.n_problems]
     if configuration.options.probe_problems:
@@ -101,16 +100,3 @@ def _sampler(configuration: Configuration, policy: Policy, sets: dict[str, Promp
         memory_share=options.vllm_memory_share,
         cache_gib=options.vllm_cache_gib,
     )
-
-
-def save_model(policy: Policy, folder: Path) -> None:
-    """Write the trained model and its tokenizer in Hugging Face's form, in one step."""
-    temporary = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        policy.save(temporary)
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise

@@ -1,7 +1,8 @@
 """Checkpoints: everything a run needs to resume bit for bit. A kill leaves the old checkpoint or the new one.
 
 RUN_FOLDER/checkpoints/step-000040/state.pt holds weights, optimisers and counters; the file checkpoints/latest names
-the newest folder. No generator state is saved: every draw is seeded by the run's seed and the step.
+the newest folder; best/ holds the policy with the best validation reward so far. No generator state is saved: every
+draw is seeded by the run's seed and the step.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import torch
 
 from isocompute_sdk.files import write_text
 from isocompute_sdk.interrupts import interrupts_later
+from isocompute_sdk.training.payload.run_files import better, record_best
 from isocompute_torch.failures import InputError
 from isocompute_torch.learning.learner import Learner
+from isocompute_torch.policy.model import Policy
 
 FOLDER = "checkpoints"
+BEST_FOLDER = "best"
 LATEST = "latest"
 STATE = "state.pt"
 SCHEMA_VERSION = 1
@@ -73,6 +77,36 @@ def save(run_folder: Path, learner: Learner, counters: Counters) -> Path:
         if old != final:
             shutil.rmtree(old, ignore_errors=True)
     return final
+
+
+@interrupts_later()
+def keep_best(run_folder: Path, learner: Learner, step: int, metric: str, reward: float) -> None:
+    """Save the policy in Hugging Face's form if its reward is the best so far, and name it in best.json.
+
+    Raises:
+        OSError: the disk is full; the earlier best is kept.
+    """
+    if step == 0 or not better(run_folder, reward):
+        return
+    folder = run_folder / BEST_FOLDER / f"step-{step:06d}"
+    save_model(learner.policy, folder)
+    record_best(run_folder, step, metric, reward, folder)
+    for old in folder.parent.glob("*step-*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def save_model(policy: Policy, folder: Path) -> None:
+    """Write the policy and its tokenizer in Hugging Face's form, in one step."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        policy.save(temporary)
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def load(run_folder: Path, step: int, learner: Learner) -> Counters:

@@ -20,6 +20,8 @@ from isocompute_torch.options import TorchOptions
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"
+VALIDATION = "validation"
+"""Evaluation set of the validation problems."""
 
 CHECKPOINTS_PER_RUN = 20
 """Checkpoints of a run without `save_every_steps`."""

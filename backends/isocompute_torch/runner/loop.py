@@ -28,7 +28,7 @@ from isocompute_torch.problems import BatchOrder
 from isocompute_torch.rewards.function import RewardFunction
 from isocompute_torch.runner import checkpoint
 from isocompute_torch.runner.checkpoint import Counters
-from isocompute_torch.runner.configuration import Configuration, derive_seed
+from isocompute_torch.runner.configuration import VALIDATION, Configuration, derive_seed
 from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
 from isocompute_torch.runner.prompts import PromptSet
@@ -164,6 +164,11 @@ class Loop:
                 seconds=seconds,
             )
             self.console.evaluation(step, name, measured.metrics)
+            if name == VALIDATION:
+                metric = f"avg@{run.evaluation.samples}"
+                checkpoint.keep_best(
+                    self.configuration.folder, self.parts.learner, step, metric, measured.metrics[metric]
+                )
 
     def _record(self, kind: str, *, durable: bool = False, **fields: object) -> None:
         done = self.counters

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
 from isocompute_torch.policy.text import TextCodec
-from isocompute_torch.problems import Problem
 from isocompute_torch.rewards.function import Call
 from isocompute_torch.sampling.sampler import Samples
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import reward_calls
 import validation_samples
-from run_files import ROW_FILES, InputError, attempt_of, hold
+from run_files import ROW_FILES, InputError, attempt_of, better, hold, record_best
 from run_journal import Journal, read
 from step_clock import StepClock
 
@@ -207,6 +207,12 @@ class Bookkeeper:
             seconds={"evaluation": logs.get("eval_runtime")},
         )
 
+    def best(self, checkpoint: Path, step: int, reward: float) -> None:
+        """TRL named the best checkpoint so far."""
+        if better(self.folder, reward):
+            metric = f"avg@{self.request['run']['evaluation']['samples']}"
+            record_best(self.folder, step, metric, reward, checkpoint)
+
 
 def journal_callback(book: Bookkeeper) -> Any:
     """A TrainerCallback that passes TRL's logs to `book` and also evaluates after the last step."""
@@ -232,6 +238,10 @@ def journal_callback(book: Bookkeeper) -> Any:
                 book.evaluated(state.global_step, logs)
             elif "reward" in logs:
                 book.updated(state.global_step, logs)
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.is_world_process_zero and state.best_model_checkpoint is not None:
+                book.best(Path(state.best_model_checkpoint), int(state.best_global_step), float(state.best_metric))
 
     return JournalCallback()
 

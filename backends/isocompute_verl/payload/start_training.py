@@ -9,6 +9,7 @@ number: logs/attempt-<number>.jsonl and validation/<number>/.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,10 +55,14 @@ def main(argv: list[str]) -> int:
     run, model, module = Path(argv[0]), argv[1], argv[2]
     try:
         hold(run)
-        overrides = arguments(argv[3:], run, model, next_attempt(run))
+        attempt = next_attempt(run)
+        overrides = arguments(argv[3:], run, model, attempt)
     except InputError as error:
         sys.stderr.write(f"start_training: {error}\n")
         return 2
+    # It ends with this process, and must not hold the lock.
+    watcher = [sys.executable, str(run / "keep_best.py"), str(run), str(attempt), str(os.getpid())]
+    subprocess.Popen(watcher, stdin=subprocess.DEVNULL)
     os.execv(sys.executable, [sys.executable, "-m", module, *overrides])
 
 

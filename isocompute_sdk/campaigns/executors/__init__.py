@@ -3,7 +3,7 @@
 from isocompute_sdk.campaigns.executors.base import Executor, Handle, Job, Result, Seen
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineJob, EngineSilent
 from isocompute_sdk.campaigns.executors.local import LocalExecutor, Slots
-from isocompute_sdk.campaigns.executors.running import run_jobs
+from isocompute_sdk.campaigns.executors.running import Leaving, run_jobs
 from isocompute_sdk.campaigns.executors.stopping import Stopped, stop_runs
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Executor",
     "Handle",
     "Job",
+    "Leaving",
     "LocalExecutor",
     "Result",
     "Seen",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.run_folders.store import Started
+from isocompute_sdk.run_folders.store import RunWatch, Started
+from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.training.backend import Launch, Needs
 
 State = Literal["waiting", "running", "finished", "failed", "stopped", "unknown"]
@@ -41,11 +42,19 @@ class Job:
     """Devices that the run needs."""
     grace_seconds: float | None = None
     """Time between a request to end and SIGKILL. None: decided by the executor."""
+    limit_seconds: float | None = None
+    """Wall-clock limit of one attempt. None: no limit."""
+    executor: ExecutorSpec | None = None
+    """What starts it, kept in the run folder so that other commands find the run. None: an object of the caller's."""
+    follow: RunWatch | None = None
+    """Tells how far it is. None: it is not watched for hanging."""
+    check: Callable[[], str] | None = None
+    """Returns why the run is to be ended early, or "". None: never."""
 
     def label(self, attempt: int) -> str:
         """Name of an attempt for engines: unique among all runs, and made of letters, digits and `._-`."""
         place = hashlib.sha256(str(self.launch.folder.absolute()).encode()).hexdigest()[:8]
-        return f"isocompute-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
+        return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
 
 
 @dataclass(frozen=True)
@@ -74,9 +83,12 @@ class Result:
 
     job: Job
     exit_code: int | None
-    """0 on success; minus the signal number if a signal ended the process; None if the job was stopped on request."""
+    """0 on success; minus the signal number if a signal ended the process; None if the job was stopped, on request or
+    for `reason`."""
     started: bool = True
     """False if the run was already finished, or not to be started."""
+    reason: str = ""
+    """Why the run was given up; empty if it was not."""
 
 
 class Executor(Protocol):
@@ -135,6 +147,14 @@ def wrapper_command(job: Job, attempt: int, python: str) -> tuple[str, ...]:
     """
     folder = job.launch.folder.absolute()
     grace = GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds
-    record = store.JobRecord(attempt, job.launch.argv, str(job.cwd.absolute()), dict(job.launch.env), grace)
+    record = store.JobRecord(
+        attempt,
+        job.launch.argv,
+        str(job.cwd.absolute()),
+        dict(job.launch.env),
+        grace,
+        job.limit_seconds,
+        {} if job.executor is None else job.executor.model_dump(mode="json", exclude_none=True),
+    )
     program = store.write_job(folder, record)
     return python, "-I", "-S", str(program.absolute()), str(folder), str(attempt)

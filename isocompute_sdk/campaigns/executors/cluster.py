@@ -17,6 +17,7 @@ from typing import Protocol
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, GRACE_SECONDS, Handle, Job, Seen, State, wrapper_command
 from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.training.backend import Needs
 
 
@@ -113,6 +114,9 @@ class ClusterExecutor:
     """Time between two questions to the engine about one job."""
     settle_seconds: float = 30.0
     """Time after the end of a job, by the engine, in which its exit.json may still appear on a shared file system."""
+    spec: ExecutorSpec | None = None
+    """The options it was made from; `registry.load` sets them. Run folders keep them, so that other commands find the
+    jobs."""
     _active: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders of attempts that go on."""
     _asked: dict[str, float] = field(default_factory=dict[str, float], init=False, repr=False, compare=False)
@@ -186,6 +190,12 @@ class ClusterExecutor:
         looked = self._look([one for one in named if self._is_open(one)])
         return tuple(self._poll_folder(one, looked) for one in named)
 
+    def words(self, handles: Sequence[Handle]) -> tuple[str, ...]:
+        """What the engine says about each attempt, whatever its folder says; empty if it was not started there."""
+        looked = self._look(handles)
+        found = [looked.get(one.started.ref) if one.started is not None else None for one in handles]
+        return tuple("" if job is None else job.words or job.state for job in found)
+
     def cancel(self, handle: Handle) -> None:
         """SIGTERM to the wrapper of an attempt, SIGKILL on a second request; other programs are left alone."""
         started = handle.started
@@ -196,11 +206,8 @@ class ClusterExecutor:
             ref = started.ref or self.engine.find(handle.job, started.attempt) or ""
             if ref:
                 self.engine.end(ref, at_once=key in self._asked)
-        self._asked[key] = (
-            now
-            if key in self._asked
-            else now + (self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds)
-        )
+        grace = self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds
+        self._asked[key] = now if key in self._asked else now + grace
 
     def _find(self, job: Job, attempt: int) -> store.Started | None:
         """A job that an interrupted controller has handed over without a note; with an empty ref if nobody can tell."""
@@ -220,9 +227,8 @@ class ClusterExecutor:
         if started is None or started.ref or started.engine != self.name:
             return handle
         found = self._find(handle.job, started.attempt)
-        return (
-            handle if found is None and locks.is_running(handle.job.launch.folder) else replace(handle, started=found)
-        )
+        goes_on = found is None and locks.is_running(handle.job.launch.folder)
+        return handle if goes_on else replace(handle, started=found)
 
     def _has_room(self, job: Job) -> bool:
         try:
@@ -249,7 +255,7 @@ class ClusterExecutor:
         ended = store.read_exit(folder)
         if started is not None and ended is not None and ended.attempt == started.attempt:
             if ended.stopped:
-                return Seen("stopped")
+                return Seen("stopped", reason=ended.reason)
             return Seen("finished" if ended.exit_code == 0 else "failed", ended.exit_code)
         own = started is not None and started.engine == self.name
         if locks.is_running(folder):
@@ -309,6 +315,9 @@ class ClusterExecutor:
         if key not in self._asked and time.monotonic() - since < self.settle_seconds:
             return Seen("running", reason=job.words)
         # Without an exit record, what the engine calls a success or a failure is a lost attempt.
+        if key in self._asked or job.state == "stopped":
+            # It was asked to end before it began, so nobody need wait for its record.
+            wrapper.write_exit(handle.job.launch.folder, started.attempt, -signal.SIGTERM, stopped=True)
         return Seen("stopped", reason=job.words)
 
 

@@ -22,7 +22,7 @@ from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.training.backend import Needs
 
-ENGINE = "local"
+ENGINE = store.LOCAL
 SECONDS_AFTER_KILL = 5.0
 """Longest wait, after SIGKILL, for processes that a job started outside of its process group."""
 
@@ -172,7 +172,7 @@ class LocalExecutor:
         if ended is None or started is None or ended.attempt != started.attempt:
             return None
         if ended.stopped:
-            return Seen("stopped")
+            return Seen("stopped", reason=ended.reason)
         return Seen("finished" if ended.exit_code == 0 else "failed", ended.exit_code)
 
     def _overdue(self, handle: Handle) -> Seen | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -10,35 +11,68 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result, Seen
+from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders.store import RunStatus
+from isocompute_sdk.run_folders.wrapper import OUT_OF_TIME
+from isocompute_sdk.specs import Supervision
 
 CANCEL_POLL_SECONDS = 0.05
 """Time between two looks at jobs that were asked to end."""
+LOOK_SECONDS = 1.0
+"""Time between two looks for new records of a run."""
+CHECK_SECONDS = 60.0
+"""Time between two health checks of a run."""
+INSIST_SECONDS = 120.0
+"""Time after which a run that was asked to end and goes on is killed."""
 
 
-def run_jobs(executor: Executor, jobs: Sequence[Job], watch: Callable[[], None] | None = None) -> tuple[Result, ...]:
+class Leaving(SystemExit):
+    """SIGTERM or SIGHUP ended `run_jobs`; the exit code is 128 + the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number)
+        """What was received."""
+        self.detached = False
+        """Whether the runs go on; otherwise they were ended and can be resumed."""
+        self.runs: tuple[str, ...] = ()
+        """Names of the runs that went on at that moment."""
+        self.not_started: tuple[str, ...] = ()
+        """Names of the runs that waited for room."""
+
+
+def run_jobs(
+    executor: Executor,
+    jobs: Sequence[Job],
+    watch: Callable[[], None] | None = None,
+    supervision: Supervision | None = None,
+) -> tuple[Result, ...]:
     """Run all jobs and return their results in the order of the jobs; a failed one does not stop the others.
 
-    Finished jobs are not restarted, and jobs that an earlier controller left running are waited for. Ctrl-C and SIGTERM
-    stop all jobs, `stop_runs` in another process stops some. Afterwards the same jobs may be given again.
+    Finished jobs are not restarted, and jobs that an earlier controller left running are waited for. `stop_runs` in
+    another process stops some. Ctrl-C stops all jobs; SIGTERM and SIGHUP do so or let them go on, see `supervision`.
+    Afterwards the same jobs may be given again.
 
     Args:
         executor: starts the jobs.
         jobs: prepared runs, each in a folder of its own.
         watch: called repeatedly while jobs run, to show their progress.
+        supervision: what to do about signals and runs that hang, are killed or get lost. None: the defaults.
 
     Raises:
         BackendError: the executor refuses a job, a script cannot be started, or two jobs share a folder.
+        Leaving: SIGTERM or SIGHUP was received.
     """
     _refuse_shared_folders(jobs)
     executor.check([job.needs for job in jobs])
     for job in jobs:
         store.clear_stop(job.launch.folder)
-    work = _Work(executor, jobs)
-    with _sigterm_as_exit():
+    rules = supervision if supervision is not None else Supervision()
+    work = _Work(executor, jobs, rules)
+    with _signals_as_exit():
         try:
             work.adopt()
             while not work.done:
@@ -48,9 +82,78 @@ def run_jobs(executor: Executor, jobs: Sequence[Job], watch: Callable[[], None] 
                     watch()
                 if not work.done:
                     time.sleep(executor.poll_seconds)
-        finally:
+        except BaseException as error:
+            if isinstance(error, Leaving):
+                error.runs, error.not_started = work.names()
+                error.detached = rules.on_signal == "detach"
+                if error.detached:
+                    raise
             work.cancel()
+            raise
     return tuple(work.results[_key(job)] for job in jobs)
+
+
+@dataclass
+class _Track:
+    """What has been seen of one job."""
+
+    mark: tuple[object, ...] | None = None
+    """Its last records; None before the first look."""
+    since: float = 0.0
+    """Time of the last new record, or from which the run is known to go on."""
+    records: int = 0
+    """New records seen in this attempt."""
+    longest: float = 0.0
+    """Longest time between two records in this attempt, in seconds."""
+    looked: float = 0.0
+    checked: float = 0.0
+    progressed: bool = True
+    """Whether this attempt got further than all before it; True for an attempt whose beginning was not seen."""
+    furthest: int = 0
+    """Most update steps seen, and those at the beginning of this attempt."""
+    floor: int = 0
+    retries: int = 0
+    not_before: float = 0.0
+    """Time of the next attempt."""
+    trouble: str = ""
+    """Why the attempt was asked to end; empty if it was not."""
+    final: bool = False
+    """Whether the run is not to be started again."""
+    asked: float = 0.0
+    """Time of the last request to end."""
+
+    def begin(self, *, progressed: bool, earlier: RunStatus | None = None) -> None:
+        """An attempt begins, after `earlier` records, or is adopted."""
+        now = time.monotonic()
+        self.mark, self.since, self.records, self.longest = None, now, 0, 0.0
+        self.floor = self.furthest
+        self.looked, self.checked, self.progressed = 0.0, now, progressed
+        self.trouble, self.final = "", False
+        self.see(earlier, now)
+
+    def see(self, status: RunStatus | None, now: float) -> None:
+        """Note the last records of the run; nothing if they cannot be read."""
+        if status is None:
+            return
+        mark = (status.step, status.rollouts, dict(status.metrics), status.train_reward)
+        if self.mark is None:
+            self.floor = max(self.floor, status.step)  # What earlier attempts recorded.
+        elif mark != self.mark:
+            if self.records:
+                self.longest = max(self.longest, now - self.since)
+            self.since, self.records = now, self.records + 1
+            self.progressed = self.progressed or status.step > self.floor
+        self.mark, self.furthest = mark, max(self.furthest, status.step)
+
+    def hung(self, rules: Supervision, now: float) -> str:
+        """Why the run counts as hung; empty if it does not."""
+        if rules.hung_after_steps is None:
+            return ""
+        silence = now - self.since
+        if silence <= max(60 * rules.hung_after_minutes, rules.hung_after_steps * self.longest):
+            return ""
+        usual = f"; the longest time between two records was {self.longest:.0f} s" if self.longest else ""
+        return f"hung: recorded nothing for {silence / 60:.1f} min{usual}"
 
 
 @dataclass
@@ -59,12 +162,26 @@ class _Work:
 
     executor: Executor
     jobs: Sequence[Job]
+    rules: Supervision
     active: dict[str, Handle] = field(default_factory=dict[str, Handle])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
+    tracks: dict[str, _Track] = field(init=False)
+    stillborn: dict[str, str] = field(default_factory=dict[str, str])
+    """How runs failed that have recorded nothing: last line of the log -> name of the first such run."""
+    shared: str = ""
+    """The cause that all runs seem to share; empty if there is none."""
+
+    def __post_init__(self) -> None:
+        self.tracks = {_key(job): _Track() for job in self.jobs}
 
     @property
     def done(self) -> bool:
         return len(self.results) == len(self.jobs)
+
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the active jobs, and of those that wait for room."""
+        waiting = [job.name for job in self.jobs if _key(job) not in self.active and _key(job) not in self.results]
+        return tuple(handle.job.name for handle in self.active.values()), tuple(waiting)
 
     def adopt(self) -> None:
         """Find attempts that are going on, and finished runs."""
@@ -72,35 +189,44 @@ class _Work:
             handle = self.executor.adopt(job)
             if handle is not None:
                 self.active[_key(job)] = handle
+                self.tracks[_key(job)].begin(progressed=True)
             else:
                 self._is_finished(job)
 
     def collect(self) -> None:
-        """Note how attempts ended. One that left no exit code or was stopped is looked at again by `submit`."""
+        """Note how attempts ended, and end those that are in trouble."""
         handles = list(self.active.values())
         for handle, seen in zip(handles, self.executor.poll(handles), strict=True):
-            if seen.state in ACTIVE:
-                continue
             key = _key(handle.job)
+            if seen.state in ACTIVE:
+                self._supervise(handle, seen)
+                continue
             del self.active[key]
-            if seen.exit_code is not None and not (seen.exit_code and store.stop_requested(handle.job.launch.folder)):
-                self.results[key] = Result(handle.job, seen.exit_code)
+            self._conclude(handle.job, seen)
 
     def submit(self) -> None:
         """Start waiting jobs in their order, as far as there is room."""
+        now = time.monotonic()
         for job in self.jobs:
-            key = _key(job)
+            key, folder = _key(job), job.launch.folder
             if key in self.active or key in self.results or self._is_finished(job):
                 continue
-            if store.stop_requested(job.launch.folder):
+            if store.stop_requested(folder):
                 self.results[key] = Result(job, None, started=False)
                 continue
+            if self.shared:
+                self.results[key] = Result(job, None, started=False, reason=self.shared)
+                continue
+            if now < self.tracks[key].not_before:
+                continue
+            earlier = _status(job)
             # An interrupt between the start of a process and the note of it here would leave the process behind.
             with interrupts_later():
-                handle = self.executor.submit(job, store.last_attempt(job.launch.folder) + 1)
+                handle = self.executor.submit(job, store.last_attempt(folder) + 1)
                 if handle is None:
                     return
                 self.active[key] = handle
+                self.tracks[key].begin(progressed=False, earlier=earlier)
 
     def cancel(self) -> None:
         """End all active attempts and wait until they have ended; at once if interrupted again."""
@@ -118,6 +244,85 @@ class _Work:
         while any(seen.state in ("waiting", "running") for seen in self.executor.poll(handles)):
             time.sleep(CANCEL_POLL_SECONDS)
 
+    def _supervise(self, handle: Handle, seen: Seen) -> None:
+        """Look for records, and ask an attempt to end that hangs or is not worth its time."""
+        job, now = handle.job, time.monotonic()
+        track = self.tracks[_key(job)]
+        if seen.state != "running":
+            track.since = now
+            return
+        if track.trouble:
+            if now - track.asked > INSIST_SECONDS:
+                self._end(handle, track.trouble)
+            return
+        if job.follow is not None and now - track.looked >= LOOK_SECONDS:
+            track.looked = now
+            track.see(_status(job), now)
+            hung = track.hung(self.rules, now)
+            if hung:
+                self._end(handle, hung)
+                return
+        if job.check is not None and now - track.checked >= CHECK_SECONDS:
+            track.checked = now
+            sick = job.check()
+            if sick:
+                track.final = True
+                self._end(handle, sick)
+
+    def _end(self, handle: Handle, trouble: str) -> None:
+        track = self.tracks[_key(handle.job)]
+        track.trouble, track.asked = trouble, time.monotonic()
+        self.executor.cancel(handle)
+
+    def _conclude(self, job: Job, seen: Seen) -> None:
+        """The result of a job whose attempt has ended; none if it is to be started again."""
+        key, code = _key(job), seen.exit_code
+        track = self.tracks[key]
+        if code == 0:
+            self.results[key] = Result(job, 0)
+            return
+        if self._is_finished(job) or store.stop_requested(job.launch.folder):
+            return  # `submit` has the result.
+        track.see(_status(job), time.monotonic())
+        if track.final:
+            self.results[key] = Result(job, None, reason=track.trouble)
+            store.write_abandoned(job.launch.folder, track.trouble)
+            return
+        if code is not None and not _killed(code) and not track.trouble:
+            self.results[key] = Result(job, code)
+            self._compare_failure(job)
+            return
+        out_of_time = seen.reason == OUT_OF_TIME
+        # An engine may take a run off its machine as often as it likes, as long as the run gets on.
+        free = not track.trouble and not out_of_time and code is None and track.progressed
+        if not free and track.retries >= self.rules.retries:
+            self._abandon(job, track, seen)
+            return
+        delay = 0.0 if free else self.rules.retry_after_seconds * 2**track.retries
+        track.retries += not free
+        track.not_before = time.monotonic() + delay
+
+    def _compare_failure(self, job: Job) -> None:
+        """Start no more runs if two have failed alike and none has ever recorded anything."""
+        statuses = {one.name: _status(one) for one in self.jobs}
+        failed = statuses[job.name]
+        if failed is None or any(one is not None and (one.step or one.metrics) for one in statuses.values()):
+            return
+        words = re.sub(r"[0-9]+", "#", failed.message)
+        words = words.replace(job.name, "").partition(" (see ")[0]
+        first = self.stillborn.setdefault(words, job.name)
+        if words and first != job.name:
+            self.shared = f"not started: {first} and {job.name} failed alike before their first record"
+
+    def _abandon(self, job: Job, track: _Track, seen: Seen) -> None:
+        """Give a job up."""
+        why = track.trouble or seen.reason or "ended without a record of how"
+        if seen.exit_code is not None and not track.trouble:
+            why = f"killed (exit code {seen.exit_code})"
+        reason = f"{why}; retried {track.retries} time(s)"
+        store.write_abandoned(job.launch.folder, reason)
+        self.results[_key(job)] = Result(job, seen.exit_code, reason=reason)
+
     def _is_finished(self, job: Job) -> bool:
         finished = store.is_finished(job.launch.folder)
         if finished:
@@ -125,21 +330,37 @@ class _Work:
         return finished
 
 
+def _status(job: Job) -> RunStatus | None:
+    """How far a run is; None if nothing tells, or if its records are damaged, which is no reason to end the others."""
+    try:
+        return None if job.follow is None else job.follow.status()
+    except IsoComputeError:
+        return None
+
+
+def _killed(code: int) -> bool:
+    """Whether an exit code says that a signal ended the process, or a process for which a shell speaks."""
+    return code < 0 or 128 < code <= 128 + signal.NSIG
+
+
 @contextmanager
-def _sigterm_as_exit() -> Generator[None]:
-    """Turn SIGTERM into SystemExit, so that jobs are stopped before this process exits."""
+def _signals_as_exit() -> Generator[None]:
+    """Turn SIGTERM and SIGHUP into `Leaving`, so that jobs are stopped before this process exits."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        raise Leaving(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread may set signal handlers.
         return
-    earlier = signal.signal(signal.SIGTERM, leave)
+    # A hangup stays ignored below nohup.
+    taken = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    earlier = [(number, signal.signal(number, leave)) for number in taken]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, earlier)
+        for number, handler in earlier:
+            signal.signal(number, handler)
 
 
 def _key(job: Job) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.reading_options import TableOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -21,13 +21,17 @@ _PAPER = "Only with --method paper"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittingOptions(ReadingOptions):
+class FittingOptions(TableOptions):
     """What to fit and how, as typed on the command line."""
 
     metric: Annotated[
-        list[str],
-        typer.Option("--metric", help="Metric to fit; repeatable, the first decides. Also names a `reward` column."),
-    ] = field(default_factory=lambda: ["avg@4"])
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            help="Metric to fit; repeatable, the first decides. By default avg@4, else what most runs have, else the "
+            "training reward. Names a column `reward` or `value`.",
+        ),
+    ] = None
     eval_set: opt.EvalSet = None
     method: Annotated[
         str,
@@ -46,14 +50,15 @@ class FittingOptions(ReadingOptions):
         typer.Option(help="auto (the default), saturating_exponential, logistic or hill.", rich_help_panel=_PAPER),
     ] = None
     compute: Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")] = "rollouts"
+    bounds: Annotated[tuple[float, float], typer.Option(help="Range of the metric.")] = (0.0, 1.0)
     pool: opt.Pool = None
     seed: opt.Seed = 0
 
-    def fit(self, runs: Sequence[Path], **settings: Any) -> Fits | FitsSet:
+    def fit(self, runs: Sequence[Path] | None, **settings: Any) -> Fits | FitsSet:
         """Read runs and fit them; one `Fits`, or a `FitsSet` for several metrics.
 
         Args:
-            runs: files, folders and globs.
+            runs: files, folders and globs; None with --map.
             **settings: further arguments of `api.fit`; None for its defaults.
 
         Raises:
@@ -72,12 +77,14 @@ class FittingOptions(ReadingOptions):
                 f"Leave {', '.join(given)} out, or add --method paper.",
             )
         chosen: dict[str, Any] = {"method": self.method, "compute": self.compute, **only_paper, **settings}
-        name: Any = self.metric[0] if len(self.metric) == 1 else self.metric
+        first = self.metric[0] if self.metric else None
+        name: Any = self.metric if self.metric and len(self.metric) > 1 else first
         return api.fit(
-            self.read(runs, self.metric[0]),
+            self.read(runs, first),
             name,
             self.eval_set,
             rng=self.seed,
+            bounds=self.bounds,
             pool=tuple(self.pool or ()),
             **{option: value for option, value in chosen.items() if value is not None},
         )

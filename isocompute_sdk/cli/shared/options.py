@@ -25,10 +25,6 @@ Plot = Annotated[
     Path | None,
     typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=OUTPUT),
 ]
-OneMetric = Annotated[
-    str | None,
-    typer.Option("--metric", help="Metric on held-out problems; avg@k, or what most runs have. Names a reward column."),
-]
 EvalSet = Annotated[
     str | None, typer.Option("--eval-set", help="Evaluation set; needed where the metric was measured on several.")
 ]
@@ -36,7 +32,12 @@ Pool = Annotated[
     list[str] | None, typer.Option("--pool", help="Context field that may differ between runs; repeatable.")
 ]
 Map = Annotated[
-    Path | None, typer.Option("--map", help="Confirmed mapping of `isocompute ingest --propose`, in place of paths.")
+    Path | None,
+    typer.Option(
+        "--map",
+        help="Confirmed mapping of `isocompute ingest --propose`, in place of paths.",
+        rich_help_panel="What the columns mean",
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the draws.")]
 Parallel = Annotated[

@@ -44,6 +44,17 @@ class PlanningOptions:
         str | None,
         typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
     ] = None
+    equal: Annotated[
+        str | None,
+        typer.Option(
+            help="What --compare holds equal instead of the budget: rollouts, steps, time or batch.",
+            rich_help_panel=_ASK,
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        typer.Option(help="What --compare compares with, instead of the best plan: n=8,bp=32.", rich_help_panel=_ASK),
+    ] = None
     model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
         bool, typer.Option("--allow-other-model", help="Use a published law although the model is another one.")
@@ -136,6 +147,9 @@ class PlanningOptions:
                 "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
                 "Ask them one by one.",
             )
+        for option, value in (("--equal", self.equal), ("--reference", self.reference)):
+            if value is not None and self.compare is None:
+                raise SpecError(f"{option} {value}; accepted: with --compare", "Add --compare n=16,bp=32.")
         if (self.budget is None) == (self.for_reward is None):
             raise SpecError(
                 "accepted: either --budget, or --for-reward without it",
@@ -147,7 +161,11 @@ class PlanningOptions:
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
         elif self.compare is not None:
-            self.say_answer(found := planner.compare(self.compare, self.amount(), **self._spending()), found.plan)
+            equal: Any = self.equal
+            found = planner.compare(
+                self.compare, self.amount(), equal=equal, reference=self.reference, **self._spending()
+            )
+            self.say_answer(found, found.plan)
         else:
             self.show(planner.allocate(self.amount(), **self.choices()))
 

@@ -1,44 +1,113 @@
-"""The options of commands that read runs."""
+"""The options of commands that read runs: every such command takes all of them, from here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isocompute_sdk.cli.shared.options import assignments
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
 
+PANEL = "What the columns mean"
+
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
+class TableOptions:
     """What the columns of tables and logs mean, as typed on the command line."""
 
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Column that the file lacks, e.g. --set problems_per_batch=32; repeatable."),
+        typer.Option(
+            "--set",
+            help="Value that the files lack, for all runs, e.g. --set problems_per_batch=32; repeatable.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     rename: Annotated[
-        list[str] | None, typer.Option("--rename", help="Column that has another name, e.g. --rename G=n; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            help="Column or tag of another name, THEIRS=OURS, e.g. --rename G=n; repeatable.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", help="Column to leave out; repeatable.")] = None
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", help="Column or tag to leave out; repeatable.", rich_help_panel=PANEL),
+    ] = None
+    map: opt.Map = None
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `RunSet.read` besides the paths.
 
         Raises:
-            SpecError: a text that is not name=value.
+            SpecError: a text that is not name=value, or a value still to be filled in.
         """
-        renamed = {name: str(new) for name, new in assignments(self.rename, "--rename").items()}
-        return {"rename": renamed, "ignore": tuple(self.ignore or ()), **assignments(self.set_, "--set")}
+        renamed = {name: str(new) for name, new in opt.assignments(self.rename, "--rename").items()}
+        constants = opt.assignments(self.set_, "--set")
+        for name, value in constants.items():
+            if value in ("N", "BP", "U", "...", "?"):
+                raise SpecError(f"--set {name}={value}; accepted: {name} with its number", "Fill in the number.")
+        return {"rename": renamed, "ignore": tuple(self.ignore or ()), "set": constants}
 
-    def read(self, paths: Sequence[Path], metric: str | None = None, **options: Any) -> RunSet:
-        """Runs of one or several files, folders or globs; `options` are further arguments of `RunSet.read`."""
+    def words(self) -> list[str]:
+        """These options as they are typed, quoted for a shell, without `--map`."""
+        typed = (("--set", self.set_), ("--rename", self.rename), ("--ignore", self.ignore))
+        return [f"{flag} {quote(value)}" for flag, values in typed for value in values or ()]
+
+    def refuse_both(self, paths: Sequence[Path] | None, example: str) -> None:
+        """Raise unless either paths or a mapping were given, and on a mapping with other options.
+
+        Raises:
+            SpecError: naming what was received.
+        """
+        if (self.map is None) == (not paths):
+            received = "paths and --map" if paths else "neither paths nor --map"
+            raise SpecError(f"received {received}; accepted: PATHS, or --map FILE", f"For example {example}.")
+        if self.map is not None and self.words():
+            raise SpecError(
+                f"--map with {', '.join(self.words())}; accepted: one of them",
+                "Write what holds for all runs into its `shared`.",
+            )
+
+    def read(self, paths: Sequence[Path] | None, metric: str | None = None, **options: Any) -> RunSet:
+        """Runs of files, folders or globs, or of the mapping; `options` are further arguments of `RunSet.read`.
+
+        Raises:
+            SpecError: neither paths nor a mapping, or both.
+            RecordError: as `RunSet.read`.
+        """
+        from isocompute_sdk.ingest import read_mapped
         from isocompute_sdk.records import RunSet
 
-        return RunSet.read(list(paths), metric=metric, **self.arguments(), **options)
+        self.refuse_both(paths, "`runs/`, or --map map.yaml")
+        if self.map is not None:
+            return read_mapped(self.map)
+        return RunSet.read(list(paths or ()), metric=metric, lenient=True, **self.arguments(), **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(TableOptions):
+    """The same, and the metric that a question is about."""
+
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            help="Metric that is asked about: by default avg@4, else what most runs have, else the training reward. "
+            "Names a column `reward` or `value`.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+
+    def words(self) -> list[str]:
+        """As `TableOptions.words`, with the metric."""
+        return [*super().words(), *([] if self.metric is None else [f"--metric {quote(self.metric)}"])]

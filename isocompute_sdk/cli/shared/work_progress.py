@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -13,6 +13,8 @@ from isocompute_sdk.cli import INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from isocompute_sdk.campaigns.executors import Leaving
 
 from isocompute_sdk.run_folders.store import RunStatus
 
@@ -25,12 +27,31 @@ SHARE_TO_FORECAST = 0.02
 
 @contextmanager
 def resumable() -> Generator[None]:
-    """On Ctrl-C, stop the work and say how to resume."""
+    """On Ctrl-C, SIGTERM and SIGHUP, say what became of the runs and how to resume."""
+    from isocompute_sdk.campaigns.executors import Leaving
+
     try:
         yield
+    except Leaving as left:
+        # After a hangup there may be no terminal to write to.
+        with suppress(OSError):
+            print(_farewell(left), file=sys.stderr, flush=True)
+        raise
     except KeyboardInterrupt:
         print("stopped; the same command resumes from here", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
+
+
+def _farewell(left: Leaving) -> str:
+    """What became of the runs after a signal."""
+    names = ", ".join(left.runs) or "none"
+    waiting = f"; not started: {', '.join(left.not_started)}" if left.not_started else ""
+    if left.detached:
+        return (
+            f"{left.signal.name}: detached, {len(left.runs)} run(s) go on: {names}{waiting}; the same command takes "
+            "them up again, isocompute stop ends them"
+        )
+    return f"{left.signal.name}: stopped {len(left.runs)} run(s): {names}{waiting}; the same command resumes from here"
 
 
 class WorkProgress:
@@ -100,6 +121,9 @@ class WorkProgress:
                 value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
                 self._line(f"{label}: {status.run_id} {status.state}{value}")
                 self._said = now
+            elif status.state == "stopped" and status.message and status.run_id not in self._ended:
+                self._ended.add(status.run_id)
+                self._line(f"{label}: {status.run_id} given up: {status.message}")
         began, at_start = self._begun[label]
         if not at_start:
             self._begun[label] = now, max(done, 1)

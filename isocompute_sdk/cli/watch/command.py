@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, printable, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.cli.watch.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
@@ -44,9 +44,7 @@ def watch(
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.05)] = 30.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; for cron.")] = False,
-    map: opt.Map = None,
     info: Annotated[bool, typer.Option("--info", help="Also report notes of severity info.")] = False,
-    metric: opt.OneMetric = None,
     eval_set: opt.EvalSet = None,
     reading: ReadingOptions,
     state: Annotated[
@@ -70,15 +68,8 @@ def watch(
 
         isocompute watch --map map.yaml
     """
-    if (map is None) == (not logs):
-        received = "a mapping and logs" if logs else "neither logs nor a mapping"
-        raise SpecError(f"received {received}; accepted: LOGS, or --map FILE", "For example `isocompute watch runs/`.")
-    given = reading.arguments()
-    if map is not None and changed_options(reading):
-        raise SpecError(
-            f"--map with {', '.join(changed_options(reading))}; accepted: one of them",
-            "Write what holds for all runs into its `shared`.",
-        )
+    reading.refuse_both(logs, "`isocompute watch runs/`")
+    given, map = reading.arguments(), reading.map
     for path in logs or ():
         refuse_hopeless(path)
     if map is not None:
@@ -93,7 +84,7 @@ def watch(
     watcher = _Watcher(
         logs=looked_at,
         map=map,
-        reading={"metric": metric, **given},
+        reading={"metric": reading.metric, "lenient": True, **given},
         eval_set=eval_set,
         book=AlertBook(state_file(looked_at[0]) if state is None else state),
         command=None if on_alert is None else split_command(on_alert),
@@ -207,6 +198,7 @@ class _Watcher:
         from isocompute_sdk.health.traces import gather
         from isocompute_sdk.ingest import read_mapped
         from isocompute_sdk.records import RunSet
+        from isocompute_sdk.records.table import runs_without_sizes
 
         state = [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in group.files]
         if state == self._seen.get(folder) and not self._undelivered and folder not in self._failed:
@@ -214,7 +206,9 @@ class _Watcher:
         if all(_has_only_begun(file) for file in group.files):
             return
         if self.map is None:
-            runs = RunSet.read(group.paths, on_truncated="drop", on_duplicate="last", **self.reading)
+            runs = RunSet.read(
+                group.paths, on_truncated="drop", on_duplicate="last", without_sizes=True, **self.reading
+            )
         else:
             runs = read_mapped(self.map)
             for note in runs.notes:
@@ -227,7 +221,8 @@ class _Watcher:
             self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
         traces = gather(runs, self.reading["metric"], self.eval_set)
         self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
-        for alert in self.book.due(notes_now(traces, self.planned), folder, self.least):
+        unsized = runs_without_sizes(runs)
+        for alert in self.book.due(notes_now(traces, self.planned, unsized), folder, self.least):
             self._tell(alert)
         self._seen[folder], self._runs[folder] = state, len(traces)
         self._failed.pop(folder, None)

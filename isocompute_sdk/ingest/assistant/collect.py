@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
-from isocompute_sdk.ingest.log_runs import find_all_logs
-from isocompute_sdk.ingest.logs import LogSource, is_log
+from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
+from isocompute_sdk.ingest.logs import LogSource, is_log, with_generations
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
-from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
 from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
@@ -33,33 +34,64 @@ class CollectedLog:
     config: SavedConfig | None
 
 
+@dataclass(frozen=True)
+class Told:
+    """What was said about the columns of tables and logs; see `read_runs`."""
+
+    metric: str | None = None
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    ignore: Sequence[str] = ()
+    set: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
 @dataclass
 class Collection:
     """What was found."""
+
+    told: Told = field(default_factory=Told)
+    """What was said about it."""
 
     logs: dict[str, CollectedLog] = field(default_factory=dict[str, CollectedLog])
     """Run -> its log."""
     tables: dict[Path, RunSet] = field(default_factory=dict[Path, RunSet])
     """Files, or folders of our own runs, that say everything themselves."""
     unreadable: dict[Path, IsoComputeError] = field(default_factory=dict[Path, IsoComputeError])
+    columns: dict[str, None] = field(default_factory=dict[str, None])
+    """Columns of the tables, as they are written."""
 
 
-def collect(paths: Sequence[str | os.PathLike[str]]) -> Collection:
+def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -> Collection:
     """Read all that lies at or below `paths`: files, folders or globs.
 
+    Args:
+        paths: what to read.
+        told: what was said about the columns.
+
     Raises:
-        RecordError: a path names nothing.
+        RecordError: a path names nothing, or what was said about is in none of the files.
     """
-    found = Collection()
+    found = Collection(told or Told())
     with readable():
         for path in paths:
             _below(found, Listing.of(path))
+    logs = {name: one.log for name, one in found.logs.items()}
+    gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
+    found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
             f"nothing to read at or below {', '.join(map(str, paths))}",
             "Give files, folders or globs that hold logs, CSV, Parquet or JSONL.",
         )
+    _refuse_absent(found)
     return found
+
+
+def _refuse_absent(found: Collection) -> None:
+    """Raise on columns or tags to rename or ignore that are in no file that could be read."""
+    named = [*found.told.rename, *found.told.ignore]
+    if named and (found.columns or found.logs):
+        tags = dict.fromkeys(tag for one in found.logs.values() for tag in one.log.tags)
+        refuse_unknown_names(named, [*found.columns, *tags])
 
 
 def _below(found: Collection, listing: Listing) -> None:
@@ -118,15 +150,29 @@ def _attempt(found: Collection, path: Path, read: Callable[[], None]) -> None:
 
 
 def _table(found: Collection, path: Path) -> None:
-    found.tables[path] = read_runs(path, on_truncated="drop")
+    told = found.told
+    found.tables[path] = read_runs(
+        path,
+        metric=told.metric,
+        rename=told.rename,
+        ignore=told.ignore,
+        set=told.set,
+        on_truncated="drop",
+        lenient=True,
+        partly=True,
+        seen=found.columns,
+    )
 
 
 def _file(found: Collection, path: Path) -> None:
     try:
         _table(found, path)
     except RecordError as error:
+        # What options would mend is asked about as it is.
+        if error.options and not any(option.startswith("--set") for option in error.options):
+            raise
         try:
-            logs = logs_of_file(path)
+            logs = logs_of_file(path, found.told.rename, found.told.ignore)
         except RecordError:
             raise error from None
         for log in logs:
@@ -146,7 +192,8 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
 
 def _source(found: Collection, name: str, source: LogSource, root: Path) -> None:
     log = source.read()
-    _log(found, name, log, source.configuration(log, root))
+    config = source.configuration(log, root)
+    _log(found, name, with_generations(log, config), config)
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:

@@ -7,22 +7,23 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
+from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import tabulate
 from isocompute_sdk.ingest.paths import as_paths
+from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import TRAIN_REWARD, headline
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
+from isocompute_sdk.records.table import build, join
 
 FEW_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
@@ -82,60 +83,235 @@ class Diagnosis:
     groups: tuple[Mapping[str, Any], ...]
     """Context of each group, in the order of `RunFinding.context_group` from 1 on."""
     next: str
-    """The command to give next."""
+    """The command to give next, which works when pasted; why there is none, if nothing is usable."""
     usable: bool
     """Whether a run can be read, or could be once what its log leaves open is answered."""
+    verdict: Literal["ready", "question", "unusable"] = "ready"
+    """Whether all that is there can be read, or what stands in the way."""
+    question: str | None = None
+    """What has to be answered first; None unless the verdict is `question`."""
 
 
-def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Diagnosis:
+def diagnose(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    metric: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,
+) -> Diagnosis:
     """Look at every run at or below `paths`; whatever cannot be read is a finding and never an error.
 
+    Args:
+        paths: files, folders or globs.
+        metric: what a column `reward` of a table holds.
+        rename: name in the files -> name to use.
+        ignore: columns and tags to leave out.
+        set: column -> value for all runs.
+
     Raises:
-        RecordError: there is nothing at all.
+        RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
     """
     every = as_paths(paths)
-    found = collect(every)
-    mapping = mapping_of(found, every)
-    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]
-    findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
+    told = Told(metric, dict(rename or {}), tuple(ignore), dict(set or {}))
+    found = collect(every, told)
+    return _diagnosis(found, mapping_of(found, every), [str(path) for path in every])
+
+
+def diagnose_map(path: str | os.PathLike[str]) -> Diagnosis:
+    """Look at every run of a mapping.
+
+    Raises:
+        SpecError: the file is no mapping.
+        RecordError: there is nothing at all.
+    """
+    mapping = RunMap.load(path)
+    folder = Path(path).parent
+    told = Told(mapping.metric, mapping.rename, mapping.ignore, mapping.set)
+    found = collect([folder / searched for searched in mapping.searched], told)
+    known = {name: one for name, one in found.logs.items() if name in mapping.runs}
+    seen = replace(found, logs=known)
+    looked = _diagnosis(seen, mapping, [])
+    next_ = f"isocompute ingest --map {shlex.quote(str(path))} --output runs.parquet"
+    try:
+        mapping.readings(str(path))
+    except IsoComputeError as error:
+        return replace(looked, verdict="question", question=error.message, next=next_, usable=True)
+    return replace(looked, next=next_, verdict="ready" if looked.usable else "unusable", question=None)
+
+
+def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
+    asked = found.told.metric
+    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
+    findings += [_of_log(name, one, mapping, asked) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings += [
         RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
         for note in broken()
     ]
     findings, groups = _grouped(findings)
-    shown = shlex.join(map(str, every))
-    open_ = bool(found.logs) and not mapping.confirmed
-    usable = open_ or any(one.readable for one in findings)
+    mend = next((error for error in found.unreadable.values() if _options(error)), None)
+    open_ = any(not run.skip for run in mapping.runs.values()) and not mapping.confirmed
+    usable = open_ or mend is not None or any(one.readable for one in findings)
+    command = _Command(paths, found.told)
+    if mend is not None:
+        options = [text for text in _options(mend) if text not in command.words]
+        next_ = command.give("doctor", *options)
+        return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", _of_options(options))
     if open_:
-        advice = f"isocompute ingest {shown} --propose map.yaml"
-    elif usable:
-        advice = f"isocompute ingest {shown} --output runs.parquet"
-    else:
-        advice = "nothing here can be read: see what each line says"
-    return Diagnosis(tuple(findings), tuple(groups), advice, usable)
+        propose = command.give("ingest", "--propose map.yaml")
+        return Diagnosis(tuple(findings), tuple(groups), propose, True, "question", _question(mapping))
+    if asked := _rewards_asked(found):
+        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
+        next_ = command.give("doctor", f"--metric {shlex.quote(asked[0])}")
+        return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", question)
+    if usable:
+        # A copy of another run is readable, and read only once.
+        skipped = {name for name, run in mapping.runs.items() if run.skip}
+        counted = [one for one in findings if one.name not in skipped]
+        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
+    advice = "nothing here can be read: see what each line says"
+    return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
+
+
+def _rewards_asked(found: Collection) -> list[str]:
+    """Metrics of tables of which one may be the reward, where no name says which and nobody did."""
+    if found.told.metric is not None:
+        return []
+    frames = [runs.to_polars().select("metric", "eval_set").unique() for runs in found.tables.values()]
+    return undecided({(metric, where) for frame in frames for metric, where in frame.iter_rows()})
+
+
+def _options(error: IsoComputeError) -> tuple[str, ...]:
+    """Options that would make a file readable as they are; none where a number is still to be filled in."""
+    return () if any(option.endswith(("=N", "=BP", "=U")) for option in error.options) else error.options
+
+
+def _of_options(options: Sequence[str]) -> str:
+    """What options say about columns, as a question."""
+    said: list[str] = []
+    for flag, value in map(shlex.split, options):
+        theirs, _, ours = value.partition("=")
+        if flag == "--rename":
+            symbol = f" ({_SYMBOLS[ours]})" if ours in _SYMBOLS else ""
+            said.append(f"column {theirs!r} is {ours}{symbol}")
+        else:
+            said.append({"--ignore": f"column {value!r} is left out", "--metric": f"{value} is meant"}[flag])
+    return f"is it right that {'; '.join(said)}?"
+
+
+def _question(mapping: RunMap) -> str:
+    """Everything that is open, as one question, and how to answer it at once if all runs share the answer."""
+    asked = mapping.open_questions()
+    if not asked:
+        names = [name for name, run in mapping.runs.items() if any(map(_is_likely, run.evidence.values()))]
+        return f"is what names and columns say right for {_listed(names)}? The file shows each value with its evidence."
+    fields = list(dict.fromkeys(question.field for question in asked))
+    runs = list(dict.fromkeys(run for question in asked for run in question.runs))
+    nouns = [_NOUNS.get(field, field) for field in fields]
+    named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
+    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {_listed(runs)}?"
+    short = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
+    if not {*fields} <= short.keys():
+        return f"{about} Answer in the file that the next command writes."
+    options = " ".join(f"--set {field}={short[field]}" for field in fields)
+    return f"{about} Answer in the file that the next command writes; or, if all runs share it, add {options}."
+
+
+def _is_likely(evidence: str) -> bool:
+    return not evidence.startswith("certain")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@dataclass(frozen=True)
+class _Command:
+    """Commands about the same files, with what was said about their columns."""
+
+    paths: Sequence[str]
+    told: Told
+
+    @property
+    def words(self) -> list[str]:
+        """What was said, as options."""
+        told = self.told
+        return [
+            *(f"--set {shlex.quote(f'{name}={value}')}" for name, value in told.set.items()),
+            *(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in told.rename.items()),
+            *(f"--ignore {shlex.quote(name)}" for name in told.ignore),
+            *([f"--metric {shlex.quote(told.metric)}"] if told.metric is not None else []),
+        ]
+
+    def give(self, command: str, *options: str, paths: Sequence[str] | None = None) -> str:
+        """A command line."""
+        shown = shlex.join(self.paths if paths is None else paths)
+        return " ".join(["isocompute", command, shown, *self.words, *options])
+
+    def reading(self, found: Collection, findings: Sequence[RunFinding]) -> str:
+        """A command that reads every run which is ready.
+
+        All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
+        audit where two tables have runs of one name, since it gives them other names.
+        """
+        if len(found.tables) == 1 and not found.logs and not found.unreadable:
+            return self.give("ingest", "--output runs.parquet")
+        ready = len({one.name for one in findings if one.readable})
+        tables = list(map(str, found.tables))
+        for paths in (self.paths, tables if not found.logs and len(tables) <= MOST_NAMED else []):
+            if paths and self._reads(paths) >= ready:
+                return self.give("ingest", "--output runs.parquet", paths=paths)
+        try:
+            if found.tables:
+                join([runs.to_polars() for runs in found.tables.values()], tables, "error")
+        except RecordError:
+            return self.give("audit")
+        return self.give("ingest", "--propose map.yaml")
+
+    def _reads(self, paths: Sequence[str]) -> int:
+        """How many runs all paths at once give; 0 if they cannot be read so."""
+        told = self.told
+        options = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
+        try:
+            runs = read_runs(paths, metric=told.metric, on_truncated="drop", lenient=True, **options)
+        except IsoComputeError:
+            return 0
+        return len(runs.run_ids)
+
+
+MOST_NAMED = 20
+"""Tables that a command names one by one."""
 
 
 def _tables(found: Collection) -> list[tuple[RunSet, Path]]:
     return [(runs, path) for path, runs in found.tables.items()]
 
 
-def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
+def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
     table = runs.to_polars().partition_by("run_id", as_dict=True)
-    # A note about a run stands with it; one about the file with all of them.
-    return [_measured(name, str(path), RunSet(part, _about(runs, name)), 1) for (name,), part in table.items()]
+    # A note about a run stands with it; one about the file with the first of them.
+    first = runs.run_ids[0]
+    return [
+        _measured(name, str(path), RunSet(part, _about(runs, name, named=name == first)), 1, asked)
+        for (name,), part in table.items()
+    ]
 
 
-def _about(runs: RunSet, name: str) -> list[Note]:
-    return [n for n in runs.notes if n.data.get("run_id") in (None, name) or name in n.data.get("parts", ())]
+def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
+    owners = (None, name) if named else (name,)
+    return [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
 
 
-def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
+def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
     entry = mapping.runs[name]
-    asked = [question for question in mapping.questions.values() if name in question.runs]
+    asked = [question for question in mapping.open_questions() if name in question.runs]
     open_fields = {question.field for question in asked}
     source, attempts = str(one.log.source), len(one.log.extents)
-    lacking = [f for f in ("group_size", "problems_per_batch") if getattr(entry, f) is None]
+    answers = {key: q for key, q in mapping.questions.items() if q.answer is not None and name in q.runs}
+    answered = {question.field for question in answers.values()}
+    sizes = ("group_size", "problems_per_batch")
+    lacking = [f for f in sizes if getattr(entry, f) is None and not {f, "batch"} & answered]
     if lacking or {"step_unit", "metrics"} & open_fields:
         told = RunFinding(name, source, _or_unknown(entry.group_size), _or_unknown(entry.problems_per_batch))
         open_ = "; ".join(_SHORT.get(question.field, question.field) for question in asked)
@@ -148,9 +324,9 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
         )
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
-        alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions={}, confirmed=True)
+        alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions=answers, confirmed=True)
         table = tabulate(one.log, alone.readings()[name])
-        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts)
+        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
     except IsoComputeError as error:
         return _unreadable(Path(source), error, name, attempts)
     likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
@@ -167,6 +343,15 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
 
 _RATE = "learning_rate"
 _SYMBOLS = {"group_size": "n", "problems_per_batch": "B_p"}
+_NOUNS = {
+    "group_size": "n",
+    "problems_per_batch": "B_p",
+    "batch": "the unit of the batch in the name (problems or rollouts)",
+    "step_unit": "the unit of the steps",
+    "metrics": "the evaluation among the values",
+    "eval_samples": "the samples per problem in the evaluation",
+    "updates_per_batch": "the optimiser updates per batch of rollouts",
+}
 _SHORT = {
     "group_size": "n",
     "problems_per_batch": "B_p",
@@ -174,12 +359,13 @@ _SHORT = {
     "step_unit": "what its steps count",
     "metrics": "which value is the evaluation",
     "eval_samples": "samples per problem in the evaluation",
+    "updates_per_batch": "optimiser updates per batch of rollouts",
 }
 
 
-def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding:
+def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
     infos = runs.runs()
-    metric, count = _headline(runs)
+    metric, count = _headline(runs, asked)
     problems, advice = _looks(runs, metric, count)
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
@@ -198,9 +384,11 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding
     )
 
 
-def _headline(runs: RunSet) -> tuple[str | None, int]:
-    """The metric that a fit would most likely take, and its number of values."""
+def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
+    """The metric that was asked for, or that a fit would most likely take, and its number of values."""
     frame = runs.to_polars()
+    if asked in runs.metrics:
+        return asked, int((frame["metric"] == asked).sum())
     names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
     found = headline(names)
     return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
@@ -212,7 +400,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     ]
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
-    elif metric == TRAIN_REWARD:
+    elif is_training_reward(metric):
         found.append(
             (
                 "only the training reward was logged, which keeps rising where a validation reward falls",
@@ -253,6 +441,10 @@ _ADVICE = {
     "configuration-changed": "leave out the parts after the change",
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "give eval_samples in the mapping",
+    "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
+    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
+    "reward-taken-for-training": "if it is an evaluation, name it, --metric avg@4",
+    "runs-told-apart-by-step": "add a column with run ids, or a seed",
 }
 
 

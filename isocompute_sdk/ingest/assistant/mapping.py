@@ -15,13 +15,15 @@ from pydantic import Field
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import StepUnit
+from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.log_table import Reading
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
+from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.files import load_spec
 from isocompute_sdk.specs.plain_yaml import write_yaml
 
+ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", *CONTEXT_FIELDS)
 """Fields of a run's `context`."""
 _HEADER = """\
@@ -84,6 +86,14 @@ class RunMap(Spec):
     """What has to be answered first."""
     shared: dict[str, str | int | float] = Field(default_factory=dict[str, str | int | float])
     """Context of every run that has no value of its own."""
+    metric: str | None = None
+    """What a column `reward` of a table holds, as with --metric."""
+    rename: dict[str, str] = Field(default_factory=dict[str, str])
+    """Name in the files -> name to use, as with --rename."""
+    ignore: tuple[str, ...] = ()
+    """Columns and tags to leave out, as with --ignore."""
+    set: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
+    """Values that tables lack, as with --set."""
     runs: dict[str, MappedRun] = Field(default_factory=dict[str, MappedRun])
     """Every run that does not say everything itself."""
 
@@ -147,11 +157,12 @@ class RunMap(Spec):
             _check_numbers(where, field, value)
         unit: Any = run.step_unit or answers.get("step_unit")
         metrics = dict(run.metrics)
-        if "metrics" in answers:
-            k = context.get("eval_samples")
-            metrics.setdefault(str(answers["metrics"]), f"avg@{k}" if k else str(answers["metrics"]))
+        if "metrics" in answers and answers["metrics"] != TRAIN_REWARD:
+            k, tag = context.get("eval_samples"), str(answers["metrics"])
+            named = f"{TRAIN_REWARD}{ON_TRAIN}" if is_training_reward(tag) else f"avg@{k}" if k else tag
+            metrics.setdefault(tag, named)
         sizes: tuple[Any, Any] = (size, problems)
-        return Reading(*sizes, unit, metrics, (), context, run.steps_per_batch)
+        return Reading(*sizes, unit, metrics, self.ignore, context, run.steps_per_batch)
 
 
 def _plain(mapping: RunMap) -> dict[str, Any]:
@@ -163,7 +174,7 @@ def _plain(mapping: RunMap) -> dict[str, Any]:
     }
     for question in data["questions"].values():
         question["runs"] = list(question["runs"])
-    return data
+    return {key: value for key, value in data.items() if value or key not in ("metric", "rename", "ignore", "set")}
 
 
 _ALWAYS = ("group_size", "problems_per_batch")
@@ -198,7 +209,7 @@ def _has(run: MappedRun, field: str, shared: Mapping[str, Any]) -> bool:
     if field == "batch":
         return run.problems_per_batch is not None
     if field == "metrics":
-        return bool(run.metrics)
+        return any(not name.endswith(ON_TRAIN) for name in run.metrics.values())
     if field in CONTEXT:
         return field in run.context or field in shared
     return getattr(run, field) is not None

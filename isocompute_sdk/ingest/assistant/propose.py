@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -16,22 +16,22 @@ from typing import Any, cast
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, collect
-from isocompute_sdk.ingest.assistant.mapping import CONTEXT, MappedRun, Question, RunMap
+from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
+from isocompute_sdk.ingest.assistant.mapping import CONTEXT, ON_TRAIN, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
 from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET, VALIDATION
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import shared_sizes
-from isocompute_sdk.ingest.log_table import tabulate
+from isocompute_sdk.ingest.log_table import logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BY_NAME, did_you_mean
+from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, canonical, did_you_mean
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import rank
+from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.table import build, join
 
 _SPREAD = 1e-6
@@ -42,19 +42,30 @@ _CALLS = (
 
 
 def propose(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], relative_to: str | os.PathLike[str] = "."
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    relative_to: str | os.PathLike[str] = ".",
+    *,
+    metric: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    ignore: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,
 ) -> RunMap:
     """One mapping for all runs at or below `paths` that do not say everything themselves.
 
     Args:
         paths: files, folders or globs.
         relative_to: folder that the mapping will be saved in; its paths are relative to it.
+        metric: what a column `reward` of a table holds.
+        rename: name in the files -> name to use.
+        ignore: columns and tags to leave out.
+        set: column -> value for all runs.
 
     Raises:
         RecordError: there is nothing to read.
     """
     every = as_paths(paths)
-    return mapping_of(collect(every), [os.path.relpath(path, relative_to) for path in every])
+    told = Told(metric, dict(rename or {}), tuple(ignore), dict(set or {}))
+    return mapping_of(collect(every, told), [os.path.relpath(path, relative_to) for path in every])
 
 
 def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) -> RunMap:
@@ -62,7 +73,7 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
     saved = {name: one.config for name, one in found.logs.items()}
     shared_sizes({name: one.log for name, one in found.logs.items()}, saved)
     logs = {name: replace(one, config=saved[name]) for name, one in found.logs.items()}
-    drafts = {name: _draft(name, one) for name, one in logs.items()}
+    drafts = {name: _draft(name, one, found.told) for name, one in logs.items()}
     for name, kept in _repeated(found, drafts).items():
         sizes = [drafts[one].values.get(size) for one in (name, kept) for size in ("group_size", "problems_per_batch")]
         # Two logs that say the same n and B_p themselves and measured the same are one run.
@@ -82,6 +93,10 @@ def mapping_of(found: Collection, searched: Sequence[str | os.PathLike[str]]) ->
         searched=tuple(str(path) for path in searched),
         confirmed=certain and not asked,
         questions=asked,
+        metric=found.told.metric,
+        rename=dict(found.told.rename),
+        ignore=tuple(found.told.ignore),
+        set=dict(found.told.set),
         runs={name: draft.entry() for name, draft in drafts.items()},
     )
 
@@ -99,7 +114,8 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
     mapping = RunMap.load(path) if mapping is None else mapping
     readings = mapping.readings(str(path))
     folder = Path(path).parent
-    found = collect([folder / searched for searched in mapping.searched])
+    told = Told(mapping.metric, mapping.rename, mapping.ignore, mapping.set)
+    found = collect([folder / searched for searched in mapping.searched], told)
     notes: list[Note] = [*broken()]
     frames: list[Any] = []
     for name, reading in readings.items():
@@ -171,11 +187,16 @@ class _Draft:
         return MappedRun(**own, context=context, evidence=self.evidence)
 
 
-def _draft(name: str, one: CollectedLog) -> _Draft:
+def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     draft = _Draft()
     hints = read_name(name)
+    given = {canonical(key) or key: value for key, value in told.set.items()}
+    for field_, value in given.items():
+        if field_ in PER_RUN:
+            draft.take(field_, _plain(field_, value), "certain", "given with --set")
     for field_, value in one.log.said.items():
-        draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: {field_}")
+        if field_ not in draft.values:
+            draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: {field_}")
     for field_, said in ({} if one.config is None else one.config.fields).items():
         if field_ not in draft.values:
             draft.take(field_, said.value, "certain", said.evidence)
@@ -183,6 +204,9 @@ def _draft(name: str, one: CollectedLog) -> _Draft:
         if field_ in SIZES and field_ not in draft.values and field_ != STEPS_PER_BATCH:
             candidates = {_text(said.value): said.evidence for said in all_}
             draft.ask((field_, name), f"Sources disagree about {field_} of {name!r}. Which holds?", field_, candidates)
+    batch, size = given.get(BATCH.name), draft.values.get("group_size")
+    if isinstance(batch, int) and isinstance(size, int) and batch % size == 0:
+        draft.take("problems_per_batch", batch // size, "certain", "rollouts_per_batch / n, given with --set")
     _from_log(draft, one.log)
     _from_name(draft, name, hints)
     _batch(draft, name, one, hints)
@@ -194,7 +218,7 @@ def _draft(name: str, one: CollectedLog) -> _Draft:
         if column not in draft.values and not any(q.field in (column, "batch") for q in draft.questions.values()):
             draft.ask((column,), f"Nothing says the {column} ({symbol}) of these runs; what is it?", column)
     _steps(draft, one.log)
-    _evaluation(draft, one.log)
+    _evaluation(draft, one.log, told)
     return draft
 
 
@@ -222,7 +246,7 @@ def _from_name(draft: _Draft, name: str, hints: NameHints) -> None:
         if column == "batch" or (column == "algorithm" and column in draft.values):
             continue
         known = draft.values.get(column)
-        if isinstance(known, Mapping):
+        if isinstance(known, Mapping) or draft.evidence.get(column, "").endswith("--set"):
             continue
         if known is None and column in CONTEXT and draft.is_certain("group_size", "problems_per_batch"):
             # Files say what decides; a hint about the rest is not worth a question.
@@ -282,6 +306,12 @@ def _batch(draft: _Draft, name: str, one: CollectedLog, hints: NameHints) -> Non
 
 def _steps(draft: _Draft, log: RunLog) -> None:
     form = log.framework
+    updates = draft.values.get("updates_per_batch", 1)
+    counted = canonical(log.step_name) == "step" and log.step_name not in WANDB_STEPS
+    if log.format == "table" and form is None and updates == 1 and counted:
+        where = f"column {log.step_name!r} of a table, which counts updates"
+        draft.take("step_unit", "rollout_batches", "likely", where)
+        return
     if form is None or form.unit_of(log.format, log.step_name) is None:
         calls = f" {_CALLS}" if form is not None else ""
         draft.ask(
@@ -296,37 +326,73 @@ def _steps(draft: _Draft, log: RunLog) -> None:
             },
         )
     elif form.step == "optimizer_updates" and not {"updates_per_batch", STEPS_PER_BATCH} & draft.values.keys():
-        draft.take("updates_per_batch", 1, "likely", "the usual one optimiser step for every rollout batch")
+        updates = logged_updates_per_batch(log)
+        if updates is None:
+            draft.ask(
+                ("updates_per_batch",),
+                "How many optimiser updates were made with one batch of rollouts? 1, unless the trainer reuses them "
+                "(num_iterations, steps_per_generation over gradient_accumulation_steps).",
+                "updates_per_batch",
+            )
+        else:
+            name = "updates_per_batch" if updates % 1 == 0 else STEPS_PER_BATCH
+            draft.take(name, int(updates) if updates % 1 == 0 else updates, "certain", "updates that log a reward")
 
 
-def _evaluation(draft: _Draft, log: RunLog) -> None:
+def _evaluation(draft: _Draft, log: RunLog, told: Told) -> None:
     """Which tag is the evaluation, and over how many samples it is a mean."""
     known = log.meanings(draft.values.get("eval_samples"))
     measured = {tag: meaning for tag, meaning in known.items() if meaning.eval_set != TRAIN_SET}
+    metrics = {tag: told.rename[tag] for tag in log.tags if tag in told.rename}
+    metrics |= {tag: tag for tag in log.tags if tag == told.metric and tag not in known}
+    trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
+    own = None if trained else _training_tag(log, known)
+    if own is not None and own not in metrics:
+        metrics[own] = told.metric if told.metric and own.lower() == "reward" else f"{TRAIN_REWARD}{ON_TRAIN}"
+        draft.evidence["metrics"] = f"likely: {own!r} is named as a training reward"
+    if metrics:
+        draft.values["metrics"] = metrics
+    if told.metric in (*metrics.values(), *(meaning.metric for meaning in known.values())):
+        return
     named = [tag for tag in log.tags if BY_NAME.get(tag) is None and tag.startswith(("avg@", "best@", "worst@"))]
     if named:
-        draft.values["metrics"] = {tag: tag for tag in named}
+        draft.values["metrics"] = {**metrics, **{tag: tag for tag in named}}
         draft.evidence["metrics"] = "certain: the column names its metric"
         return
     # How many samples are behind a mean decides what it is called, and nothing else: a note says that it is unknown.
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
-    trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
+    trained = trained or own is not None
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
-    open_ = [tag for tag in log.tags if tag not in known and not components.fullmatch(tag)]
-    likely = [tag for tag in open_ if _may_be_reward(tag)]
+    left = {*known, *metrics, *told.ignore}
+    open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
+    places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
+    if log.format == "table":
+        likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])
+    else:
+        likely = [tag for tag in open_ if LOOKS_LIKE_EVALUATION.fullmatch(tag) and tag in places]
     if trained and not likely:
         # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
         return
+    if log.format == "table" and (len(likely) == 1 or not places):
+        draft.values["metrics"] = {**metrics, **{tag: tag for tag in likely}}
+        if likely:
+            draft.evidence["metrics"] = "likely: the only column whose name may be that of an evaluation"
+        return
+    open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
     candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
+    if trained:
+        candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
     draft.ask(("metrics", *candidates), "Which of these is the validation reward (avg@k)?", "metrics", candidates)
-    if "eval_samples" not in draft.values:
+    if "eval_samples" not in draft.values and log.format != "table":
         draft.ask(("eval_samples",), "How many samples per problem are behind the evaluation?", "eval_samples")
 
 
-def _may_be_reward(tag: str) -> bool:
-    """Whether a tag of evaluations may be the reward, by its name."""
-    return LOOKS_LIKE_EVALUATION.fullmatch(tag) is not None and rank(tag, VALIDATION) is not None
+def _training_tag(log: RunLog, known: Container[str]) -> str | None:
+    """The tag that is named as a training reward; of a table also `reward` alone."""
+    found = [tag for tag in log.tags if tag not in known and is_training_reward(tag)]
+    bare = [tag for tag in log.tags if tag not in known and log.format == "table" and tag.lower() == "reward"]
+    return min([*bare, *found], key=len, default=None)
 
 
 def _described(log: RunLog, tag: str) -> str:

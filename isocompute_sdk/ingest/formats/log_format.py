@@ -248,6 +248,9 @@ class LogFormat:
     is logged at step 0, but for a first evaluation at step 0."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
+    generations_tag: str | None = None
+    """Tag that logs how many batches were generated for an update, as their groups were filtered; how many rollouts
+    each has is `Configuration.generated`."""
     filtered_groups: str | None = None
     """Regular expression over tags that log how many groups were generated and not trained on; an update without such
     groups may log none."""
@@ -299,7 +302,9 @@ class LogFormat:
             store: how the log lies on disk.
             step_name: name of the step there.
         """
-        return None if store in ("wandb", "table") and self.counts_calls(step_name) else self.step
+        # A plain `step` is the trainer's: W&B calls its own `_step` or `Step`.
+        foreign = store in ("wandb", "table") and step_name != "step"
+        return None if foreign and self.counts_calls(step_name) else self.step
 
     def counts_calls(self, step_name: str) -> bool:
         """Whether a step of W&B or of a table may count calls of W&B's `log` instead of updates."""

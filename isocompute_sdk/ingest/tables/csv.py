@@ -25,6 +25,8 @@ from isocompute_sdk.ingest.tables.raw import (
     damaged,
     read_text,
 )
+from isocompute_sdk.records.cells import to_series
+from isocompute_sdk.records.columns import BY_NAME, canonical
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,12 +46,12 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
     if not text.strip():
         raise RecordError(f"{path} is empty", "Check that the run has logged an evaluation.")
-    header = text.lstrip("\r\n").partition("\n")[0]
+    first = header = text.lstrip("\r\n").partition("\n")[0]
     check_size(path, header.count(_delimiter(header)) + 1, text.count("\n"))
     plain = read_plain(text)
     if plain is not None:
         _check_header(path, list(plain), [1])
-        named = {name: series for name, series in plain.items() if name}
+        named = {name: _unformatted(series.alias(name), _delimiter(header)) for name, series in plain.items() if name}
         return RawTable(named, lambda index: f"{path}:{index + 2}", replaced)
     rows, lines, broken = _split(path, text)
     header = [name.strip() for name in rows[0]] if rows else []
@@ -75,8 +77,41 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
         kept = [i for i, row in enumerate(rows) if len(row) == len(header)]
         rows, lines = [rows[i] for i in kept], [lines[i] for i in kept]
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(header)
-    columns = {name: list(column) for name, column in zip(header, cells, strict=True) if name}
+    columns = {
+        name: _unformatted(to_series(name, list(column)), _delimiter(first))
+        for name, column in zip(header, cells, strict=True)
+        if name
+    }
     return RawTable(columns, _locator(path, lines), tuple(notes))
+
+
+def _unformatted(series: pl.Series, delimiter: str) -> pl.Series:
+    """A column of numbers as spreadsheets show them as plain numbers: `1,280`, `20.5%`, and `0,5` between semicolons.
+
+    A column is changed only where that makes numbers of all its cells.
+    """
+    import polars as pl
+
+    known = canonical(series.name)
+    if known is not None and BY_NAME[known].kind == "text":
+        return series
+    if series.dtype != pl.String or not series.str.contains(r"\d(,\d|\s*%)").any():
+        return series
+    text = series.str.strip_chars()
+    percent = text.str.ends_with("%").fill_null(False)
+    number = text.str.strip_suffix("%").str.strip_chars()
+    if delimiter == ";":
+        number = number.str.replace(",", ".", literal=True)
+    else:
+        grouped = number.str.contains(r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$").fill_null(False)
+        plain = number.str.replace_all(",", "", literal=True)
+        number = pl.select(pl.when(grouped).then(plain).otherwise(number)).to_series()
+    values = number.cast(pl.Float64, strict=False)
+    if (values.is_null() & text.is_not_null() & (text != "")).any():
+        return series
+    if percent.any():
+        number = pl.select(pl.when(percent).then(values / 100).otherwise(values)).to_series()
+    return number.alias(series.name)
 
 
 def read_plain(text: str) -> dict[str, pl.Series] | None:

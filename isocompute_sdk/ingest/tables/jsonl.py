@@ -44,6 +44,8 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     Raises:
         RecordError: a line that is not a JSON object (the last one is taken for cut off), or a table that is too large.
     """
+    if holds_array(path):
+        return _of_array(path)
     text, replaced = read_text(path, on_truncated, longest=LONGEST_LINE)
     plain = read_plain(text)
     if plain is not None:
@@ -55,6 +57,38 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     return RawTable(
         {name: [row.get(name) for row in rows] for name in names}, _locator(path, lines), (*replaced, *notes)
     )
+
+
+def holds_array(path: Path) -> bool:
+    """Whether a file begins with a JSON array of objects, as tables that pandas writes as records do."""
+    try:
+        with open_bytes(path) as file:
+            return re.match(r"\s*\[\s*\{", file.read(64).decode("utf-8-sig", errors="replace")) is not None
+    except (OSError, *DAMAGED):
+        return False
+
+
+def _of_array(path: Path) -> RawTable:
+    """The table in one JSON array of flat objects.
+
+    Raises:
+        RecordError: the file is no such array.
+    """
+    text, replaced = read_text(path)
+    try:
+        rows = parse_json(text)
+    except ValueError as error:
+        raise RecordError(f"{path}: not JSON: {error}", "Copy the file again, or write one object per line.") from error
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in cast(list[Any], rows)):
+        raise RecordError(
+            f"{path}: received an array of something else; accepted: an array of objects, one per evaluation",
+            'For example [{"n": 8, "step": 10, "avg@4": 0.5}].',
+        )
+    objects = cast(list[dict[str, Any]], rows)
+    names = dict.fromkeys(name for row in objects for name in row)
+    check_size(path, len(names), len(objects))
+    columns = {name: [row.get(name) for row in objects] for name in names}
+    return RawTable(columns, lambda index: f"{path}: entry {index + 1}", replaced)
 
 
 def read_plain(text: str) -> pl.DataFrame | None:

@@ -29,13 +29,12 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
     INTERNAL,
     SEPARATOR,
     STEP_NAME,
-    WANDB_STEPS,
     is_chart,
     step_columns,
 )
 from isocompute_sdk.records.cells import Source, to_series
 from isocompute_sdk.records.changes import SIZES, parts_of
-from isocompute_sdk.records.columns import PER_RUN, canonical
+from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, canonical
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,8 +43,13 @@ _NO_METRICS = ("run_id", "metric", "value", "eval_set", "rollouts", "rollouts_sp
 """Columns of a table, beside those of its runs, that hold no measurement of their own."""
 
 
-def logs_of_file(path: Path) -> list[RunLog]:
+def logs_of_file(path: Path, rename: Mapping[str, str] | None = None, ignore: Sequence[str] = ()) -> list[RunLog]:
     """The runs in a table.
+
+    Args:
+        path: the table.
+        rename: name in the file -> name to use.
+        ignore: columns to leave out.
 
     Raises:
         RecordError: it cannot be read, or has no column that could be a step.
@@ -57,7 +61,9 @@ def logs_of_file(path: Path) -> list[RunLog]:
         table = read_csv(path, "drop") if kind == "csv" else read_jsonl(path, "drop")
     if kind == "csv" and is_chart(list(table.columns)):
         return _of_chart(path, table)
-    return _of_rows(path, table)
+    renamed = rename or {}
+    columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
+    return _of_rows(path, replace(table, columns=columns))
 
 
 def _of_chart(path: Path, table: RawTable) -> list[RunLog]:
@@ -100,8 +106,12 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     """A run per run_id, or one that is named after the file."""
     import polars as pl
 
-    names = {canonical(name) or name: name for name in table.columns}
-    steps = step_columns([names[name] for name in names if name == "step" or STEP_NAME.fullmatch(name)])
+    names: dict[str, str] = {}
+    for name in table.columns:
+        known = canonical(name) or name
+        if known not in names or names[known] in WANDB_STEPS:
+            names[known] = name
+    steps = step_columns([name for name in table.columns if canonical(name) == "step" or STEP_NAME.fullmatch(name)])
     if not steps:
         raise RecordError(
             f"{path} has no column that counts steps; it has: {', '.join(table.columns)}",
@@ -124,7 +134,9 @@ def _of_run(
     for other in steps[1:]:
         at = np.where(np.isnan(at), _floats(frame[other]), at)
     said = _said(path, name, frame, at, names)
-    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[c] for c in (*PER_RUN, *_NO_METRICS) if c in names)}
+    # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
+    others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]
+    apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[column] for column in others if column in names)}
     series: dict[str, ScalarSeries] = {}
     if "metric" in names and "value" in names:
         metric, values = frame[names["metric"]], _floats(frame[names["value"]])

@@ -19,15 +19,15 @@ from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.tables.raw import RawTable
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import canonical, did_you_mean
+from isocompute_sdk.records.columns import WANDB_STEPS, canonical, did_you_mean
 
 SEPARATOR = " - "
 STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
 BOUNDS = ("__MIN", "__MAX")
 INTERNAL = ("_runtime", "_timestamp", "_wandb")
 """Columns of a history that are W&B's own and no metric."""
-WANDB_STEPS = ("_step", "Step")
-"""W&B's own step, in a history and in a chart."""
+NAMED = re.compile(r"(avg|best|worst|pass|mean)@\d+|train_reward")
+"""Columns that say themselves what they hold."""
 
 
 def looks_like_wandb(names: Sequence[str]) -> bool:
@@ -95,17 +95,21 @@ def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Map
     fields = {name: canonical(rename.get(name, name)) for name in names}
     steps = step_columns([name for name in names if fields[name] == "step" or STEP_NAME.fullmatch(name)])
     apart = {*steps, *WANDB_STEPS, *INTERNAL}
-    tags = [name for name in names if name not in apart and fields[name] is None]
+    if {"metric", "value"} <= {*fields.values()}:
+        return None
+    # A column `reward` is a tag like others: the framework says what it holds.
+    tags = [name for name in names if name not in apart and fields[name] in (None, "value")]
     form = format_of(tags) if steps else None
     if form is None:
         return None
     known = form.meanings(tags)
-    constant = {name: field for name, field in fields.items() if field is not None and name not in apart}
+    named = {tag for tag in tags if NAMED.fullmatch(tag)}
+    constant = {name: field for name, field in fields.items() if field not in (None, "value") and name not in apart}
     long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
     origin: list[int] = []
     counted = [table.columns[name] for name in steps]
     at = [next((cell for cell in cells if _said(cell)), None) for cells in zip(*counted, strict=True)]
-    for tag in (tag for tag in tags if tag in known or tag in rename):
+    for tag in (tag for tag in tags if tag in known or tag in rename or tag in named):
         metric, eval_set = _named(tag, known, rename)
         for index, value in enumerate(table.columns[tag]):
             if _said(value) and at[index] is not None:

@@ -1,16 +1,20 @@
-"""A plan compared with a configuration of the caller: reward at equal budget, cost at equal reward."""
+"""A plan compared with a configuration of the caller: at equal budget, rollouts, steps, time or batch; equal reward.
+
+Which n looks best depends on what is held equal. At equal steps (or epochs) a larger n also gets more rollouts, at
+equal rollouts fewer steps; see docs/comparing.md.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 
-from isocompute_sdk.documents import Document
+from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
@@ -33,8 +37,33 @@ Configuration = Allocation | Mapping[str, Any] | Sequence[int] | str
 """(n, B_p), (n, B_p, M), a mapping or text such as `n=16,bp=32`, or an `Allocation`."""
 
 
+Equal = Literal["rollouts", "steps", "time", "batch"]
+"""What the configuration has in common with the plan: C, M, wall-clock hours, or B = n B_p with M (B_p follows)."""
+EQUALS: tuple[Equal, ...] = get_args(Equal)
+
+
 @dataclass(frozen=True)
-class PlanComparison:
+class AtEqual:
+    """The configuration with one quantity as in the plan."""
+
+    problems_per_batch: int
+    update_steps: int
+    rollouts: int
+    reward: Annotated[Estimate, SAVED_ESTIMATE]
+    difference: Annotated[Estimate, SAVED_ESTIMATE]
+    """Reward of the plan less that of the configuration."""
+
+    @property
+    def described(self) -> str:
+        """The configuration and the difference in one line."""
+        return (
+            f"B_p = {self.problems_per_batch}, M = {self.update_steps:,}, C = {self.rollouts:,}: predicted "
+            f"{self.reward.mean:.3f}, difference {_signed(self.difference)}"
+        )
+
+
+@dataclass(frozen=True)
+class PlanComparison(Saved):
     """A plan compared with a configuration."""
 
     metric: str
@@ -58,6 +87,12 @@ class PlanComparison:
     gpu_hours_saved: Annotated[Estimate, SAVED_ESTIMATE] | None
     """GPU-hours of the configuration less those of a plan with the same reward; None without a throughput."""
     notes: tuple[Note, ...] = ()
+    equal: str = "budget"
+    """What both have in common: the budget, what `compare` was asked for, or `update_steps` that were given."""
+    at_equal: Mapping[str, AtEqual] = field(default_factory=dict[str, AtEqual])
+    """The same two at equal rollouts, steps, time and batch, as far as they can be had."""
+    against_plan: bool = True
+    """False if `plan` is not the best plan but a reference that the caller chose."""
 
     def summary(self) -> str:
         """The answer as text."""
@@ -67,11 +102,12 @@ class PlanComparison:
         about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
         lines = [
             self.verdict,
-            f"plan            n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "
+            f"{self._plan:<15} n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "
             f"{p.predicted_reward:.3f}",
             f"configuration   n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: "
             f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
             f"difference      {_signed(self.difference)}",
+            *(f"{'equal ' + name:<15} {at.described}" for name, at in self.at_equal.items()),
             f"equal reward    {amount_text(self.equal_reward.mean, unit)}, {share:.0%} of it"
             + ("" if math.isnan(self.equal_reward.low) else f" ({_range(self.equal_reward, unit)})")
             + about,
@@ -84,6 +120,10 @@ class PlanComparison:
         return "\n".join(lines)
 
     @property
+    def _plan(self) -> str:
+        return "plan" if self.against_plan else "reference"
+
+    @property
     def unit(self) -> str:
         """Unit of the budget."""
         return self.plan.budget.unit
@@ -92,36 +132,36 @@ class PlanComparison:
     def verdict(self) -> str:
         """The difference in one sentence."""
         tie = TIE * self.plan.span
-        d = self.difference
+        d, plan = self.difference, self._plan
+        where = "" if self.equal == "budget" else f" at equal {self.equal}"
         if (self.plan.group_size, self.plan.problems_per_batch, self.plan.update_steps) == (
             self.group_size,
             self.problems_per_batch,
             self.update_steps,
         ):
-            return "the configuration is the plan"
+            return f"the configuration is the {plan}"
         if abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
-            return f"the configuration is as good as the plan, within {tie:g} of {self.metric}"
+            return f"the configuration is as good as the {plan}{where}, within {tie:g} of {self.metric}"
         if not math.isnan(d.low) and d.low <= 0 <= d.high:
-            return f"these fits cannot decide between the configuration and the plan ({_signed(d)} of {self.metric})"
-        better, amount = ("plan", d.mean) if d.mean > 0 else ("configuration", -d.mean)
-        return f"the {better} is ahead by {amount:.3f} of {self.metric}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return DOCUMENT.to_dict(self)
+            return (
+                f"these fits cannot decide between the configuration and the {plan}{where} ({_signed(d)} of "
+                f"{self.metric})"
+            )
+        better, amount = (plan, d.mean) if d.mean > 0 else ("configuration", -d.mean)
+        return f"the {better} is ahead by {amount:.3f} of {self.metric}{where}"
 
 
 DOCUMENT = Document("against", 1, PlanComparison, derived=("verdict", "unit"))
 
 
-def parse_configuration(given: Configuration) -> tuple[int, int, int | None]:
-    """(n, B_p, M or None).
+def parse_configuration(given: Configuration, equal: Equal | None = None) -> tuple[int, int, int | None]:
+    """(n, B_p, M or None); B_p is 0 if it is left out, which only an equal batch allows.
 
     Raises:
-        PlanError: something else, or numbers below 1 (n below 2).
+        PlanError: something else, numbers below 1 (n below 2), or M although `equal` decides it.
     """
     if isinstance(given, Allocation):
-        return given.group_size, given.problems_per_batch, given.update_steps
+        given = (given.group_size, given.problems_per_batch, given.update_steps)
     if isinstance(given, str):
         pairs = [part.partition("=") for part in re.split(r"[,\s]+", given.strip())]
         given = {name: value for name, _, value in pairs}
@@ -145,41 +185,87 @@ def parse_configuration(given: Configuration) -> tuple[int, int, int | None]:
                 "For example n=16,bp=32 or (16, 32).",
             )
         found[_NAMES[name]] = int(text)
-    if not {"group_size", "problems_per_batch"} <= set(found):
+    needed = {"group_size"} if equal == "batch" else {"group_size", "problems_per_batch"}
+    if not needed <= set(found):
         raise PlanError(f"configuration {dict(given)!r} lacks n or bp", "For example n=16,bp=32 or (16, 32).")
-    return found["group_size"], found["problems_per_batch"], found.get("update_steps")
+    if equal is not None and "update_steps" in found:
+        raise PlanError(
+            f"configuration {dict(given)!r} with equal = {equal!r}: both say M; accepted: one of them",
+            "Leave M out, or leave equal out.",
+        ).in_shell("Leave m out, or leave --equal out.")
+    return found["group_size"], found.get("problems_per_batch", 0), found.get("update_steps")
+
+
+def check_equal(equal: Any) -> Equal | None:
+    """One of `EQUALS`, or None.
+
+    Raises:
+        PlanError: anything else.
+    """
+    if equal is not None and equal not in EQUALS:
+        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these.").in_shell(
+            "Use one of these with --equal."
+        )
+    return equal
 
 
 def compare(
-    plans: PlansByBudget, configuration: Configuration, pricing_like: Callable[[Plan], Pricing]
+    plans: PlansByBudget,
+    configuration: Configuration,
+    pricing_like: Callable[[Plan], Pricing],
+    equal: Equal | None = None,
+    reference: Plan | None = None,
 ) -> PlanComparison:
-    """The plan for `plans.like` compared with a configuration.
+    """The plan for `plans.like`, or a reference, compared with a configuration.
 
     Args:
         plans: plans by amount.
         configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M).
         pricing_like: prices as they hold for a plan.
+        equal: what the configuration has in common with the plan; None for the budget.
+        reference: what to compare with in place of the best plan.
 
     Raises:
         PlanError: the budget is too small for the plan or for the configuration, or no reward can be predicted.
     """
-    n, problems, steps = parse_configuration(configuration)
-    budget, fits = plans.like, plans.fits
-    plan = plans.predicted(budget.amount)
+    n, problems, steps = parse_configuration(configuration, check_equal(equal))
+    budget = plans.like
+    plan = plans.predicted(budget.amount) if reference is None else reference
+    fits = plan.fits or plans.fits
     pricing = pricing_like(plan)
+    shared, asked = "budget" if steps is None else "update_steps", problems
+    if equal is not None:
+        problems, steps = _sized(n, problems, plan, pricing, equal)
+        shared = equal
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
         steps = plan.update_steps if same else pricing.affordable_steps(n * problems)[0]
     if steps < 1:
-        raise PlanError(f"{budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget.")
+        raise PlanError(
+            f"{budget} does not pay for one step of n * B_p = {n * problems} rollouts at equal {shared}",
+            "Raise the budget.",
+        )
     identical = same and steps == plan.update_steps
     costs = plan.costs if identical else pricing.all_costs(n * problems, steps)
-    at = pricing.compute(n * problems * steps, fits.compute)
+    plan_D = plan.reward_draws()
+
+    def drawn(bp: int, m: int) -> Array:
+        return reward_draws(fits, pricing.compute(n * bp * m, fits.compute), n, bp)
+
     try:
-        own_D = reward_draws(fits, at, n, problems)
+        own_D = drawn(problems, steps)
     except FitError as error:
         raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
-    equal, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
+    at_equal: dict[str, AtEqual] = {}
+    for name in EQUALS:
+        try:
+            bp, m = _sized(n, asked, plan, pricing, name)
+        except PlanError:
+            continue
+        if m >= 1:
+            other_D = drawn(bp, m)
+            at_equal[name] = AtEqual(bp, m, n * bp * m, plans.between(other_D), plans.between(plan_D - other_D))
+    equal_reward, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
     return PlanComparison(
         metric=fits.metric,
         level=plans.level,
@@ -189,12 +275,45 @@ def compare(
         update_steps=steps,
         costs=dict(costs),
         configuration_reward=plans.between(own_D),
-        difference=plans.between(plan.reward_draws() - own_D),
-        equal_reward=equal,
+        difference=plans.between(plan_D - own_D),
+        equal_reward=equal_reward,
         equal_reward_bounded=bounded,
         gpu_hours_saved=saved,
         notes=tuple(note for note in plan.notes if note.code.startswith("extrapolation")),
+        equal=shared,
+        at_equal=at_equal,
+        against_plan=reference is None,
     )
+
+
+def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) -> tuple[int, int]:
+    """B_p and M of n with one quantity as in the plan; M may be 0.
+
+    Raises:
+        PlanError: hours without a throughput, or a batch that n does not divide.
+    """
+    if equal == "batch":
+        batch = plan.rollouts_per_batch
+        if batch % n:
+            raise PlanError(
+                f"n = {n} does not divide the plan's batch of {plan.group_size} x {plan.problems_per_batch} = {batch}",
+                "Compare an n that divides it, or hold something else equal.",
+            )
+        return batch // n, plan.update_steps
+    problems = problems or plan.problems_per_batch
+    if equal == "steps":
+        return problems, plan.update_steps
+    if equal == "rollouts":
+        return problems, plan.rollouts // (n * problems)
+    hours = plan.wall_hours
+    if hours is None:
+        raise PlanError(
+            "equal = 'time' needs seconds per step, and there is no throughput",
+            "Add --rollouts-per-second and --step-overhead-seconds (throughput=), or measure them: isocompute probe.",
+        ).in_shell("Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe.")
+    if n * problems == plan.rollouts_per_batch:
+        return problems, plan.update_steps
+    return problems, pricing.most_steps("wall_hours", hours, n * problems)
 
 
 def _identical(costs: Mapping[str, float], unit: str) -> tuple[Estimate, Estimate | None, bool]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import resources
 
-SHARED = ("run_files.py", "claim_folder.py", "problem_rows.py", "reward_calls.py")
+SHARED = ("run_files.py", "claim_folder.py", "problem_files.py", "problem_rows.py", "reward_calls.py")
 """Programs in every script."""
 
 

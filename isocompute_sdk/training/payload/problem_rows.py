@@ -17,30 +17,11 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, shortened, write_json, write_text
-
-PROMPT_KEYS = ("prompt", "input", "question", "problem")
-ANSWER_KEYS = ("answer", "label", "solution", "target")
-ID_KEY = "id"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One line of a problem file."""
-
-    id: str
-    prompt: Any  # text, or a list of {"role", "content"}
-    answer: Any
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        """The prompt as a chat; plain text becomes a user message."""
-        return [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt
-
+from problem_files import Problem, ProblemFileError, read_problems
+from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, write_json, write_text
 
 Row = Callable[[Problem, str], dict[str, Any]]
 """Makes the framework's row from a problem and the name of its split: train, validation or another evaluation set."""
@@ -63,7 +44,7 @@ def main(argv: list[str], row: Row, completed: Completed = as_given) -> int:
         return 2
     try:
         prepare(Path(argv[0]), row, completed)
-    except InputError as error:
+    except (InputError, ProblemFileError) as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
     return 0
@@ -73,7 +54,8 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     """Write the rows and started.json, or check those of an earlier start.
 
     Raises:
-        InputError: an input is malformed or ambiguous, or the rows of the earlier start were changed.
+        ProblemFileError: a problem file is malformed or ambiguous.
+        InputError: the rows of the earlier start were changed.
     """
     record = folder / STARTED
     if record.exists():
@@ -82,7 +64,7 @@ def prepare(folder: Path, row: Row, completed: Completed = as_given) -> None:
     request, inputs = read_json(folder / "request.json"), read_json(folder / "inputs.json")
     run = request["run"]
     keys = run["data"]["prompt_key"], run["data"]["answer_key"]
-    train = read_problems(Path(inputs["train"]["path"]), "train", *keys)
+    train = uniform_prompts(read_problems(Path(inputs["train"]["path"]), "train", *keys))
     validation = read_problems(Path(inputs["validation"]["path"]), "validation", *keys)
     # The first ones, so that every run of a sweep is evaluated on the same problems, independent of its seed.
     sets = {"validation": validation[: run["evaluation"]["n_problems"]]}
@@ -111,98 +93,6 @@ def check_rows(folder: Path, outputs: dict[str, str]) -> None:
             raise InputError(f"{name} in {str(folder)!r} was changed or removed since the run started")
 
 
-def read_problems(path: Path, split: str, prompt_key: str | None, answer_key: str | None) -> list[Problem]:
-    """All problems of a JSONL file, in file order.
-
-    Raises:
-        InputError: a line is no JSON object, a key is missing or ambiguous, a prompt is not usable, an id
-            occurs twice, or the file is empty.
-    """
-    rows = list(json_lines(path))
-    if not rows:
-        raise InputError(f"{path.name}: holds no problems; accepted: one JSON object per line")
-    prompt_key = chosen_key(path, rows, prompt_key, PROMPT_KEYS, "prompt")
-    answer_key = chosen_key(path, rows, answer_key, ANSWER_KEYS, "answer")
-    problems: list[Problem] = []
-    line_of: dict[str, int] = {}
-    for number, row in rows:
-        where = f"{path.name}:{number}"
-        for key, what in ((prompt_key, "prompt"), (answer_key, "answer")):
-            if key not in row:
-                raise InputError(f"{where}: has no {what} key {key!r}; its keys are {key_list(row)}")
-        check_prompt(where, row[prompt_key])
-        name = problem_id(where, row, f"{split}-{len(problems)}")
-        if name in line_of:
-            raise InputError(f"{where}: the id {name!r} was used in line {line_of[name]} already; ids are unique")
-        line_of[name] = number
-        problems.append(Problem(name, row[prompt_key], row[answer_key]))
-    return uniform_prompts(problems)
-
-
-def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects of a JSONL file; blank lines are skipped."""
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                row = parsed(path, number, line)
-                if not isinstance(row, dict):
-                    raise InputError(
-                        f"{path.name}:{number}: holds a JSON {type(row).__name__}; accepted: one JSON object "
-                        'per line, such as {"prompt": "...", "answer": "..."}'
-                    )
-                yield number, row
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name}: is not UTF-8 text ({error}); accepted: JSONL") from error
-
-
-def parsed(path: Path, number: int, line: str) -> Any:
-    """One JSON value; text that cannot be written as UTF-8 is refused."""
-    try:
-        value = json.loads(line)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path.name}:{number}: is not valid JSON ({error.msg} at column {error.colno}); accepted: one JSON "
-            "object per line. The file may have been cut off."
-        ) from error
-    except UnicodeEncodeError as error:
-        raise InputError(f"{path.name}:{number}: holds half of a surrogate pair, which is no text") from error
-    return value
-
-
-def chosen_key(
-    path: Path, rows: list[tuple[int, dict[str, Any]]], given: str | None, candidates: tuple[str, ...], what: str
-) -> str:
-    """The key named by the user, or the only candidate that occurs in the file."""
-    if given is not None:
-        return given
-    present = [key for key in candidates if any(key in row for _, row in rows)]
-    if len(present) == 1:
-        return present[0]
-    problem = f"several {what} keys ({', '.join(present)})" if present else f"no {what} key"
-    raise InputError(
-        f"{path.name}: has {problem}; its keys are {key_list(rows[0][1])}. Exactly one of "
-        f"{', '.join(candidates)} is recognised; otherwise set {what}_key in the data section."
-    )
-
-
-def check_prompt(where: str, prompt: Any) -> None:
-    """Accept non-empty text or a non-empty list of {"role", "content"} messages."""
-    if isinstance(prompt, str):
-        texts = [prompt]
-    elif isinstance(prompt, list) and prompt and all(is_message(message) for message in prompt):
-        texts = [message["content"] for message in prompt]
-    else:
-        raise InputError(
-            f'{where}: the prompt is {shortened(prompt)}; accepted: text, or a list of {{"role": text, "content": '
-            "text}} without other keys"
-        )
-    if not any(text.strip() for text in texts):
-        raise InputError(f"{where}: the prompt is empty")
-
-
 def require_text(problem: Problem) -> None:
     """Refuse a list of messages where no chat template is applied."""
     if not isinstance(problem.prompt, str):
@@ -210,25 +100,6 @@ def require_text(problem: Problem) -> None:
             f"problem {problem.id!r} is a list of messages, but the option chat_template is off; accepted then: "
             "prompts that are text"
         )
-
-
-def is_message(value: Any) -> bool:
-    """Whether `value` is a chat message of plain text."""
-    return (
-        isinstance(value, dict)
-        and set(value) == {"role", "content"}
-        and all(isinstance(part, str) for part in value.values())
-    )
-
-
-def problem_id(where: str, row: dict[str, Any], default: str) -> str:
-    """The row's id as text, else `default`."""
-    value = row.get(ID_KEY)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InputError(f"{where}: the id is {shortened(value)}; accepted: text or a whole number")
-    return str(value)
 
 
 def uniform_prompts(problems: list[Problem]) -> list[Problem]:
@@ -271,11 +142,6 @@ def report(run: dict[str, Any], train: list[Problem], validation: list[Problem])
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> str:
     """Replace a JSONL file in one step; returns the SHA-256 of what was written."""
     return write_text(path, (json.dumps(row) + "\n" for row in rows))
-
-
-def key_list(row: dict[str, Any]) -> str:
-    """The keys of a row for a message."""
-    return ", ".join(map(repr, row)) or "none"
 
 
 def warn(message: str) -> None:

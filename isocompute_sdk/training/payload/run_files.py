@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import math
 import os
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +18,8 @@ STARTED = "started.json"
 """Request, inputs and outputs of the first start; written last."""
 ATTEMPTS = "attempts.jsonl"
 """One line per start."""
+BEST = "best.json"
+"""The best checkpoint: step, metric, reward, folder."""
 LOCK = ".lock"
 LOCK_PATIENCE_SECONDS = 2.0
 """Wait for the lock: a status check holds it for a moment."""
@@ -57,6 +61,51 @@ def digest_of(path: Path) -> str:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
+
+
+def better(run: Path, reward: float) -> bool:
+    """Whether a reward is above that of the best checkpoint so far; true without one."""
+    try:
+        return reward > read_json(run / BEST)["reward"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return not math.isnan(reward)
+
+
+def record_best(run: Path, step: int, metric: str, reward: float, checkpoint: Path) -> None:
+    """Name the best checkpoint in best.json.
+
+    Args:
+        run: run folder.
+        step: its update step.
+        metric: what was compared, such as avg@4 of the validation problems.
+        reward: its value. The largest of many noisy values is above the true one.
+        checkpoint: where it lies, below the run folder.
+    """
+    where = checkpoint.relative_to(run).as_posix()
+    write_json(run / BEST, {"step": step, "metric": metric, "reward": reward, "checkpoint": where})
+
+
+def pin(checkpoint: Path, folder: Path) -> Path:
+    """Link the files of a checkpoint into `folder`, copying where links do not work; drop what was there before.
+
+    Returns the new checkpoint. best.json names the old one until the caller records the new one, so the old one goes at
+    the next call.
+    """
+    kept, new = folder / checkpoint.name, folder / f".{checkpoint.name}.new"
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(checkpoint, new, copy_function=_link)
+    for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)[:-2]:
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(kept, ignore_errors=True)
+    new.rename(kept)
+    return kept
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def hold(folder: Path) -> int | None:

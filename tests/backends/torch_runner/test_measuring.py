@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from isocompute_sdk.specs.run import Evaluation
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.problems import Problem
 from isocompute_torch.rewards.function import RewardFunction
 from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
@@ -112,3 +113,23 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "5/10 steps" in shown
     assert "reward 0.250" in shown
     assert "a line that stays" in shown
+
+
+def test_the_best_policy_is_there_when_training_ends(
+    prepared: Callable[..., Path], start: Start, records: Records
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = prepared(update_steps=9, recipe={"learning_rate_anchor": 3.0})  # far too high: the reward falls
+    assert start(folder)[0] == 0
+    rewards = {
+        record["step"]: record["metrics"]["avg@4"]
+        for record in records(folder)
+        if record["kind"] == "evaluation" and record["eval_set"] == "validation" and record["step"]
+    }
+    best = json.loads((folder / "best.json").read_text())
+    assert best["reward"] == max(rewards.values())
+    assert rewards[best["step"]] == best["reward"]
+    assert best["metric"] == "avg@4"
+    assert AutoModelForCausalLM.from_pretrained(folder / best["checkpoint"]).num_parameters() > 0
+    assert [path.name for path in (folder / "best").iterdir()] == [Path(best["checkpoint"]).name]

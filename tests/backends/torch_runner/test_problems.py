@@ -1,4 +1,4 @@
-"""Problem files are read strictly, and batches walk through them in seeded epochs."""
+"""A missing file is named, and batches walk through them in seeded epochs."""
 
 from __future__ import annotations
 
@@ -8,58 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
-from isocompute_torch.problems import BatchOrder, Problem, probe_subset, read_problems
+from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "set.jsonl"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_rows_become_problems_in_file_order(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        '{"question": "1+1=", "answer": 2, "id": 7}\n\n'
-        '{"question": [{"role": "user", "content": "hi"}], "answer": {"a": [1]}}\n',
-    )
-    assert read_problems(path) == [
-        Problem("7", "1+1=", 2),
-        Problem("set-1", [{"role": "user", "content": "hi"}], {"a": [1]}),
-    ]
-
-
-def test_named_keys_win_over_known_ones(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"prompt": "a", "question": "b", "gold": "c", "answer": "d"}\n')
-    assert read_problems(path, prompt_key="question", answer_key="gold") == [Problem("set-0", "b", "c")]
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "set.jsonl"),
-        ('{"prompt": "a", "answer": "b"}\n{"prompt": "a", "ans', "set.jsonl:2:"),
-        ("[1]\n", "set.jsonl:1:"),
-        ('{"prompt": "a", "question": "b", "answer": "c"}\n', "(prompt, question)"),
-        ('{"text": "a", "answer": "c"}\n', "text, answer"),
-        ('{"prompt": "a", "answer": "c"}\n{"prompt": "b"}\n', "set.jsonl:2:"),
-        ('{"prompt": " ", "answer": "c"}\n', '" "'),
-        ('{"prompt": [{"role": "user"}], "answer": "c"}\n', '[{"role": "user"}]'),
-        ('{"prompt": "a", "answer": 1, "id": "x"}\n{"prompt": "b", "answer": 1, "id": "x"}\n', "set.jsonl:2:"),
-        ('{"prompt": "a", "answer": 1, "id": true}\n', "True"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(InputError) as refused:
-        read_problems(written(tmp_path, text))
-    assert says in str(refused.value)
-
-
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "set.jsonl").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="UTF-8"):
+def test_what_a_file_cannot_mean_is_refused_and_a_missing_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "a"}\n')
+    with pytest.raises(InputError, match=r"set\.jsonl:2"):
         read_problems(tmp_path / "set.jsonl")
+    for absent in ("absent.jsonl", "."):
+        with pytest.raises(InputError, match=str(tmp_path / absent)):
+            read_problems(tmp_path / absent)
 
 
 @given(problems=st.integers(1, 30), data=st.data(), seed=st.integers(0, 5))

@@ -56,6 +56,7 @@ def test_each_recipe_field_is_emitted_or_noted_or_refused(make_run: MakeRun, fie
         ({"recipe": {"temperature": 0.001}, "evaluation": Evaluation(temperature=0.001)}, "temperature-too-low"),
         ({"data": Data(train="t.parquet", validation="v.jsonl", reward="r.py")}, "data-format"),
         ({"model": "~/model"}, "home-not-expanded"),
+        ({"hardware": Hardware(gpus=16)}, "one-machine-only"),
     ],
 )
 def test_what_trl_cannot_do_is_refused_with_what_to_do(make_run: MakeRun, changes: dict[str, Any], code: str) -> None:
@@ -79,7 +80,6 @@ def test_a_refused_algorithm_names_the_backends_that_have_it(make_run: MakeRun) 
         ({"recipe": {"top_p": 0.9}, "evaluation": Evaluation(top_p=0.9)}, "importance-weights-biased", "warning"),
         ({"update_steps": 5}, "warmup-longer-than-run", "warning"),
         ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
-        ({"hardware": Hardware(gpus=16)}, "one-machine-only", "warning"),
         ({"recipe": {"value_clip": 0.2}}, "recipe-field-unused", "info"),
         ({"data": Data(train="t", validation="v", reward="r", n_problems=4)}, "batch-repeats-problems", "warning"),
     ],
@@ -119,6 +119,24 @@ def test_importance_weights_are_capped_and_not_masked(make_run: MakeRun) -> None
     assert found["vllm_importance_sampling_clip_max"] == 2.5
     assert "vllm_importance_sampling_clip_min" not in found
     assert not settings(make_run(recipe={"importance_sampling": "none"}))["vllm_importance_sampling_correction"]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "options", "share"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 8, {}, 0.6),  # 14 GB of states on each GPU
+        ("Qwen/Qwen2.5-7B-Instruct", 2, {}, 0.3),  # 56 GB
+        ("org/model-1.5b", 1, {"sharding": "ddp"}, 0.55),  # 24 GB
+        ("org/model-3B-v2", 8, {"sharding": "zero2"}, 0.6),
+        ("models/mine", 8, {}, 0.3),
+        ("Qwen/Qwen2.5-7B-Instruct", 8, {"gpu_memory_utilization": 0.42}, 0.42),
+    ],
+)
+def test_vllm_gets_what_the_trainer_leaves(
+    make_run: MakeRun, model: str, gpus: int, options: dict[str, Any], share: float
+) -> None:
+    found = settings(make_run(model=model, hardware=Hardware(gpus=gpus), options=options))
+    assert found["vllm_gpu_memory_utilization"] == share
 
 
 def test_several_gpus_are_shared_as_asked(make_run: MakeRun) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 import pytest
 
@@ -130,3 +134,74 @@ def test_the_reward_never_raises_and_counts_what_fails(reward: ModuleType, capsy
         assert failed == {"score": 0.0, "acc": 0.0, "reward_error": 1.0}
     assert reward.compute_score("train", "ok", "1", None)["score"] == 1.0
     assert capsys.readouterr().err.count("scores 0.0") == 1
+
+
+class Falling:
+    """Checkpoints and log of a run whose reward rises and falls, in veRL's order: save, remove old ones, evaluate."""
+
+    REWARDS: ClassVar = {2: 0.3, 4: 0.6, 6: 0.5, 8: 0.4, 10: 0.35}
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.checkpoints = run, run / "checkpoints"
+        self.log = run / "logs" / "attempt-1.jsonl"
+        self.log.parent.mkdir(parents=True)
+
+    def step(self, step: int) -> None:
+        folder = self.checkpoints / f"global_step_{step}"
+        (folder / "actor").mkdir(parents=True)
+        (folder / "actor" / "model.pt").write_text(f"weights {step}")
+        for old in sorted(self.checkpoints.glob("global_step_*"), key=lambda path: int(path.name[12:]))[:-2]:
+            shutil.rmtree(old)
+        (folder / "data.pt").write_text("")
+        (self.checkpoints / "latest_checkpointed_iteration.txt").write_text(str(step))
+        data = {"val-core/validation/acc/mean@4": self.REWARDS[step], "critic/score/mean": 0.9}
+        with self.log.open("a") as log:
+            log.write(json.dumps({"step": step, "data": data}) + "\n")
+
+
+def test_the_best_checkpoint_outlives_those_that_are_removed(tmp_path: Path) -> None:
+    keep_best, training = load("keep_best", own), Falling(tmp_path)
+    for step, reward in training.REWARDS.items():
+        training.step(step)
+        with training.log.open("a") as log:
+            log.write('{"step": 99, "data": {"val-core/validation/acc/mean@4": 1.0')  # a line not yet whole
+        keep_best.keep(tmp_path, training.log)
+        text = training.log.read_text()
+        training.log.write_text(text[: text.rindex('{"step": 99')])
+        best = json.loads((tmp_path / "best.json").read_text())
+        assert best["reward"] == max(value for at, value in training.REWARDS.items() if at <= step)
+        assert reward <= best["reward"]
+    assert best == {"step": 4, "metric": "avg@4", "reward": 0.6, "checkpoint": "best/global_step_4"}
+    assert (tmp_path / best["checkpoint"] / "actor" / "model.pt").read_text() == "weights 4"
+    assert not (training.checkpoints / "global_step_4").exists()
+
+
+def test_a_checkpoint_that_is_still_written_is_not_kept(tmp_path: Path) -> None:
+    keep_best, training = load("keep_best", own), Falling(tmp_path)
+    training.step(2)
+    (training.checkpoints / "latest_checkpointed_iteration.txt").write_text("1")
+    keep_best.keep(tmp_path, training.log)
+    assert not (tmp_path / "best.json").exists()
+
+
+def test_the_watcher_ends_with_the_trainer_and_holds_no_lock(
+    small: RunSpec, start: Callable[[RunSpec, Path], subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    work = write_sums(tmp_path / "work")
+    assert start(small, work).returncode == 0
+    folder = work / "runs" / "small"
+    run_files = load("run_files")
+    assert run_files.hold(folder) is not None
+    deadline = time.monotonic() + 20
+    while any("keep_best.py" in text and str(folder) in text for text in command_lines()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def command_lines() -> list[str]:
+    """The command lines of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found

@@ -96,7 +96,7 @@ def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocom
     lines = [line for line in said.splitlines() if line.startswith("same")]
     assert [line.rpartition("/")[2] for line in lines] == ["first.csv", "second.csv"]
     assert f"isocompute ingest '{folder}' --propose map.yaml" in said
-    refused = isocompute("ingest", odd / "log.jsonl").stderr
+    refused = isocompute("fit", odd / "log.jsonl").stderr
     assert "group_size" in refused
     assert "\x1b" not in refused
 

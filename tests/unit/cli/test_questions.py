@@ -32,3 +32,16 @@ def test_one_question_at_a_time(isocompute: Command) -> None:
         assert done.returncode == 1
         assert "accepted:" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_two_configurations_are_compared_at_equal_steps_or_rollouts(isocompute: Command) -> None:
+    asked = (*EASY, "--budget", "3M", "--compare", "n=8,bp=32", "--reference", "n=128,bp=32")
+    found = {
+        equal: json.loads(isocompute(*asked, "--equal", equal, "--json").stdout) for equal in ("steps", "rollouts")
+    }
+    assert found["steps"]["update_steps"] == found["steps"]["plan"]["update_steps"]
+    assert found["rollouts"]["update_steps"] == 16 * found["steps"]["update_steps"]
+    assert found["steps"]["difference"]["mean"] > found["rollouts"]["difference"]["mean"]
+    refused = isocompute(*EASY, "--budget", "3M", "--equal", "steps")
+    assert refused.returncode == 1
+    assert "--compare" in refused.stderr

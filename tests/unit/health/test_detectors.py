@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -131,6 +132,28 @@ def test_a_fall_that_training_reward_does_not_share_is_overfitting() -> None:
     # A fixed probe of training problems is the better witness where there is one.
     probe = 0.4 + 0.45 * np.arange(40) / 40
     assert warnings(runs(table({"train_reward": falling}, validation, probe=probe))) == ["overfitting-run"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_training_reward_of_a_table_of_evaluations_does_not_lag_behind_them(seed: int) -> None:
+    count = 24
+    held_out = 0.55 - 0.31 * np.clip((np.arange(count) - 8) / 8, 0, 1)
+    held_out[:8] = 0.25 + 0.3 * np.arange(8) / 8
+    noise = np.random.default_rng(seed).normal(0, 0.004, (2, count))
+    columns = {"n": N, "bp": BP, "step": np.arange(count) * EVERY, "avg@4": held_out + noise[0]}
+    frame = pl.DataFrame({**columns, "train_reward": held_out + 0.05 + noise[1]})
+    found = iso.check_health(RunSet.from_columns(frame))
+    codes = [note.code for note in found.notes]
+    assert "overfitting-run" not in codes
+    assert "train-validation-gap" not in codes
+    (note,) = (note for note in found.notes if note.severity != "info")
+    assert note.code in ("collapsed-run", "decayed-run")
+    quoted = findings(RunSet.from_columns(frame))["n16-bp32-seed0"][0].seen
+    values = [f"{value:.3f}" for value in columns["avg@4"]]
+    assert f"{columns['avg@4'].max():.3f}" in quoted
+    first, then = re.findall(r"(\d\.\d{3}) \(step", quoted)[:2]
+    assert first in values
+    assert then in values
 
 
 def test_a_gap_between_training_and_held_out_reward_is_worth_knowing_only() -> None:

@@ -6,13 +6,14 @@ import math
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line, read
-from isocompute_sdk.run_folders.store import journal_records
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> N
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{line}\n{{"schema_version": 1, "kind": "run"}}\n')
     with pytest.raises(RecordError, match=r"metrics\.jsonl:1"):
-        journal_records(path)
+        journal_records.read(path)
 
 
 def test_a_short_write_is_taken_back(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_a_resumed_journal_reads_like_that_of_a_run_that_never_stopped(tmp_path:
         kept = book.begin(resumed_step=first - 1 or None, **context)
         assert kept.get("step") == (first - 1 or None)
         for step in range(first, last + 1):
-            counts = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
+            counts: dict[str, Any] = {"step": step, "rollouts": 32 * step, "tokens": 100 * step}
             book.append("step", **counts, metrics={"train_reward": step / 10, "kl": float("nan")})
             if step % 2 == 0:
                 book.append("evaluation", **counts, eval_set="validation", metrics={"avg@4": step / 20 + attempt})

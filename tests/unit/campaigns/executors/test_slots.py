@@ -24,7 +24,12 @@ import json, os, sys, time
 def note(event):
     with open(sys.argv[1], "a") as file:
         file.write(json.dumps([time.monotonic(), event, os.environ.get("CUDA_VISIBLE_DEVICES")]) + "\\n")
-note("start"); time.sleep(float(sys.argv[2])); note("stop")
+note("start")
+deadline = time.monotonic() + 20
+while open(sys.argv[1]).read().count("start") < int(sys.argv[3]) and time.monotonic() < deadline:
+    time.sleep(0.01)
+time.sleep(float(sys.argv[2]))
+note("stop")
 """
 
 
@@ -38,14 +43,14 @@ def gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Job]:
-    """A job that notes its GPUs with its start and stop in `tmp_path/events`."""
+    """A job that notes its GPUs with its start and stop in `tmp_path/events`; it stops once so many have started."""
     program = tmp_path / "note.py"
     program.write_text(NOTE)
 
-    def make(name: str, gpus: int = 1, seconds: float = 0.15, **needs: object) -> Job:
+    def make(name: str, gpus: int = 1, seconds: float = 0.05, starts: int = 1, **needs: object) -> Job:
         folder = tmp_path / name
         folder.mkdir()
-        argv = (sys.executable, str(program), str(tmp_path / "events"), str(seconds))
+        argv = (sys.executable, str(program), str(tmp_path / "events"), str(seconds), str(starts))
         return Job(name, Launch(folder, (), argv), tmp_path, Needs(gpus, **needs))  # type: ignore[arg-type]
 
     return make
@@ -84,7 +89,7 @@ def use(noted: list[tuple[str, str | None]]) -> tuple[set[str], int]:
 def test_runs_share_out_all_gpus_and_never_one_gpu(
     gpus: list[str], job: Callable[..., Job], tmp_path: Path, each: int, at_a_time: int
 ) -> None:
-    jobs = [job(f"job{i}", each) for i in range(9)]
+    jobs = [job(f"job{i}", each, starts=at_a_time) for i in range(9)]
     assert all(result.exit_code == 0 for result in run_jobs(quick(), jobs))
     noted = events(tmp_path)
     used, most = use(noted)
@@ -97,7 +102,7 @@ def test_stated_gpus_are_the_pool_and_keep_their_text(
     gpus: list[str], job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"3,{gpus[1]}")
-    run_jobs(quick(), [job(f"job{i}") for i in range(4)])
+    run_jobs(quick(), [job(f"job{i}", starts=2) for i in range(4)])
     assert use(events(tmp_path)) == ({"3", gpus[1]}, 2)
 
 

@@ -1,0 +1,60 @@
+"""Health of the runs of a study: at their end, and while they train for those that are to end early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from isocompute_sdk.errors import IsoComputeError, SpecError
+from isocompute_sdk.health import Health, check_health
+from isocompute_sdk.health.advice import ADVICE
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.training.backend import Backend
+
+NOTHING_LEARNED = "nothing-learned"
+"""Code of the note that makes a finished run no success."""
+
+
+def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
+    """What the detectors find in the runs of these folders; runs without readable measurements are left out."""
+    found = [records for records in (_records(backend, folder) for folder in folders) if records is not None]
+    if not found:
+        return Health((), {}, 0)
+    return check_health(found[0].concat(*found[1:]))
+
+
+def learned_nothing(health: Health) -> tuple[str, ...]:
+    """Names of the runs that have learned nothing."""
+    return tuple(run for run, notes in health.by_run.items() if any(note.code == NOTHING_LEARNED for note in notes))
+
+
+def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[[], str] | None:
+    """A function that returns why a run is to end early, "" if it is not; None without codes.
+
+    Raises:
+        SpecError: a code that no detector gives.
+    """
+    unknown = sorted(set(codes) - set(ADVICE))
+    if unknown:
+        raise SpecError(
+            f"supervision.stop_on: received {unknown[0]!r}; accepted: {', '.join(ADVICE)}",
+            "Use codes of docs/health.md.",
+        )
+    if not codes:
+        return None
+
+    def look() -> str:
+        records = _records(backend, folder)
+        if records is None:
+            return ""
+        notes = [note for note in check_health(records).notes if note.code in codes and note.severity != "info"]
+        return f"ended early [{notes[0].code}]: {ADVICE[notes[0].code].title}" if notes else ""
+
+    return look
+
+
+def _records(backend: Backend, folder: Path) -> RunSet | None:
+    try:
+        return backend.read_records(folder)
+    except IsoComputeError:
+        return None

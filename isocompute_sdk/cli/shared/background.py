@@ -1,0 +1,55 @@
+"""Start the present command again as a controller in the background."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.run_folders import locks, store
+
+LOG_FILE = "controller.log"
+HAND_OVER_SECONDS = 60.0
+"""Longest wait for the first run."""
+_PROGRAM = "from isocompute_sdk.cli import main; main()"
+
+
+def start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int, Path]:
+    """Start `isocompute` with these arguments, less --detach, away from the terminal.
+
+    Returns once the controller has handed over a first run, or is still at work after a minute.
+
+    Args:
+        argv: arguments of this process, the program first.
+        folder: folder of the study, which receives controller.log.
+        runs: run folders.
+
+    Returns:
+        The controller's process id, and its log.
+
+    Raises:
+        BackendError: the controller failed at once; the message ends with its output.
+    """
+    log = folder / LOG_FILE
+    before = [store.last_attempt(run) for run in runs]
+    with log.open("ab") as output:
+        begin = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *(part for part in argv[1:] if part != "--detach")],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # A hangup of this terminal does not reach it.
+        )
+    deadline = time.monotonic() + HAND_OVER_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(map(locks.is_running, runs)) or [store.last_attempt(run) for run in runs] != before:
+            break
+        time.sleep(0.1)
+    if process.returncode:
+        words = log.read_bytes()[begin:].decode("utf-8", errors="replace").strip()
+        raise BackendError(f"the controller failed: {words}", f"Its whole output is in {log}.")
+    return process.pid, log

@@ -1,0 +1,359 @@
+"""Tables as strangers keep them, written by pandas: what the doctor says is next works when it is pasted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from isocompute_sdk.ingest import RunMap
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_hydra, write_verl
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+RUNS = [(n, seed) for n in (4, 8, 16, 32) for seed in (0, 1)]
+
+
+def eight_runs(metric: str = "avg@4") -> pd.DataFrame:
+    """Eight runs with 182 evaluations, in the words of a script of one's own."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "experiment": f"exp_{i}",
+            "num_generations": n,
+            "prompts_per_step": 16,
+            "step": step,
+            metric: round(0.2 + 0.4 * -np.expm1(-step * n * 16 / 3e4) + rng.normal(0, 0.01), 4),
+            "entropy": round(1 - step / 400, 4),
+        }
+        for i, (n, _) in enumerate(RUNS)
+        for step in range(0, 230 if i < 6 else 220, 10)
+    ]
+    return pd.DataFrame(rows)
+
+
+def thousands(table: pd.DataFrame) -> pd.DataFrame:
+    """As spreadsheets export them: quoted thousands in place of steps, percents."""
+    rollouts = (table["step"] * table["num_generations"] * 16).map("{:,}".format)
+    percent = (table["avg@4"] * 100).map("{:.2f}%".format)
+    return table.assign(rollouts=rollouts, **{"avg@4": percent}).drop(columns="step")
+
+
+def german(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(
+        **{name: table[name].map(lambda cell: str(cell).replace(".", ",")) for name in table if "@" in name}
+    )
+
+
+WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
+    "plain.csv": lambda table, path: table.to_csv(path, index=False),
+    "index.csv": lambda table, path: table.to_csv(path),
+    "other-spelling.csv": lambda table, path: table.rename(
+        columns={"experiment": "Run Name", "num_generations": "Num Generations", "step": "Global Step"}
+    ).to_csv(path, index=False),
+    "verl-words.csv": lambda table, path: table.rename(
+        columns={"num_generations": "rollout.n", "prompts_per_step": "train_batch_size", "step": "global_step"}
+    ).to_csv(path, index=False),
+    "batch.csv": lambda table, path: (
+        table.assign(generation_batch_size=table["num_generations"] * 16)
+        .drop(columns="prompts_per_step")
+        .to_csv(path, index=False)
+    ),
+    "thousands.csv": lambda table, path: thousands(table).to_csv(path, index=False),
+    "german.csv": lambda table, path: german(table).to_csv(path, index=False, sep=";"),
+    "wandb-table.csv": lambda table, path: (
+        table.rename(columns={"experiment": "Name"})
+        .assign(State="finished", Created="2026-01-01T10:00:00Z", Tags="")
+        .to_csv(path, index=False)
+    ),
+    "two-steps.csv": lambda table, path: table.assign(_step=7 * table["step"]).to_csv(path, index=False),
+    "letters.csv": lambda table, path: table.rename(
+        columns={"num_generations": "G", "prompts_per_step": "batch_size", "step": "iteration"}
+    ).to_csv(path, index=False),
+    "settings.csv": lambda table, path: table.assign(gpus=8, warmup=table["num_generations"] * 2).to_csv(
+        path, index=False
+    ),
+    "schedule.csv": lambda table, path: table.assign(lr=1e-6 * (1 - table["step"] / 300)).to_csv(path, index=False),
+    "indexed.parquet": lambda table, path: table.set_index(["experiment", "step"]).to_parquet(path),
+    "records.json": lambda table, path: table.to_json(path, orient="records"),
+    "records.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+}
+
+
+def next_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The words of the command that was printed as next, without `isocompute`."""
+    found = re.findall(r"^(?:next|  try): isocompute (.*)$", done.stdout + done.stderr, re.MULTILINE)
+    assert len(found) == 1, done.stdout + done.stderr
+    return shlex.split(found[0])
+
+
+def endings(done: subprocess.CompletedProcess[str]) -> int:
+    """How many of the three endings the doctor printed."""
+    return len(re.findall(r"^(?:ready|question|error: not usable):", done.stdout + done.stderr, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_the_doctor_says_is_next_reads_eight_runs(in_process: Command, tmp_path: Path, name: str) -> None:
+    table = eight_runs()
+    WAYS[name](table, tmp_path / name)
+    done = in_process("doctor", name)
+    assert (done.returncode, endings(done)) == (0, 1), done.stderr
+    words = next_of(done)
+    if words[0] == "doctor":
+        done = in_process(*words)
+        assert (done.returncode, endings(done)) == (0, 1), done.stderr
+        words = next_of(done)
+    assert words[0] == "ingest"
+    done = in_process(*words)
+    assert done.returncode == 0, done.stderr
+    runs = RunSet.read(tmp_path / "runs.parquet")
+    assert len(runs.run_ids) == 8
+    assert sorted(info.group_size for info in runs.runs()) == sorted(n for n, _ in RUNS)
+    series = runs.series("avg@4")
+    assert sum(len(one.value_T) for one in series) == len(table) == 182
+    assert {one.rollouts_T[-1] for one in series} == {210 * 32 * 16.0, *(220 * n * 16.0 for n in (4, 8, 16))}
+    assert np.concatenate([one.value_T for one in series]) == pytest.approx(table["avg@4"].to_numpy())
+
+
+def test_every_command_takes_the_same_words_for_columns(in_process: Command, tmp_path: Path) -> None:
+    WAYS["letters.csv"](eight_runs("accuracy"), tmp_path / "t.csv")
+    words = ["--rename", "G=n", "--rename", "iteration=step", "--set", "seed=0", "--ignore", "batch_size"]
+    words += ["--set", "problems_per_batch=16", "--metric", "accuracy"]
+    for command in ("doctor", "ingest", "status", "audit", "fit", "watch --once"):
+        name, *more = command.split()
+        done = in_process(name, "t.csv", *more, *words)
+        assert done.returncode == 0, (command, done.stderr)
+    done = in_process("allocate", "t.csv", *words, "--budget", "100k", "--json")
+    assert done.returncode == 0, done.stderr
+    wrong = [word.replace("iteration", "iteratoin") for word in words]
+    for command in ("doctor", "ingest", "status", "audit", "fit", "watch --once"):
+        name, *more = command.split()
+        done = in_process(name, "t.csv", *more, *wrong)
+        assert done.returncode == 1
+        assert "iteratoin" in done.stderr
+        assert "'iteration'" in done.stderr, command
+
+
+def test_a_missing_column_is_answered_with_the_command_that_works(in_process: Command, tmp_path: Path) -> None:
+    WAYS["letters.csv"](eight_runs(), tmp_path / "t.csv")
+    refused = in_process("fit", "t.csv", "--draws", 20)
+    assert refused.returncode == 1
+    done = in_process(*next_of(refused))
+    assert done.returncode == 0, done.stderr
+    absent = in_process("audit", "t.csv", *next_of(refused)[2:], "--metric", "avg@5")
+    assert absent.returncode != 0
+
+
+def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(in_process: Command, tmp_path: Path) -> None:
+    eight_runs("accuracy").to_csv(tmp_path / "t.csv", index=False)
+    for command, more in (("fit", ["--draws", 20]), ("audit", [])):
+        refused = in_process(command, "t.csv", "--metric", "avg@4", *more)
+        assert refused.returncode == 1
+        assert "accuracy" in refused.stderr
+        words = next_of(refused)
+        assert words[-2:] == ["--metric", "accuracy"]
+        assert words.count("--metric") == 1
+        assert in_process(*words).returncode == 0
+
+
+def test_ready_runs_lead_to_a_fit_and_a_plan(in_process: Command, tmp_path: Path) -> None:
+    eight_runs().to_csv(tmp_path / "t.csv", index=False)
+    words = ["doctor", "t.csv"]
+    for expected in ("ingest", "fit"):
+        words = next_of(in_process(*words))
+        assert words[0] == expected
+    done = in_process(*words, "--draws", 50, "--output", "fits.json")
+    assert done.returncode == 0, done.stderr
+    planned = in_process(*next_of(done))
+    assert planned.returncode == 0, planned.stderr
+
+
+def training_only(folder: Path) -> None:
+    """The rows that TRL's trainer keeps, of three runs, with n and B_p beside them."""
+    rng = np.random.default_rng(1)
+    rows = [
+        {
+            "run": f"r{n}",
+            "num_generations": n,
+            "prompts_per_step": 16,
+            "global_step": step,
+            "reward": 0.2 + 0.3 * -np.expm1(-step * n / 800) + rng.normal(0, 0.02),
+            "rewards/format_reward": 0.9,
+            "epoch": step / 50,
+            "clipped_share": 0.2 - 0.0005 * step,
+            "completion_length": 200.0 + step,
+            "learning_rate": 1e-6 * (1 - step / 200),
+        }
+        for n in (4, 8, 16)
+        for step in range(1, 100)
+    ]
+    pd.DataFrame(rows).to_csv(folder / "t.csv", index=False)
+
+
+def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(in_process: Command, tmp_path: Path) -> None:
+    training_only(tmp_path)
+    words = ["doctor", "t.csv"]
+    for _ in range(2):
+        done = in_process(*words)
+        assert done.returncode == 0, done.stderr
+        words = next_of(done)
+    assert words[words.index("--metric") + 1] == "train_reward"
+    done = in_process(*words)
+    assert done.returncode == 0, done.stderr
+    for command, more in (("audit", []), ("fit", ["--draws", 20]), ("allocate", ["--budget", "100k"])):
+        done = in_process(command, "t.csv", *more)
+        assert done.returncode == 0, done.stderr
+        assert "training-reward-only" in done.stdout, command
+    for absent in ("avg@4", "accuracy"):
+        refused = in_process("fit", "t.csv", "--metric", absent)
+        assert refused.returncode == 1
+        assert "train_reward" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("beside", "every", "metric", "code"),
+    [
+        ((), 10, "avg@4", "reward-taken-for-evaluation"),
+        (("entropy",), 10, "train_reward", "reward-taken-for-training"),
+        ((), 1, "train_reward", "reward-taken-for-training"),
+    ],
+)
+def test_a_reward_without_a_name_is_what_stands_beside_it_says(
+    in_process: Command, tmp_path: Path, beside: tuple[str, ...], every: int, metric: str, code: str
+) -> None:
+    table = eight_runs("reward").assign(step=lambda rows: rows["step"] * every // 10)
+    table[["experiment", "num_generations", "prompts_per_step", "step", "reward", *beside]].to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    document = json.loads(in_process("fit", "t.csv", "--draws", 20, "--json").stdout)
+    (fits,) = document["fits"].values()
+    assert fits["metric"] == metric
+    codes = [note["code"] for note in fits["notes"]]
+    assert code in codes
+    assert ("training-reward-only" in codes) == (metric == "train_reward")
+    named = json.loads(in_process("audit", "t.csv", "--metric", "avg@8", "--json").stdout)
+    assert (named["metric"], named["eval_set"]) == ("avg@8", "validation")
+
+
+@pytest.mark.parametrize("name", ["train/reward", "train_reward", "rollout/mean_reward"])
+def test_a_training_reward_under_any_name_is_no_evaluation(in_process: Command, tmp_path: Path, name: str) -> None:
+    eight_runs(name).assign(gpu_util=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
+    document = json.loads(in_process("audit", "t.csv", "--json").stdout)
+    assert (document["metric"], document["eval_set"]) == (name, "train")
+    assert "training-reward-only" in [note["code"] for note in document["notes"]]
+
+
+def test_among_columns_whose_names_say_nothing_the_command_asks(in_process: Command, tmp_path: Path) -> None:
+    eight_runs("zeta").assign(eta=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
+    for command in ("fit", "audit"):
+        refused = in_process(command, "t.csv")
+        assert refused.returncode == 1
+        assert "eta" in refused.stderr
+        assert "zeta" in refused.stderr
+    done = in_process("doctor", "t.csv")
+    assert (done.returncode, endings(done)) == (0, 1)
+    assert next_of(done)[-2:] == ["--metric", "eta"]
+    done = in_process("doctor", "t.csv", "--metric", "zeta")
+    done = in_process(*next_of(done))
+    assert next_of(done)[-2:] == ["--metric", "zeta"]
+    assert in_process(*next_of(done), "--draws", 20).returncode == 0
+
+
+def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(
+    in_process: Command, tmp_path: Path
+) -> None:
+    eight_runs().drop(columns=["num_generations", "prompts_per_step"]).to_csv(tmp_path / "t.csv", index=False)
+    done = in_process("doctor", "t.csv")
+    assert (done.returncode, endings(done)) == (0, 1)
+    done = in_process(*next_of(done))
+    assert done.returncode == 0, done.stderr
+    mapping = RunMap.load(tmp_path / "map.yaml")
+    assert {question.field for question in mapping.questions.values()} == {"group_size", "problems_per_batch"}
+    refused = in_process(*next_of(done))
+    assert refused.returncode == 1
+    runs = {f"exp_{i}": mapping.runs[f"exp_{i}"].replace(group_size=n) for i, (n, _) in enumerate(RUNS)}
+    answered = {
+        name: one.replace(answer=16 if one.field == "problems_per_batch" else None)
+        for name, one in mapping.questions.items()
+    }
+    mapping.replace(runs=runs, questions=answered, confirmed=True).save(tmp_path / "map.yaml")
+    looked = in_process("doctor", "--map", "map.yaml")
+    assert (looked.returncode, endings(looked)) == (0, 1), looked.stdout
+    assert next_of(looked) == next_of(done)
+    done = in_process(*next_of(done))
+    assert done.returncode == 0, done.stderr
+    assert RunSet.read(tmp_path / "runs.parquet").runs()[-1].rollouts == 210 * 32 * 16
+    for command in ("audit", "fit", "status", "watch --once"):
+        name, *more = command.split()
+        done = in_process(name, "--map", "map.yaml", *more)
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_what_needs_neither_n_nor_problems_works_without(in_process: Command, tmp_path: Path) -> None:
+    table = eight_runs().drop(columns=["num_generations", "prompts_per_step"])
+    fall = table["step"].map(lambda step: 0.2 + min(step, 100) * 0.004 - max(step - 100, 0) * 0.005)
+    table.assign(**{"avg@4": fall}).to_csv(tmp_path / "t.csv", index=False)
+    watched = in_process("watch", "t.csv", "--once", "--json")
+    assert watched.returncode == 0, watched.stderr
+    assert '"rollouts": null' in watched.stdout
+    assert "collapsed-run" in watched.stdout
+    done = in_process("ingest", "t.csv", "--output", "runs.csv")
+    assert done.returncode == 0, done.stderr
+    written = pd.read_csv(tmp_path / "runs.csv")
+    assert "group_size" not in written
+    assert written["run_id"].nunique() == 8
+    again = in_process("fit", "runs.csv", "--set", "n=8", "--set", "bp=16", "--draws", 20)
+    assert again.returncode == 0, again.stderr
+
+
+def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_begin_anew(tmp_path: Path) -> None:
+    table = eight_runs().drop(columns="experiment")
+    table.sort_values(["step", "num_generations"], kind="stable").drop_duplicates(["step", "num_generations"]).to_csv(
+        tmp_path / "interleaved.csv", index=False
+    )
+    runs = RunSet.read(tmp_path / "interleaved.csv")
+    assert [info.group_size for info in runs.runs()] == [4, 8, 16, 32]
+    table.to_csv(tmp_path / "restarts.csv", index=False)
+    runs = RunSet.read(tmp_path / "restarts.csv")
+    assert len(runs.run_ids) == 8
+    assert len(runs.filter(metric="avg@4")) == 182
+    assert [note.code for note in runs.notes] == ["runs-told-apart-by-step"]
+
+
+@pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
+def test_the_next_command_works_beside_broken_files_copies_and_logs(
+    in_process: Command, tmp_path: Path, beside: str
+) -> None:
+    folder = tmp_path / "runs"
+    (folder / "a").mkdir(parents=True)
+    eight_runs().to_csv(folder / "a" / "t.csv", index=False)
+    if beside == "broken":
+        (folder / "b.parquet").write_bytes(b"PAR1")
+    elif beside == "copy":
+        (folder / "b").mkdir()
+        eight_runs().to_csv(folder / "b" / "t.csv", index=False)
+    else:
+        write_hydra(folder / "verl", n=16)
+        write_verl(folder / "verl" / "log.jsonl", range(31))
+    words = ["doctor", "runs"]
+    for _ in range(3):
+        done = in_process(*words)
+        assert done.returncode == 0, (words, done.stderr)
+        if "next:" not in done.stdout:
+            break
+        words = next_of(done)
+    assert words[0] in ("audit", "fit")
+
+
+def test_nothing_usable_is_said_with_a_code(in_process: Command, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("this,is\nno,table\n")
+    done = in_process("doctor", "t.csv")
+    assert (done.returncode, endings(done)) == (1, 1)
+    assert "next:" not in done.stdout
