@@ -31,7 +31,13 @@ from isocompute_sdk.records.comparable import (
     rule_note,
     varied_sets,
 )
-from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, choose, headline, training_reward_note
+from isocompute_sdk.records.rewards import (
+    TRAIN_SET,
+    choose,
+    headline,
+    is_training_reward,
+    training_reward_note,
+)
 from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
 
@@ -153,7 +159,7 @@ class _Question:
 
     def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
         """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""
-        if not chosen and metric == TRAIN_REWARD and metric in runs.metrics:
+        if not chosen and is_training_reward(metric) and metric in runs.metrics:
             chosen = (training_reward_note(metric, asked=True),)
         _refuse_absent(runs, metric)
         measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
@@ -294,6 +300,7 @@ def run_spec(
     eval_data: str | PathLike[str] = "validation.jsonl",
     reward: str | PathLike[str] = "reward.py",
     output_dir: str | PathLike[str] = "runs/plan",
+    gpus: int | None = None,
     **options: Any,
 ) -> RunSpec:
     """The run of a plan.
@@ -306,6 +313,7 @@ def run_spec(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
+        gpus: number of GPUs; by default that of the plan's throughput, or the most that the plan allows.
         **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
             of the backend.
 
@@ -342,7 +350,7 @@ def run_spec(
         update_steps=plan.update_steps,
         seed=options.pop("seed", 0),
         evaluation=options.pop("evaluation", None) or plan.evaluation or Evaluation(),
-        hardware=plan.hardware,
+        hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
         backend=backend,
         options=options,
         output_dir=_text(output_dir),

@@ -104,7 +104,8 @@ def read_runs(
         step_unit: what the steps of logs of unknown frameworks count, one of `formats.log_format.STEP_UNITS`.
         set: any column or context field -> one value for all rows.
         lenient: leave columns of text out of tables, with a note, and take a column `reward` without `metric` for the
-            training reward, with a warning. Commands read tables so.
+            training reward if a trainer's quantities stand beside it, else for avg@4, with a warning. Commands read
+            tables so.
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
             the note `sizes-unknown`: for questions that need neither.
         partly: accept names in `rename` and `ignore` that are in no file, since another call reads the others.
