@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.errors import IsoComputeError, SpecError
 from isocompute_sdk.health import Health, check_health
 from isocompute_sdk.health.advice import ADVICE
 from isocompute_sdk.records import RunSet
@@ -16,7 +16,7 @@ NOTHING_LEARNED = "nothing-learned"
 
 
 def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
-    """What the detectors find in the runs of these folders; runs without measurements are left out."""
+    """What the detectors find in the runs of these folders; runs without readable measurements are left out."""
     found = [records for records in (_records(backend, folder) for folder in folders) if records is not None]
     if not found:
         return Health((), {}, 0)
@@ -56,5 +56,5 @@ def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[
 def _records(backend: Backend, folder: Path) -> RunSet | None:
     try:
         return backend.read_records(folder)
-    except RecordError:
+    except IsoComputeError:
         return None
