@@ -192,7 +192,9 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     hints = read_name(name)
     given = {canonical(key) or key: value for key, value in told.set.items()}
     for field_, value in given.items():
-        if field_ in PER_RUN:
+        if field_ == "updates_per_batch" and float(value) % 1:
+            draft.take(STEPS_PER_BATCH, float(value), "certain", "given with --set")
+        elif field_ in PER_RUN:
             draft.take(field_, _plain(field_, value), "certain", "given with --set")
     for field_, value in one.log.said.items():
         if field_ not in draft.values:
