@@ -305,6 +305,7 @@ def run_spec(
     eval_data: str | PathLike[str] = "validation.jsonl",
     reward: str | PathLike[str] = "reward.py",
     output_dir: str | PathLike[str] = "runs/plan",
+    gpus: int | None = None,
     **options: Any,
 ) -> RunSpec:
     """The run of a plan.
@@ -317,6 +318,7 @@ def run_spec(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
+        gpus: number of GPUs; by default that of the plan's throughput, or the most that the plan allows.
         **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
             of the backend.
 
@@ -353,7 +355,7 @@ def run_spec(
         update_steps=plan.update_steps,
         seed=options.pop("seed", 0),
         evaluation=options.pop("evaluation", None) or plan.evaluation or Evaluation(),
-        hardware=plan.hardware,
+        hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
         backend=backend,
         options=options,
         output_dir=_text(output_dir),

@@ -103,6 +103,8 @@ class RunLog:
     """The format, if something else than the tags says so."""
     gpus: int | None = None
     """GPUs that the run occupies; None if unknown."""
+    device_batch: int | None = None
+    """Batch of one process of a trainer, over all its GPUs, if the log says it."""
     settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
     """Configurations that the log holds beside its measurements: file, and nested or dotted keys -> value."""
 
