@@ -23,10 +23,13 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from left_out import Tried, chosen_by_charge, held_by_factor
+from left_out import records as left_out_records
 from paper_by_scipy import group_size_law
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.fitting.surface.odds import PER_SQUARED_OCTAVE
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.scenario import METRIC, STEPS_PER_OCTAVE
@@ -273,6 +276,38 @@ def _judge(
     )
 
 
+def try_constants(index: int, seed: int, families: Sequence[str]) -> list[Tried]:
+    """One scenario with every constant of `left_out`."""
+    scenario = draw_scenario(np.random.default_rng([seed, index]), families[index % len(families)])
+    levels, bp = scenario.levels, scenario.problems_per_batch[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fits = iso.fit(scenario.runs, METRIC)
+    found: list[Tried] = []
+    for ratio in RATIOS:
+        target = ratio * scenario.largest_rollouts
+        question = Question((target,), levels[0], levels[-1], bp)
+        powers = [2**i for i in range(1, 31) if question.allows(target, 2**i)]
+        chosen = chosen_by_charge(fits, target, powers or [levels[0]], bp)
+        _, best = scenario.best(target, levels[0], levels[-1], MIN_UPDATE_STEPS)
+        true = {n: float(scenario.true_reward(target, n)) for n in set(chosen.values())}
+        regret = {charge: (best - true[n]) / scenario.reward_range for charge, n in chosen.items()}
+        n = chosen[PER_SQUARED_OCTAVE]
+        found.append(Tried(scenario.family, ratio, regret, held_by_factor(fits, target, n, bp, true[n])))
+    return found
+
+
+def _try_constants(job: tuple[int, int, Sequence[str]]) -> list[Tried]:
+    return try_constants(*job)
+
+
+def leave_one_out(scenarios: int, seed: int, families: Sequence[str], workers: int) -> str:
+    """Constants chosen without each family in turn, as a Markdown table."""
+    jobs = [(index, seed, tuple(families)) for index in range(scenarios)]
+    with get_context("spawn").Pool(workers) as pool:
+        return plain_table(left_out_records([one for found in pool.map(_try_constants, jobs, 4) for one in found]))
+
+
 def run(
     scenarios: int, seed: int, methods: Sequence[str], families: Sequence[str] = FAMILIES, workers: int = 1
 ) -> Iterator[list[Row]]:
@@ -415,8 +450,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--families", nargs="+", default=["formula"], help=f"names, or {', '.join(FAMILY_SETS)}")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every row and the summary here")
+    parser.add_argument("--leave-one-out", action="store_true", help="choose constants without each family in turn")
     options = parser.parse_args(arguments)
     families = [name for one in options.families for name in FAMILY_SETS.get(one, (one,))]
+    if options.leave_one_out:
+        sys.stdout.write(leave_one_out(options.scenarios, options.seed, families, options.workers) + "\n")
+        return 0
     rows = [
         row
         for found in run(options.scenarios, options.seed, options.methods, families, options.workers)

@@ -11,8 +11,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal
-from isocompute_sdk.run_folders.store import journal_records
 from isocompute_torch.runner import assembly
 from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import load_configuration
@@ -37,7 +37,7 @@ def main() -> None:
             loop.update(step)
         seconds = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - processor}
         journal.close()
-    lengths = {record["metrics"]["response_length"] for record in journal_records(journal.path) if record["step"]}
+    lengths = {record["metrics"]["response_length"] for record in journal_records.read(journal.path) if record["step"]}
     if lengths != {run.recipe.max_response_tokens}:
         raise SystemExit(f"responses of {lengths} tokens on average; {run.recipe.max_response_tokens} were wanted")
     sys.stdout.write(json.dumps(seconds) + "\n")

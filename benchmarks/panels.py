@@ -27,9 +27,12 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from allocation import plain_table
+from left_out import Tried, chosen_by_charge, held_by_factor, records
 
 import isocompute_sdk as iso
 from isocompute_sdk import RunSet
+from isocompute_sdk.fitting.surface.odds import PER_SQUARED_OCTAVE
 
 SHARES = (0.3, 0.5, 1.0)
 """Parts of a panel's largest compute that are shown before the decision."""
@@ -120,6 +123,8 @@ class Row:
     held: bool
     """Whether the 80 % interval holds the true one."""
     verdict: str
+    tried: Tried
+    """The same with other constants."""
     stopped_short: float
     """Reward still to be had, with any drawn n, by who stops where the default plan does."""
 
@@ -151,8 +156,16 @@ def replay(panel: Panel, share: float, seed: int) -> Row:
         float(found.mean) - true,
         float(found.low) <= true <= float(found.high),
         plan.verdict.kind,
+        _tried(panel.name, share, fits, target, levels, best),
         max(best.values()) - panel.best(reached, max(plan.rollouts, float(panel.curves[reached][0][0]))),
     )
+
+
+def _tried(name: str, share: float, fits: iso.Fits, target: float, levels: list[int], best: dict[int, float]) -> Tried:
+    by_charge = chosen_by_charge(fits, target, levels, PROBLEMS_PER_BATCH)
+    regret = {charge: max(best[n] for n in levels) - best[n] for charge, n in by_charge.items()}
+    n = by_charge[PER_SQUARED_OCTAVE]
+    return Tried(name, share, regret, held_by_factor(fits, target, n, PROBLEMS_PER_BATCH, best[n]))
 
 
 def run(seeds: int, only: Sequence[str] = ()) -> Iterator[Row]:
@@ -204,6 +217,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rows = list(run(options.seeds, options.only))
     sys.stdout.write(table(rows) + "\n")
+    if len({row.panel for row in rows}) > 1:
+        sys.stdout.write("\n" + plain_table(records([row.tried for row in rows])) + "\n")
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
     return 0

@@ -19,7 +19,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.run_folders.store import journal_records
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec, Study, load_study
 from isocompute_sdk.timing.probe import probe_pairs, probe_runs
 from isocompute_sdk.training import registry
@@ -66,7 +66,7 @@ def carried_out(study: Study, folder: Path, plan: iso.Plan, name: str, minutes: 
     )
     run = run.replace(run_id=name, data=study.data, options=study.options, output_dir=f"{study.output_dir}/{name}")
     train(folder, (run,))
-    records = journal_records(folder / run_folder(run) / "metrics.jsonl")
+    records = journal_records.read(folder / run_folder(run) / "metrics.jsonl")
     values = [r["metrics"]["avg@4"] for r in records if r["kind"] == "evaluation" and r["eval_set"] == "validation"]
     last = values[-min(3, len(values)) :]
     return Result(

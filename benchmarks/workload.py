@@ -100,10 +100,10 @@ def start(arguments: list[str], cwd: Path) -> str:
 
 def train(task: Path, folder: Path) -> list[dict[str, Any]]:
     """Train a prepared run in a process of its own; returns its journal."""
-    from isocompute_sdk.run_folders.store import journal_records
+    from isocompute_sdk.run_folders import journal_records
 
     start(["-m", "isocompute_torch.train", str(folder)], task)
-    return journal_records(folder / "metrics.jsonl")
+    return journal_records.read(folder / "metrics.jsonl")
 
 
 def _without_end(model: Path) -> None:

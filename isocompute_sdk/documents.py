@@ -43,7 +43,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import DocumentError, FieldError, IsoComputeError, dotted, show
@@ -79,6 +79,10 @@ class Document(Generic[T]):
     largest: int = files.LARGEST_DOCUMENT
     """Size limit in bytes, in both directions."""
     indent: int | None = 1
+
+    def __post_init__(self) -> None:
+        if issubclass(self.type, Saved):
+            self.type._document = self  # pyright: ignore[reportPrivateUsage]
 
     def to_dict(self, value: T) -> Json:
         """JSON form of a value, with kind and schema version."""
@@ -271,6 +275,33 @@ class Document(Generic[T]):
 
     def _wrong(self, source: str, text: str, field: str | None = None) -> DocumentError:
         return DocumentError(f"{source}: {text}", self._remedy, field)
+
+
+class Saved:
+    """Base of a class with a `Document`: methods that save and read it."""
+
+    _document: ClassVar[Document[Any]]
+
+    def to_dict(self) -> Json:
+        """Plain JSON form."""
+        return self._document.to_dict(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write as JSON; a kill leaves the old file or the new one.
+
+        Raises:
+            IsoComputeError: the file cannot be written.
+        """
+        return self._document.save(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            IsoComputeError: missing file, other content, another schema version.
+        """
+        return cls._document.load(path)
 
 
 def _equal(saved: object, expected: object) -> bool:

@@ -23,10 +23,17 @@ class IsoComputeError(Exception):
         self.hint = hint
 
         self.shell_hint = hint
+        self.options: tuple[str, ...] = ()
 
-    def in_shell(self, hint: str) -> Self:
-        """The same error with another hint for people at a command line: flags in place of arguments."""
+    def in_shell(self, hint: str, options: Sequence[str] = ()) -> Self:
+        """The same error with another hint for people at a command line: flags in place of arguments.
+
+        Args:
+            hint: what to do next.
+            options: words that, added to the command, would do it, such as `--rename G=n`.
+        """
         self.shell_hint = hint
+        self.options = tuple(options) or self.options
         return self
 
     def restated(self, message: str) -> Self:

@@ -1,6 +1,6 @@
-"""`Clock`: a known law of seconds per step, and logs of simulated runs as it would time them.
+"""`Clock`: a known law of seconds per step, and logs of simulated runs with these times.
 
-Written on its own, not through the SDK's cost model, so that it can judge it.
+It shares no code with the SDK's cost model, so that it can test that model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Clock:
 
     overhead: float = 20.0
     floor: float = 10.0
-    """Seconds of the longest response, token by token, at the start."""
+    """Seconds to generate the longest response, at the start."""
     rate: float = 60.0
     """Rollouts per second on `gpus` GPUs at the start."""
     gpus: int = 8
@@ -51,7 +51,7 @@ class Clock:
         return self.overhead + self.length(rollouts) * (self.floor + batch / speed)
 
     def evaluation_seconds(self, samples: float, rollouts: float = 0.0, gpus: int | None = None) -> float:
-        """Mean seconds of an evaluation of so many samples."""
+        """Mean seconds of an evaluation of `samples` samples."""
         speed = self.evaluation_rate * ((gpus or self.gpus) / self.gpus) ** self.exponent
         return self.length(rollouts) * (self.floor + samples / speed)
 
@@ -91,7 +91,7 @@ def timed_logs(
     Args:
         clock: the law.
         batches: (group size, problems per batch) of each run.
-        steps: steps that are logged: so many from the first on, or these.
+        steps: logged steps: their number, counted from the first, or the steps themselves.
         rng: randomness of steps and runs.
         gpus: GPUs of all runs; None for the clock's own number.
         with_sampling: log the seconds of sampling too.

@@ -44,14 +44,17 @@ def _task(
     rough_midpoint_X: Array | None = None,
     **overfit: float | int,
 ) -> Truth:
-    """Amplitudes `relative_X` scaled to a gain, midpoints rising by `slope` an octave, placed by `seen`."""
+    """A task with amplitudes proportional to `relative_X` and midpoints that rise by `slope` per octave.
+
+    Its gain is drawn from `gain`; the middle n reaches a share of it, drawn from `seen`, at the end of the sweep.
+    """
     shape = SHAPES[int(rng.integers(3))]
     low, high = np.log2(design.levels[0]), np.log2(design.levels[-1])
     centre = 0.5 * (low + high)
     h = np.exp(rng.uniform(*np.log(steepness)))
     steepness_X = h * np.exp(rng.normal(0, 0.02) * (OCTAVES_X - centre))
     share = rng.uniform(*seen)
-    # Beyond the largest n the delay goes on growing: there the number of updates is what is short.
+    # The delay keeps growing beyond the largest n, where runs have too few updates.
     midpoint_X = slope * (OCTAVES_X - centre) + 0.5 * rng.uniform(0, 0.06) * (OCTAVES_X - centre) ** 2
     midpoint_X = midpoint_X + np.log(design.largest_rollouts) - rise_at(shape, share) / h
     if rough_midpoint_X is not None:

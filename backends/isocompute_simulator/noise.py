@@ -1,4 +1,4 @@
-"""What stands between a truth and a log: run effects, evaluation noise, faults."""
+"""Noise of simulated runs: run effects, evaluation noise, faults."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isocompute_simulator.tabulated import TabulatedTruth
-from isocompute_simulator.truth import Array, Truth
+from isocompute_simulator.truth import Array, Task
 
 CORRELATED_SHARE = 0.4
 """Share of sweeps whose evaluation noise is AR(1) instead of independent."""
@@ -26,7 +25,7 @@ END_SHARE = 0.4
 
 @dataclass(frozen=True)
 class Noise:
-    """How the runs of one sweep differ from the truth."""
+    """How the measured runs of one sweep differ from the noise-free task."""
 
     evaluation_sd: float
     """Standard deviation of one evaluation."""
@@ -49,7 +48,7 @@ class Noise:
 
 
 def draw_rough_noise(rng: np.random.Generator, *, outlying: bool = False) -> Noise:
-    """Noise with what recorded sweeps have besides: wrong evaluations, odd runs, run effects of unequal size.
+    """Noise as in recorded sweeps: also wrong evaluations, odd runs, and run effects of unequal size.
 
     Args:
         rng: randomness.
@@ -97,7 +96,7 @@ def evaluation_noise(noise: Noise, count: int, rng: np.random.Generator) -> Arra
 
 
 def measured_curve(
-    truth: Truth | TabulatedTruth,
+    truth: Task,
     noise: Noise,
     rollouts_T: Array,
     group_size: int,

@@ -1,7 +1,7 @@
-"""Families of tasks made the other way round: from what happens to problems in training, or from curves as digitised.
+"""Families of tasks built from a model of training or from digitised curves.
 
-None of them uses the curve shapes that fits are made of. They have what digitised and recorded curves have and the
-formula families lack: late declines with an onset that depends on n, rises in two stages, early dips, tilts in n.
+None uses the curve shapes of the fits. They have features of digitised and recorded curves that the formula families
+lack: late declines whose onset depends on n, rises in two stages, early dips, exponents that depend on n.
 
 Constants and where they come from:
 
@@ -50,19 +50,19 @@ def draw_process(family: str, design: SweepDesign, rng: np.random.Generator) -> 
 def _skills(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
     """Problems learned one by one, by expected policy gradient on their success rates."""
     progress_XT, time_T = learned(rng)
-    # Own time is C / sqrt(n B_p): the same point of it is reached later by larger n.
+    # Progress depends on C / sqrt(n B_p), so larger n reach the same progress at larger C.
     lag_X = 0.5 * np.log(2.0) * _centred(design)
     return _placed(design, rng, _scaled(progress_XT, design, rng), time_T, seen=(0.3, 0.97), lag_X=lag_X)
 
 
 def _memorising(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
-    """The same on few problems: what is memorised is lost in validation, from a number of passes on."""
+    """Skills on few problems: validation declines after a number of passes over them."""
     truth = _skills(design, rng)
     return _with_decline(truth, design, rng, n_problems=int(rng.choice([300, 500, 1000, 2000, 6000])))
 
 
 def _declining(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
-    """Curves as in the digitised panels: an exponential rise, then a fall that is straight in ln C."""
+    """Curves as in the digitised panels: an exponential rise, then a decline linear in ln C."""
     x = _centred(design)
     plateau_X = 1.0 + rng.uniform(0.0, 0.14) * x - rng.uniform(0.0, 0.02) * np.maximum(x, 0.0) ** 2
     plateau_X = np.maximum(plateau_X, 0.2)
@@ -74,7 +74,7 @@ def _declining(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
 
 
 def _two_stage(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
-    """What is nearly known rises first; a second group of problems follows once the first is learned."""
+    """Two groups of problems: the second is learned after the first."""
     x = _centred(design)
     second = rng.uniform(0.25, 0.6)
     second_X = second * np.maximum(1.0 + rng.uniform(-0.02, 0.2) * x, 0.1)
@@ -88,7 +88,7 @@ def _two_stage(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
 
 
 def _dipping(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
-    """Validation falls a little before it rises, as when answers first change their form."""
+    """Validation declines a little before it rises, as when the format of answers changes first."""
     truth = _skills(design, rng)
     depth, width = rng.uniform(0.01, 0.05), rng.uniform(0.5, 1.0)
     where_X = np.log(design.largest_rollouts) - rng.uniform(2.5, 4.5) + rng.uniform(0.0, 0.4) * _centred(design)
@@ -98,7 +98,7 @@ def _dipping(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
 
 
 def _tilted(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
-    """Power-law approach with an exponent that changes with n: some n go on rising long after others have stopped."""
+    """A power-law approach to the plateau with an exponent that depends on n: some n rise long after others stopped."""
     x = _centred(design)
     exponent_X = np.exp(rng.uniform(-1.2, 0.3) + np.clip(rng.normal(0.1, 0.2), -0.4, 0.4) * x)
     top_X = np.maximum(1.0 + rng.uniform(-0.02, 0.08) * x, 0.3)
@@ -166,7 +166,7 @@ def _placed(
     seen: tuple[float, float],
     lag_X: Array,
 ) -> TabulatedTruth:
-    """Curves in their own time moved so that the middle n has reached a share of its gain at the pilot's end."""
+    """A task from curves over `time_T`, shifted so that the middle n reaches a share of its gain at the pilot's end."""
     middle = int(np.argmin(np.abs(_centred(design))))
     wanted = rng.uniform(*seen) * float(gain_XT[middle].max())
     at = float(time_T[int(np.argmax(gain_XT[middle] >= wanted))])

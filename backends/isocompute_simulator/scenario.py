@@ -13,8 +13,7 @@ from isocompute_simulator.design import SweepDesign, draw_design, draw_large_des
 from isocompute_simulator.families import FAMILIES, draw_family, draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, draw_rough_noise, measured_curve
 from isocompute_simulator.processes import PROCESSES, draw_process
-from isocompute_simulator.tabulated import TabulatedTruth
-from isocompute_simulator.truth import Array, Truth
+from isocompute_simulator.truth import Array, Task
 
 REAL_FAMILIES = (*PROCESSES, "outlying", "large")
 """Families with what recorded curves have and `FAMILIES` lack. `outlying`: any of `PROCESSES` with wrong evaluations
@@ -35,7 +34,7 @@ class Scenario:
     """One of `FAMILIES` or `REAL_FAMILIES`."""
     runs: RunSet
     """The sweep as a user would read it: metric avg@4, rewards of the base model included."""
-    truth: Truth | TabulatedTruth = field(repr=False)
+    truth: Task = field(repr=False)
     design: SweepDesign = field(repr=False)
     noise: Noise = field(repr=False)
 
@@ -123,9 +122,7 @@ def _draw_real(family: str, rng: np.random.Generator) -> Scenario:
     return Scenario(family, _train(family, design, truth, noise, rng), truth, design, noise)
 
 
-def _train(
-    family: str, design: SweepDesign, truth: Truth | TabulatedTruth, noise: Noise, rng: np.random.Generator
-) -> RunSet:
+def _train(family: str, design: SweepDesign, truth: Task, noise: Noise, rng: np.random.Generator) -> RunSet:
     columns: dict[str, list[Any]] = {
         name: [] for name in ("run_id", "group_size", "problems_per_batch", "seed", "step", "value")
     }

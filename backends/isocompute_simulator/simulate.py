@@ -15,8 +15,7 @@ from isocompute_simulator.design import typical_design
 from isocompute_simulator.families import draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, measured_curve
 from isocompute_simulator.processes import PROCESSES, draw_process
-from isocompute_simulator.tabulated import TabulatedTruth
-from isocompute_simulator.truth import Truth
+from isocompute_simulator.truth import Task
 
 BANDITS = {"bandit": 0.0, "interference": None}
 """Tasks that are trained, with the share of features their problems have in common; None for the option's."""
@@ -31,7 +30,7 @@ def simulate(configuration: Configuration) -> Iterator[tuple[int, dict[str, floa
         yield from _on_a_curve(configuration)
 
 
-def curve_task(configuration: Configuration) -> tuple[Truth | TabulatedTruth, Noise]:
+def curve_task(configuration: Configuration) -> tuple[Task, Noise]:
     """The task of a run on a reward curve: the same for all runs that name the same task, seed and scale."""
     options = configuration.options
     rng = np.random.default_rng([options.task_seed, options.scale])

@@ -1,8 +1,8 @@
-"""`TabulatedTruth`: the noise-free reward of a task whose curves were computed, not written as a formula.
+"""`TabulatedTruth`: the noise-free reward of a task with computed curves instead of a formula.
 
     R(C, n, B_p, D) = R0 + G(x, ln C - b log2(B_p / B_p,min)) - A(x) d(x) max(0, ln C - onset(x, D)),   x = log2 n
 
-G is a table; the second term is a late decline, never below R0 less a tenth of the gain.
+G is a table; the second term is a late decline, which stops at R0 minus a tenth of the gain.
 """
 
 from __future__ import annotations
@@ -12,30 +12,26 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_simulator.truth import OCTAVES_X, Array
+from isocompute_simulator.truth import OCTAVES_X, Array, Task
 
 PER_UNIT = 12
 """Points of the table per unit of ln C."""
 FLOOR = 0.1
-"""A decline ends this share of the gain below the base model."""
+"""A decline stops at R0 minus this share of the gain."""
 
 
 @dataclass(frozen=True, eq=False)
-class TabulatedTruth:
-    """A noise-free task given by tables over log2 n (`OCTAVES_X`) and ln C."""
+class TabulatedTruth(Task):
+    """A task given by tables over log2 n (`OCTAVES_X`) and ln C."""
 
     base_reward: float
-    """Reward of the base model, R0."""
     log_compute_T: Array
     """ln C of the table at the smallest problems per batch, evenly spaced."""
     gain_XT: Array
     """Gain over the base model before any decline; it may be negative for a while."""
     problems_per_batch: int
-    """B_p that the table belongs to."""
     problems_delay: float = 0.0
-    """b: by how much ln C is delayed for each doubling of the problems per batch."""
     n_problems: int | None = None
-    """Distinct training problems, D; None if unspecified."""
     onset_X: Array | None = None
     """ln C at which the decline begins with `onset_problems`; None without a decline."""
     onset_problems: int | None = None
@@ -43,44 +39,14 @@ class TabulatedTruth:
     decline_X: Array | None = None
     """Share of the largest gain that is lost per unit of ln C after the onset."""
 
-    def mean(
-        self,
-        rollouts: npt.ArrayLike,
-        group_size: npt.ArrayLike,
-        problems_per_batch: npt.ArrayLike | None = None,
-        *,
-        delay: npt.ArrayLike = 0.0,
-        n_problems: int | None = None,
-    ) -> Array:
-        """Reward of the checkpoint at C rollouts, averaged over runs; arguments as for `Truth.mean`."""
-        at, x = self._axes(rollouts, group_size, problems_per_batch, delay)
-        return self._lookup(self._table(n_problems), at, x)
+    def _mean(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+        return self._lookup(self._table(n_problems), at - lag, x)
 
-    def best(
-        self,
-        rollouts: npt.ArrayLike,
-        group_size: npt.ArrayLike,
-        problems_per_batch: npt.ArrayLike | None = None,
-        *,
-        delay: npt.ArrayLike = 0.0,
-        n_problems: int | None = None,
-    ) -> Array:
-        """Running maximum of `mean`: reward of the best checkpoint up to C, the base model included."""
-        at, x = self._axes(rollouts, group_size, problems_per_batch, delay)
+    def _best(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
         table_XT = self._table(n_problems)
         running_XT = np.maximum(np.maximum.accumulate(table_XT, axis=1), 0.0)
-        # The running maximum of what is interpolated: a point just behind the peak must not fall below it.
-        return np.maximum(self._lookup(running_XT, at, x), self._lookup(table_XT, at, x))
-
-    def _axes(
-        self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, bp: npt.ArrayLike | None, delay: npt.ArrayLike
-    ) -> tuple[Array, Array]:
-        with np.errstate(divide="ignore"):
-            at = np.log(np.asarray(rollouts, dtype=float))
-        problems = np.log2(np.asarray(self.problems_per_batch if bp is None else bp, dtype=float))
-        lag = self.problems_delay * (problems - np.log2(self.problems_per_batch)) + np.asarray(delay, dtype=float)
-        at, x = np.broadcast_arrays(at - lag, np.log2(np.asarray(group_size, dtype=float)))
-        return at, x
+        # Interpolation of the running maximum alone would fall below the curve just behind its peak.
+        return np.maximum(self._lookup(running_XT, at - lag, x), self._lookup(table_XT, at - lag, x))
 
     def _table(self, n_problems: int | None) -> Array:
         if self.onset_X is None or self.decline_X is None:
@@ -96,7 +62,7 @@ class TabulatedTruth:
         return np.where(late_XT > 0, np.maximum(fallen_XT, -FLOOR * top_X[:, None]), self.gain_XT)
 
     def _lookup(self, table_XT: Array, at: Array, x: Array) -> Array:
-        """Bilinear in (x, ln C); nothing is gained before the table begins, and its end is held."""
+        """Bilinear in (x, ln C); beyond the table its first and last values hold."""
         first, step = self.log_compute_T[0], self.log_compute_T[1] - self.log_compute_T[0]
         place = np.clip((np.maximum(at, first - 1.0) - first) / step, 0.0, len(self.log_compute_T) - 1.000001)
         column = place.astype(int)

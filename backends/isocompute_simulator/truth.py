@@ -2,12 +2,13 @@
 
     R(C, n, B_p) = R0 + A(x) S(h(x) (ln C - m(x) - b log2(B_p / B_p,min))) K(C, n, D),   x = log2 n
 
-with S one of three saturating shapes in ln C, and K the share that is kept when training goes on for too long on D
-problems. Both factors are log-concave in ln C, so that a curve rises to one peak; the best checkpoint holds it.
+S is one of three saturating shapes in ln C; K is the share of the gain that remains after overfitting on D problems.
+Both are log-concave in ln C, so a curve has one peak, where the best checkpoint is.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +19,7 @@ Array = npt.NDArray[np.float64]
 ShapeName = Literal["hill", "weibull", "gompertz"]
 SHAPES: tuple[ShapeName, ...] = ("hill", "weibull", "gompertz")
 OCTAVES_X: Array = np.arange(57, dtype=np.float64) / 4
-"""log2 n at which a truth's amplitude, midpoint and steepness are given; in between they are interpolated."""
+"""log2 n at which tasks are given; values in between are interpolated."""
 _LARGEST_EXPONENT = 40.0
 _BISECTIONS = 50
 
@@ -56,33 +57,17 @@ def log_slope(shape: ShapeName, u: npt.ArrayLike) -> Array:
     return np.exp(-at)
 
 
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """A noise-free task. Arrays with axis X stand on `OCTAVES_X`."""
+class Task(ABC):
+    """The noise-free reward of a task by compute, group size and problems per batch."""
 
-    shape: ShapeName
     base_reward: float
     """Reward of the base model, R0."""
-    amplitude_X: Array
-    """Gain that training tends to, A, before any overfitting."""
-    midpoint_X: Array
-    """ln C at u = 0, m, at the smallest problems per batch."""
-    steepness_X: Array
-    """Steepness per unit of ln C, h."""
     problems_per_batch: int
-    """B_p that `midpoint_X` belongs to."""
-    problems_delay: float = 0.0
-    """b: by how much ln C is delayed for each doubling of the problems per batch."""
-    n_problems: int | None = None
-    """Distinct training problems, D; None for so many that nothing overfits."""
-    overfit_at: float = np.inf
-    """ln C at which half of the gain is lost at D = 1,000 and small n; infinite where nothing overfits."""
-    overfit_cap: float = 0.0
-    """log2 n from which on overfitting begins earlier."""
-    overfit_haste: float = 0.0
-    """By how much ln C of the loss falls for each octave above the cap."""
-    overfit_rate: float = 0.5
-    """Steepness of the loss per unit of ln C."""
+    """B_p at which the curves are given."""
+    problems_delay: float
+    """b: delay in ln C for each doubling of the problems per batch."""
+    n_problems: int | None
+    """Distinct training problems, D; None if the number does not matter."""
 
     def mean(
         self,
@@ -98,12 +83,11 @@ class Truth:
         Args:
             rollouts: compute C, at least 0; broadcast with the others.
             group_size: n, 1 or more.
-            problems_per_batch: B_p; None for the truth's own.
-            delay: added to the midpoint, in ln C.
-            n_problems: D in place of the truth's own.
+            problems_per_batch: B_p; None for the task's own.
+            delay: further delay in ln C.
+            n_problems: D; None for the task's own.
         """
-        at, x, lag = self._axes(rollouts, group_size, problems_per_batch, delay)
-        return self._at(at, x, lag, n_problems)
+        return self._mean(*self._axes(rollouts, group_size, problems_per_batch, delay), n_problems)
 
     def best(
         self,
@@ -114,25 +98,58 @@ class Truth:
         delay: npt.ArrayLike = 0.0,
         n_problems: int | None = None,
     ) -> Array:
-        """Running maximum of `mean`: reward of the best checkpoint up to C."""
-        at, x, lag = self._axes(rollouts, group_size, problems_per_batch, delay)
-        return self._at(np.minimum(at, self._peak(x, lag, n_problems)), x, lag, n_problems)
+        """Running maximum of `mean`: reward of the best checkpoint up to C; arguments as for `mean`."""
+        return self._best(*self._axes(rollouts, group_size, problems_per_batch, delay), n_problems)
+
+    @abstractmethod
+    def _mean(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+        """`mean` at ln C = `at` and log2 n = `x`, delayed by `lag` in ln C."""
+
+    @abstractmethod
+    def _best(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+        """`best`; arguments as for `_mean`."""
 
     def _axes(
         self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, bp: npt.ArrayLike | None, delay: npt.ArrayLike
     ) -> tuple[Array, Array, Array]:
-        compute = np.asarray(rollouts, dtype=float)
         with np.errstate(divide="ignore"):
-            at = np.log(compute)
+            at = np.log(np.asarray(rollouts, dtype=float))
         problems = np.log2(np.asarray(self.problems_per_batch if bp is None else bp, dtype=float))
         lag = self.problems_delay * (problems - np.log2(self.problems_per_batch)) + np.asarray(delay, dtype=float)
-        x = np.log2(np.asarray(group_size, dtype=float))
-        at, x, lag = np.broadcast_arrays(at, x, lag)
+        at, x, lag = np.broadcast_arrays(at, np.log2(np.asarray(group_size, dtype=float)), lag)
         return at, x, lag
 
-    def _at(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+
+@dataclass(frozen=True, eq=False)
+class Truth(Task):
+    """A task given by a formula. Arrays with axis X are values at `OCTAVES_X`."""
+
+    shape: ShapeName
+    base_reward: float
+    amplitude_X: Array
+    """Gain in the limit of training without overfitting, A."""
+    midpoint_X: Array
+    """ln C at u = 0, m, at the smallest problems per batch."""
+    steepness_X: Array
+    """Steepness per unit of ln C, h."""
+    problems_per_batch: int
+    problems_delay: float = 0.0
+    n_problems: int | None = None
+    overfit_at: float = np.inf
+    """ln C at which half of the gain is lost at D = 1,000 and small n; infinite without overfitting."""
+    overfit_cap: float = 0.0
+    """log2 n above which overfitting begins earlier."""
+    overfit_haste: float = 0.0
+    """Decrease of that ln C per octave of n above the cap."""
+    overfit_rate: float = 0.5
+    """Steepness of the loss per unit of ln C."""
+
+    def _best(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
+        return self._mean(np.minimum(at, self._peak(x, lag, n_problems)), x, lag, n_problems)
+
+    def _mean(self, at: Array, x: Array, lag: Array, n_problems: int | None) -> Array:
         gain = np.interp(x, OCTAVES_X, self.amplitude_X) * rise(self.shape, self._u(at, x, lag))
-        # ln 0 makes u minus infinite: `rise` is cut off there, while the base model has gained nothing at all.
+        # ln 0 is minus infinity, where `rise` is clipped; the base model has gained exactly nothing.
         return np.where(np.isneginf(at), self.base_reward, self.base_reward + gain * self._kept(at, x, n_problems))
 
     def _u(self, at: Array, x: Array, lag: Array) -> Array:

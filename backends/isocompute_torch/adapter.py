@@ -22,6 +22,7 @@ class TorchBackend(ScriptBackend):
 
     name: str = "torch"
     beside_sdk: bool = True
+    packages: tuple[str, ...] = ("torch", "transformers")
 
     def describe(self) -> BackendInfo:
         """Framework, requirements and options of this backend."""

@@ -9,17 +9,18 @@ last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed
 from __future__ import annotations
 
 import fcntl
-import json
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
 
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, SpecError
+from isocompute_sdk.files import parse_json
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
-from isocompute_sdk.run_folders.store import journal_records
+from isocompute_sdk.specs import Spec
 from isocompute_torch.failures import InputError
 from isocompute_torch.problems import file_digest
 from isocompute_torch.runner.configuration import Configuration, load_configuration
@@ -29,6 +30,24 @@ ATTEMPTS_FILE = "attempts.jsonl"
 LOCK_FILE = ".lock"
 MODEL_FOLDER = "model"
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+INPUTS = ("identity", "train", "validation", "reward")
+"""Fields of `Attempt` that must be equal in all starts of a run that has measurements."""
+
+
+class Attempt(Spec):
+    """A line of attempts.jsonl: one start of the run."""
+
+    attempt: int
+    """1 for the first."""
+    started: float
+    """Seconds since 1970."""
+    identity: str
+    """Digest of everything that decides the results."""
+    train: str | None
+    """SHA-256 of the problem file; None if it is missing."""
+    validation: str | None
+    reward: str | None
+    """SHA-256 of the reward file; None for a function of a module."""
 
 
 def main(argv: list[str]) -> int:
@@ -132,7 +151,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _is_finished(configuration: Configuration) -> bool:
-    records = journal_records(configuration.metrics_path)
+    records = journal_records.read(configuration.metrics_path)
     return bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
 
 
@@ -142,34 +161,41 @@ def _register(configuration: Configuration) -> int:
     Raises:
         InputError: the folder holds measurements of another run, or of this run on other data.
     """
-    path = configuration.folder / ATTEMPTS_FILE
-    data = configuration.run.data
-    mine = {
-        "identity": configuration.identity(),
-        "train": _digest(data.train),
-        "validation": _digest(data.validation),
-        "reward": _digest(data.reward.rpartition(":")[0] or data.reward),
-    }
-    earlier = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] if path.exists() else []
-    attempt = len(earlier) + 1
-    if earlier:
-        _check_same(configuration, cast("dict[str, Any]", earlier[-1]), mine, attempt)
-    append_line(path, json.dumps({"attempt": attempt, "started": time.time(), **mine}))
-    return attempt
+    path, data = configuration.folder / ATTEMPTS_FILE, configuration.run.data
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    mine = Attempt(
+        attempt=len(lines) + 1,
+        started=time.time(),
+        identity=configuration.identity(),
+        train=_digest(data.train),
+        validation=_digest(data.validation),
+        reward=_digest(data.reward.rpartition(":")[0] or data.reward),
+    )
+    if lines:
+        _check_same(configuration, _earlier(path, lines), mine)
+    append_line(path, mine.model_dump_json())
+    return mine.attempt
 
 
-def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[str, Any], attempt: int) -> None:
+def _earlier(path: Path, lines: Sequence[str]) -> Attempt:
+    try:
+        return Attempt.model_validate(parse_json(lines[-1]))
+    except (SpecError, ValueError) as error:
+        raise InputError(f"{path}:{len(lines)}: no record of an attempt: {error}", "Remove the line.") from error
+
+
+def _check_same(configuration: Configuration, before: Attempt, now: Attempt) -> None:
     """Refuse to resume a run that has measurements with other settings or data.
 
     A reward file may change after a failure: the message of the failure asks for a correction.
     """
-    records = journal_records(configuration.metrics_path)
-    changed = [name for name, value in now.items() if before.get(name) != value]
+    records = journal_records.read(configuration.metrics_path)
+    changed = [name for name in INPUTS if getattr(before, name) != getattr(now, name)]
     if not changed or not any(record["kind"] in ("evaluation", "step") for record in records):
         return
     failed = records[-1]["kind"] == "end"
     if changed == ["reward"] and failed:
-        _complain(f"the reward file changed after attempt {before['attempt']} failed; rewards measured before are kept")
+        _complain(f"the reward file changed after attempt {before.attempt} failed; rewards measured before are kept")
         return
     what = ["settings in run.json" if name == "identity" else f"data.{name}" for name in changed]
     error = InputError(
@@ -178,7 +204,7 @@ def _check_same(configuration: Configuration, before: dict[str, Any], now: dict[
     )
     if failed:
         # Without this, the last record would still show the failure of the earlier attempt.
-        journal = Journal(configuration.metrics_path, configuration.run.run_id, attempt)
+        journal = Journal(configuration.metrics_path, configuration.run.run_id, now.attempt)
         last = records[-1]
         journal.fail(str(error), step=last["step"], rollouts=last["rollouts"], tokens=last["tokens"])
     raise error

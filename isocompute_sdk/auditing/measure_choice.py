@@ -9,14 +9,12 @@ from shlex import quote
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.fitting.measured_runs import USUAL_RANGES
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.rewards import TRAIN_SET, choose, headline, training_reward_note
-
-_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
-"""Usual ranges of rewards, narrowest first."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def choose_measure(
         notes.append(training_reward_note(name, asked=metric is not None))
     if bounds is None:
         bounds = _range(runs, name, where)
-        if bounds != _RANGES[0]:
+        if bounds != USUAL_RANGES[0]:
             notes.append(
                 Note(
                     "range-guessed",
@@ -93,7 +91,7 @@ def _place(one: tuple[str, str], runs_with: Mapping[tuple[str, str], int]) -> tu
 def _range(runs: RunSet, metric: str, eval_set: str) -> tuple[float, float]:
     values = runs.filter(metric=metric, eval_set=eval_set).to_polars()["value"].to_numpy()
     low, high = float(np.min(values)), float(np.max(values))
-    for bounds in _RANGES:
+    for bounds in USUAL_RANGES:
         if bounds[0] <= low and high <= bounds[1]:
             return bounds
     room = 0.1 * (high - low)

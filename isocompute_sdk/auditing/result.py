@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from isocompute_sdk.auditing.words import count, some
-from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note, by_severity
@@ -248,7 +247,7 @@ class GroupAudit:
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Saved):
     """What each run and each group size of existing runs bought."""
 
     metric: str
@@ -311,27 +310,6 @@ class Audit:
         lines += self.closing()
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
         return "\n".join(lines).rstrip()
-
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON, without the fits; a kill leaves the old file or the new one.
-
-        Raises:
-            IsoComputeError: the file cannot be written.
-        """
-        return AUDIT.save(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Audit:
-        """Read what `save` wrote; its groups have no fits.
-
-        Raises:
-            IsoComputeError: missing file, other content, another schema version.
-        """
-        return AUDIT.load(path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form, without the fits."""
-        return AUDIT.to_dict(self)
 
 
 AUDIT = Document("audit", 1, Audit)

@@ -26,6 +26,7 @@ from isocompute_sdk.campaigns.executors import (
     registry as executors,
 )
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
+from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.campaigns.run_health import early_end, health_of, learned_nothing
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
@@ -323,7 +324,7 @@ def prepare(
         runs: the runs.
         backend: writes their scripts.
         root: folder to which all paths of the runs are relative.
-        executor: also checks what the runs need. None: the runs start elsewhere.
+        executor: also checks what the runs need, and what they require. None: the runs start elsewhere.
         supervision: time limit, and what ends runs early. None: the defaults.
 
     Raises:
@@ -333,10 +334,12 @@ def prepare(
     for run in runs:
         backend.script(run)
     needs = [needs_of(backend, run) for run in runs]
-    if executor is not None:
-        executor.check(needs)
     rules = supervision if supervision is not None else Supervision()
     folders = [(root / run_folder(run)).absolute() for run in runs]
+    if executor is not None:
+        executor.check(needs)
+        waiting = [run for run, folder in zip(runs, folders, strict=True) if not store.is_finished(folder)]
+        check_place(backend, waiting, root, here=executor.name == store.LOCAL)
     checks = [early_end(backend, folder, rules.stop_on) for folder in folders]
     spec = executor.spec if isinstance(executor, ClusterExecutor) else None
     jobs: list[Job] = []

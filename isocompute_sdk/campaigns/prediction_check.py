@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from isocompute_sdk.documents import Document
+from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
@@ -48,7 +47,7 @@ class CheckedPrediction:
 
 
 @dataclass(frozen=True)
-class Comparison(CheckedPrediction):
+class Comparison(CheckedPrediction, Saved):
     """A campaign's planned run against the prediction of the sweep's fit."""
 
     def summary(self) -> str:
@@ -64,27 +63,6 @@ class Comparison(CheckedPrediction):
             f"predicted {self.metric} {self.predicted:.3f} (80 % interval of one run {self.low:.3f} to "
             f"{self.high:.3f}), measured {self.measured:.3f}: {verdict}"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return COMPARISON.to_dict(self)
-
-    def save(self, path: str | Path) -> Path:
-        """Write as JSON; a kill leaves the old file or the new one.
-
-        Raises:
-            IsoComputeError: the file cannot be written.
-        """
-        return COMPARISON.save(path, self)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Comparison:
-        """Read what `save` wrote.
-
-        Raises:
-            IsoComputeError: missing file, other content, another schema version.
-        """
-        return COMPARISON.load(path)
 
 
 COMPARISON = Document("comparison", 1, Comparison, derived=("inside", "error"))

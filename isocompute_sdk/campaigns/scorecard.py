@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from isocompute_sdk.campaigns import campaign
 from isocompute_sdk.campaigns.prediction_check import COMPARISON, CheckedPrediction, compare
-from isocompute_sdk.documents import Converted, Document
+from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
@@ -61,7 +61,7 @@ SCORE = Document("score", 1, Score, derived=("covered", "error"))
 
 
 @dataclass(frozen=True)
-class Scorecard:
+class Scorecard(Saved):
     """Every scored prediction below a folder, oldest first."""
 
     scores: tuple[Annotated[Score, Converted(SCORE.to_dict, SCORE.from_dict)], ...]
@@ -144,10 +144,6 @@ class Scorecard:
         lines += [f"waiting for an outcome: {plan}" for plan in self.waiting]
         lines += [f"not read: {name}: {why}" for name, why in self.unreadable.items()]
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return SCORECARD.to_dict(self)
 
 
 SCORECARD = Document(

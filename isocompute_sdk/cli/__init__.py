@@ -55,11 +55,9 @@ def main() -> None:
         raise SystemExit(INTERRUPTED) from None
     except IsoComputeError as error:
         print(f"error: {printable(for_shell(error), keep=chr(10))}", file=sys.stderr)
-        options: tuple[str, ...] = getattr(error, "options", ())
-        if options:
-            open_ = any(option.endswith(PLACES) for option in options)
-            told = "with your numbers" if open_ else "try"
-            print(printable(f"  {told}: {again(sys.argv[1:], options)}"), file=sys.stderr)
+        if error.options:
+            told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
+            print(printable(f"  {told}: {again(sys.argv[1:], error.options)}"), file=sys.stderr)
         raise SystemExit(1) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

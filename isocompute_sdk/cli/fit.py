@@ -30,7 +30,6 @@ def fit(
     rollouts_per_batch: Annotated[
         int | None, opt.count("--rollouts-per-batch", "Fixed batch B of the laws in steps.")
     ] = None,
-    bounds: Annotated[tuple[float, float], typer.Option(help="Range of the metric.")] = (0.0, 1.0),
     draws: Annotated[
         int, typer.Option(help="Draws from the posterior (surface), or bootstrap replicates (paper).", min=0)
     ] = 200,
@@ -55,7 +54,6 @@ def fit(
         runs,
         max_rollouts_per_batch=max_rollouts_per_batch,
         rollouts_per_batch=rollouts_per_batch,
-        bounds=bounds,
         draws=draws,
     )
     every = _each(found)

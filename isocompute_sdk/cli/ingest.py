@@ -80,7 +80,7 @@ def ingest(
         if unsized:
             say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
         else:
-            say(f"next: {_next(runs, output)}")
+            say(f"next: {_next(runs, output, reading.metric)}")
         return
     again = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
     say(f"nothing written\nnext: {again} --output runs.parquet")
@@ -97,12 +97,12 @@ def _read(reading: ReadingOptions, paths: list[Path] | None) -> RunSet:
     return reading.read(paths, reading.metric, on_truncated="drop", without_sizes=True)
 
 
-def _next(runs: RunSet, output: Path) -> str:
+def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, or an audit of several."""
     from isocompute_sdk.auditing.measure_choice import choose_measure
 
     try:
-        measure = choose_measure(runs)
+        measure = choose_measure(runs, asked if asked in runs.metrics else None)
     except RecordError:
         return f"isocompute doctor {quote(str(output))}"
     table = runs.filter(metric=measure.metric)

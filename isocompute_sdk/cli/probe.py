@@ -158,4 +158,6 @@ def _finish(throughput: Throughput, output: Path, json: bool) -> None:
         return
     say(throughput.summary())
     say(f"wrote {output}")
-    say(f"next: isocompute allocate RUNS --budget '200 gpu_hours' --throughput {shlex.quote(str(output))}")
+    plan = f"--budget '200 gpu_hours' --throughput {shlex.quote(str(output))}"
+    say(f"with runs of yours: isocompute allocate RUNS {plan}")
+    say(f"next: isocompute plan {plan}")

@@ -39,6 +39,10 @@ DOCUMENTS = {
     "run-job": "run_folders.store:JOB",
     "run-exit": "run_folders.store:EXIT",
     "run-started": "run_folders.store:STARTED",
+    "journal-run": "run_folders.journal_records:RUN",
+    "journal-evaluation": "run_folders.journal_records:EVALUATION",
+    "journal-step": "run_folders.journal_records:STEP",
+    "journal-end": "run_folders.journal_records:END",
 }
 """Saved JSON files, with the declaration of each."""
 KINDS = (*SPECS, *DOCUMENTS)

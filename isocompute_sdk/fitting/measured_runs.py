@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
 
 
+USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 100.0))
+"""Usual ranges of rewards, narrowest first."""
+
+
 @dataclass(frozen=True)
 class MeasuredRuns:
     """The runs that measured one metric; for avg@k also those that measured another avg@j only."""
@@ -96,7 +100,8 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
     Raises:
         FitError: naming the first, and how many there are.
     """
-    for one in series:
+    every = list(series)
+    for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
             first = int(outside[0])
@@ -104,7 +109,15 @@ def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, 
                 f"run {one.run_id!r}, C = {one.rollouts_T[first]:,.10g}: {metric} = {one.value_T[first]:g} lies "
                 f"outside bounds = {bounds} ({outside.size} value(s) do)",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
-            ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.")
+            ).in_shell("Add --bounds LOWEST HIGHEST for this metric, or repair the values.", _bounds_of(every))
+
+
+def _bounds_of(series: Iterable[RunSeries]) -> tuple[str, ...]:
+    """The option with the usual range that holds all rewards; none if no usual range does."""
+    values = np.concatenate([one.value_T for one in series])
+    fitting = (one for one in USUAL_RANGES if one[0] <= values.min() and values.max() <= one[1])
+    found = next(fitting, None)
+    return () if found is None else (f"--bounds {found[0]:g} {found[1]:g}",)
 
 
 def _only_eval_set(runs: RunSet, metric: str) -> str | None:

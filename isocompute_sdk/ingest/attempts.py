@@ -19,9 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, LogFormat, Meaning, Measure
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
+
+
+class NothingMeasured(RecordError):
+    """A run that was started and has no measurement yet; it keeps no other from being read."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ class RunLog:
     """The format, if something else than the tags says so."""
     gpus: int | None = None
     """GPUs that the run occupies; None if unknown."""
+    device_batch: int | None = None
+    """Batch of one process of a trainer, over all its GPUs, if the log says it."""
     settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
     """Configurations that the log holds beside its measurements: file, and nested or dotted keys -> value."""
 
@@ -183,7 +190,9 @@ class RunLog:
             start = reached if attempt.from_step is None else attempt.from_step
             return Extent(start, start, attempt.sampled)
         updates = [attempt.series[tag].step_T for tag in self._update_tags if tag in attempt.series]
-        every = [s.step_T for s in attempt.series.values()]
+        # What a program logs between the rows of its trainer may carry an earlier step.
+        known = [attempt.series[tag].step_T for tag in self.meanings() if tag in attempt.series]
+        every = known or [s.step_T for s in attempt.series.values()]
         first_update = min((float(step.min()) for step in updates), default=np.inf)
         first_any = min(float(step.min()) for step in every)
         if not updates and self._logs_updates and all(float(step.max()) == first_any for step in every):

@@ -20,8 +20,10 @@ from isocompute_sdk.ingest.logs import (
     NothingMeasured,
     find_logs,
     log_formats,
+    with_generations,
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -140,8 +142,8 @@ def read_logs(
     waiting: list[RecordError] = []
 
     def lost(name: str, error: RecordError) -> None:
-        # A run that has only just begun, or is of another kind, keeps no other from being read.
-        if unreadable is None and not isinstance(error, NothingMeasured):
+        # A run that has only just begun, is of another kind or needs a package keeps no other from being read.
+        if unreadable is None and not isinstance(error, NothingMeasured | PackageMissing):
             raise error
         waiting.append(error)
         if unreadable is not None:
@@ -155,9 +157,12 @@ def read_logs(
             if seen is not None:
                 seen.update(dict.fromkeys(logs[name].tags))
             saved[name] = source.configuration(logs[name], found.roots[name])
+            logs[name] = with_generations(logs[name], saved[name])
         except RecordError as error:
             logs.pop(name, None)
             lost(name, error)
+    for name in stitched(logs, saved):
+        del logs[name]
     copies = shared_sizes(logs, saved, request)
     for name, log in logs.items():
         if name in copies:
@@ -179,8 +184,57 @@ def read_logs(
         for error in waiting
         if isinstance(error, NoRewardLearning)
     ]
+    notes += [
+        Note("run-without-values", "info", f"left out: {error.message}", {"message": error.message})
+        for error in waiting
+        if isinstance(error, NothingMeasured) and not isinstance(error, NoRewardLearning)
+    ]
+    notes += [
+        Note("events-not-read", "warning", f"left out: {error.message}. {error.hint}", {"message": error.message})
+        for error in waiting
+        if isinstance(error, PackageMissing)
+    ]
     notes += [_repeated(name, of) for name, of in copies.items()]
     return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
+
+
+_SAME_RUN = ("group_size", "problems_per_batch", "seed", "model", "learning_rate", "kl_coef", "temperature")
+
+
+def stitched(logs: dict[str, RunLog], saved: Mapping[str, SavedConfig | None]) -> dict[str, str]:
+    """Run of W&B that goes on where another one stopped, as a trainer that was resumed begins one -> that run.
+
+    It has the configuration of the other one, begins later, and its first update follows one of the other's. Its
+    starts become those of the run that it goes on with.
+
+    Args:
+        logs: every run; changed.
+        saved: what is configured for each.
+    """
+
+    def fields(name: str) -> list[Any]:
+        config = saved.get(name)
+        return [] if config is None else [config.fields[f].value if f in config.fields else None for f in _SAME_RUN]
+
+    late = [name for name, log in logs.items() if log.format == "wandb" and log.first_step > 0 and fields(name)]
+    found: dict[str, str] = {}
+    for name in sorted(late, key=lambda one: logs[one].began or 0.0):
+        log, began = logs[name], logs[name].began or 0.0
+        before = [
+            other
+            for other, one in logs.items()
+            if other not in (name, *found)
+            and one.format == log.format
+            and (one.began or 0.0) < began
+            and max((extent.last for extent in one.extents), default=-1.0) >= log.first_step
+            and fields(other) == fields(name)
+        ]
+        if len(before) == 1:
+            (other,) = before
+            notes = (*logs[other].notes, *log.notes)
+            logs[other] = replace(logs[other], attempts=(*logs[other].attempts, *log.attempts), notes=notes)
+            found[name] = other
+    return found
 
 
 def shared_sizes(

@@ -32,13 +32,18 @@ RIVAL = 0.25
 ABOVE, ABOVE_DECIDED = 0.25, 0.4
 """Probability that the octave above the grid is best from which it has to be measured first, and the same where the
 chosen n counts as decided."""
-STOP_CHANCE, STOP_REACH = 0.1, 3.0
-"""A stop is said only where the rest of the budget adds a material gain with at most this probability, and the budget
-lies at most this many times beyond the runs."""
+STOP_CHANCE, STOP_REACH, STOP_SHARE, STOP_NEAR, STOP_ABOVE = 0.2, 3.0, 0.75, 0.8, 0.2
+"""A stop is said only without doubts, where the runs show the plateau or the decline, the rest of the budget adds a
+material gain with at most this probability, the budget lies at most this many times beyond the runs, the plan spends
+at most this share of it, its n loses at most a tie with at least this probability, and the octave above the grid is
+best with at most this one."""
 MEASURED_SHARE, MEASURED_STEPS = 0.25, 5
 """Share of the plan's rollouts, and fewest updates, of the run that measures the octave above the grid."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
 """Warnings with which no n counts as decided."""
+UNSEEN_REACH = 3.0
+"""Multiple of the largest compute seen up to which a rise that was not seen is no such warning: on simulated sweeps it
+told nothing there, and doubled the losses of clear verdicts beyond."""
 TOO_FAR = 30.0
 """Multiple of the largest compute seen beyond which no n is the best bet either."""
 
@@ -72,11 +77,14 @@ class Verdict:
                 f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. Run "
                 "others first, 4x apart",
             )
-        if any(_certain(note) for note in plan.notes if note.code == "rest-not-worthwhile"):
-            return _stop(plan)
         odds = _odds(plan)
         doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
         beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in doubts
+        if unseen and beyond <= UNSEEN_REACH:
+            doubts.remove("rise-not-seen")
+        rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
+        if not doubts and any(_certain(plan, note, odds) for note in rest):
+            return _stop(plan)
         if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
             return _too_far(plan, beyond, unseen=unseen)
         # An n above the grid was never run: it may be better, but these runs cannot show that.
@@ -117,10 +125,21 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
     return Verdict("clear", sentence + _edge(plan))
 
 
-def _certain(note: Note) -> bool:
-    """Whether a note on the rest of a budget is sure enough to stop; notes without a probability are."""
+def _certain(plan: Plan, note: Note, odds: GroupSizeOdds | None) -> bool:
+    """Whether a note on the rest of a budget is sure enough to stop; without a surface it is."""
+    if odds is None:
+        return True
     chance, reach = note.data.get("chance_of_more"), note.data.get("extrapolation")
-    return (chance is None or chance <= STOP_CHANCE) and (reach is None or reach <= STOP_REACH)
+    here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
+    return bool(
+        note.data.get("end_seen", True)
+        and (chance is None or chance <= STOP_CHANCE)
+        and (reach is None or reach <= STOP_REACH)
+        and plan.unused_share >= 1.0 - STOP_SHARE
+        and odds.on_grid[here]
+        and odds.near_best[here] >= STOP_NEAR
+        and odds.probability_above <= STOP_ABOVE
+    )
 
 
 def _measure_first(plan: Plan, odds: GroupSizeOdds) -> Verdict:

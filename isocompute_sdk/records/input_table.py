@@ -12,7 +12,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, require, to_series, typed
-from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, headline, rank
+from isocompute_sdk.records.rewards import OTHER, TRAIN_REWARD, TRAIN_SET, headline, is_training_reward, rank
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,7 +33,8 @@ class Options:
     run_prefix: str = ""
     """Put before run ids that are made from the configuration."""
     lenient: bool = False
-    """Leave columns of text out, with a note, and take a reward without a name for the training reward."""
+    """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
+    stand beside it, else for avg@4; each with a note."""
     without_sizes: bool = False
     """Put 1 in place of an unknown n or B_p."""
     run_name: str = "run"
@@ -341,11 +342,13 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
     else:
-        metrics, told = _metric_columns(named, extra, options)
+        metrics, told = _metric_columns(frame, named, extra, options)
         _refuse_settings(frame, metrics, named, options)
         notes += told
         rows = _melt(frame, metrics, named.source)
-    home = pl.when(pl.col("metric") == TRAIN_REWARD).then(pl.lit("train")).otherwise(pl.lit(schema.DEFAULT_EVAL_SET))
+    training = [name for name in rows["metric"].unique() if is_training_reward(name)]
+    held_out = pl.lit(schema.DEFAULT_EVAL_SET)
+    home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
     return rows.with_columns(pl.coalesce("eval_set", home).alias("eval_set")), tuple(notes)
 
 
@@ -436,7 +439,7 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
 
 
 def _metric_columns(
-    named: Named, extra: Mapping[str, pl.Series], options: Options
+    frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], options: Options
 ) -> tuple[dict[str, pl.Series], tuple[Note, ...]]:
     """Wide form: the measured columns by metric name."""
     source = named.source
@@ -447,7 +450,9 @@ def _metric_columns(
         bare = source.written["value"]
         if options.lenient and metric in (None, *wide):
             # A metric that has a column of its own says that this column is another one.
-            metric, notes = TRAIN_REWARD, (_taken_for_training(bare),)
+            training = metric is not None or _of_updates(frame, wide)
+            metric = TRAIN_REWARD if training else USUAL_METRIC
+            notes = (_taken_for_training(bare) if training else _taken_for_evaluation(bare),)
         if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
@@ -467,6 +472,28 @@ def _metric_columns(
         )
     _check_named_metric(options, list(wide))
     return wide, notes
+
+
+USUAL_METRIC = "avg@4"
+"""What a lone reward of a table of evaluations is called unless somebody names it: the metric of a fit by default."""
+
+
+def _of_updates(frame: pl.DataFrame, beside: Collection[str]) -> bool:
+    """Whether a reward is that of updates: beside a trainer's quantities or an evaluation, or in every step's row."""
+    import polars as pl
+
+    if any(rank(name, schema.DEFAULT_EVAL_SET) != OTHER for name in beside):
+        return True
+    apart = frame.select(pl.col("step").diff().over("run_id")).to_series().drop_nulls()
+    return len(apart) >= FEWEST_TO_JUDGE and apart.median() == 1
+
+
+def _taken_for_evaluation(column: str) -> Note:
+    message = (
+        f"column {column!r} does not say what it measures and is taken for an evaluation, {USUAL_METRIC}. Name it with "
+        f"--metric (metric= in Python); if it is the training reward, --metric {TRAIN_REWARD}."
+    )
+    return Note("reward-taken-for-evaluation", "warning", message, {"column": column})
 
 
 def _taken_for_training(column: str) -> Note:

@@ -1,4 +1,4 @@
-"""Which of the measurements in a table is the reward that a question without a metric is about."""
+"""Choice of the reward among the metrics of a table if none is named."""
 
 from __future__ import annotations
 
@@ -30,17 +30,27 @@ _EVALUATION = re.compile(
     re.IGNORECASE,
 )
 """Names that people give to rewards and evaluations."""
+_TRAINING = re.compile(
+    r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
+    r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
+    re.IGNORECASE,
+)
+"""Names that people give to the reward of what an update trained on."""
 OTHER = 7
-"""Rank of a measurement whose name does not say that it is a reward."""
+"""Rank of an unknown name."""
+
+
+def is_training_reward(metric: str) -> bool:
+    """Whether a name is that of a training reward, ours or one such as `train/reward`."""
+    return metric == TRAIN_REWARD or (_COMPONENT.fullmatch(metric) is None and _TRAINING.fullmatch(metric) is not None)
 
 
 def rank(metric: str, eval_set: str) -> int | None:
-    """How likely a measurement is the reward that is asked about, 0 first; None for what is no reward at all.
+    """Rank of a measurement as the reward of the table, 0 for the best; None if it is no reward.
 
-    Averages on held-out problems come first, then other rewards there, then the training reward, then names that do
-    not say what they hold.
+    Order: averages on held-out problems, other rewards on them, the training reward, unknown names.
     """
-    if metric == TRAIN_REWARD:
+    if is_training_reward(metric):
         return 6
     if eval_set in TRAIN_SETS:
         # A metric of evaluations that was measured on training problems.
@@ -55,9 +65,9 @@ def rank(metric: str, eval_set: str) -> int | None:
 
 
 def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """The reward among (metric, evaluation set) pairs, one for every value; None if no reward is among them.
+    """The reward among (metric, evaluation set) pairs, one for every value; None without a reward.
 
-    Of equally likely ones the most frequent counts, then the most samples, then `validation`, then the alphabet.
+    Ties go to the most frequent one, then to the most samples, then to `validation`, then to the alphabet.
     """
     counts = Counter(measured)
     found = [one for one in counts if rank(*one) is not None]
@@ -72,31 +82,37 @@ _CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
 """Averages and counts on held-out problems, names of evaluations, training rewards, other names."""
 
 
+def undecided(measured: Iterable[tuple[str, str]]) -> list[str]:
+    """Metrics with unknown names, one of which may be the reward; empty if a name decides, or none can be it."""
+    ranked = {one: place for one in measured if (place := rank(*one)) is not None}
+    names = sorted({metric for metric, _ in ranked})
+    return names if len(names) > 1 and set(ranked.values()) == {OTHER} else []
+
+
 def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
-    """The reward that most runs have, for a question without a metric.
+    """The reward that most runs have.
 
     Args:
         runs_with: (metric, evaluation set) -> number of runs that have it.
 
     Raises:
-        RecordError: no reward is there, or several measurements whose names do not say which is the reward.
+        RecordError: no reward, or several measurements with unknown names.
     """
+    asked = undecided(runs_with)
     ranked = {one: place for one in runs_with if (place := rank(*one)) is not None}
     have = sorted({metric for metric, _ in runs_with})
     if not ranked:
         raise RecordError(
             f"no reward was measured: these runs have {', '.join(have)}, which are diagnostics, settings or parts of a "
             "reward; accepted: an evaluation, or the training reward",
-            "If one of them is the reward all the same, name it: metric=...",
+            "If one of them is the reward, name it: metric=...",
             options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
-        ).in_shell("If one of them is the reward all the same, name it with --metric.")
-    unnamed = sorted({metric for (metric, _), place in ranked.items() if place == OTHER})
-    if set(ranked.values()) == {OTHER} and len(unnamed) > 1:
+        ).in_shell("If one of them is the reward, name it with --metric.")
+    if asked:
         raise RecordError(
-            f"which of these is the reward: {', '.join(unnamed)}? Their names do not say; accepted: one of them",
-            f"Name it, e.g. metric={unnamed[0]!r}.",
-            options=(f"--metric {quote(unnamed[0])}",),
-        ).in_shell(f"Name it, e.g. --metric {quote(unnamed[0])}.")
+            f"which of these is the reward: {', '.join(asked)}? Their names do not say; accepted: one of them",
+            f"Name it, e.g. metric={asked[0]!r}.",
+        ).in_shell(f"Name it: {' or '.join(f'--metric {quote(name)}' for name in asked[:8])}.")
     return min(
         ranked,
         key=lambda one: (

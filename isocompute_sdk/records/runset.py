@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -284,7 +285,7 @@ class RunSet:
             raise RecordError(
                 f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
                 f"Choose one, e.g. eval_set={sets[0]!r}.",
-            ).in_shell(f"Choose one, e.g. --eval-set {sets[0]}.")
+            ).in_shell(f"Choose one, e.g. --eval-set {sets[0]}.", (f"--eval-set {quote(sets[0])}",))
         check_fields([] if eval_set is None else [eval_set], sets, f"eval_set of {metric}")
         if eval_set is not None:
             part = part.filter(pl.col("eval_set") == eval_set)

@@ -23,7 +23,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders import run_journal, wrapper
+from isocompute_sdk.run_folders import journal_records, wrapper
 from isocompute_sdk.run_folders.locks import find_process, is_running
 from isocompute_sdk.run_folders.progress import JOURNAL, Progress, journal_progress, record_of
 from isocompute_sdk.run_folders.wrapper import EXIT_FILE, JOB_FILE, LOG_FILE, STOP_FILE, WRAPPER_FILE
@@ -191,7 +191,7 @@ def _has_begun(folder: Path) -> bool:
     if is_running(folder):
         return True
     if (folder / METRICS_FILE).exists():
-        return any(record["kind"] not in ("run", "end") for record in journal_records(folder / METRICS_FILE))
+        return any(record["kind"] not in ("run", "end") for record in journal_records.read(folder / METRICS_FILE))
     return (folder / EXIT_FILE).exists()
 
 
@@ -277,7 +277,7 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     path = Path(folder) / METRICS_FILE
     if not path.exists():
         raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
-    return journal_records(path)
+    return journal_records.read(path)
 
 
 def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
@@ -386,28 +386,14 @@ def stop_requested(folder: str | Path) -> bool:
 
 
 def clear_stop(folder: str | Path) -> None:
-    """Allow the run to be started again."""
-    (Path(folder) / STOP_FILE).unlink(missing_ok=True)
+    """Allow the run to be started again, also if it was given up."""
+    for name in (STOP_FILE, _ABANDONED_FILE):
+        (Path(folder) / name).unlink(missing_ok=True)
 
 
 def is_finished(folder: str | Path) -> bool:
     """Whether the run has done all it was asked for, so that it need not be started again."""
     return _ended(Path(folder), _journal(Path(folder)))[0] == "finished"
-
-
-def journal_records(path: Path) -> list[dict[str, Any]]:
-    """Every whole record of a metrics.jsonl; empty if it is missing.
-
-    Raises:
-        RecordError: a whole line is no record.
-    """
-    if not path.exists():
-        return []
-    files.check_input(path, what=JOURNAL, error=RecordError)
-    try:
-        return run_journal.read(path)
-    except ValueError as error:
-        raise RecordError(str(error), "Remove the line, or read the file with the release that wrote it.") from error
 
 
 def _journal(folder: Path) -> Progress | None:
@@ -478,7 +464,7 @@ def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
         return "stopped" if code is None else "failed", given_up
     if said == "failed" or code is not None:
         own = progress.message if progress is not None else ""
-        return "failed", own or f"exit code {code}: {_last_words(folder)}"
+        return "failed", own or f"exit code {code}: {_where(folder)}"
     return ("stopped" if progress is not None else "waiting"), ""
 
 
@@ -497,11 +483,17 @@ def _exit_code(folder: Path) -> int | None:
     return None if ended is None or ended.stopped else ended.exit_code
 
 
-def _last_words(folder: Path) -> str:
-    """Last line of the log, and where the log is."""
-    path = folder / LOG_FILE
+def last_words(folder: str | Path) -> str:
+    """Last line of a run's log; empty if there is none."""
+    path = Path(folder) / LOG_FILE
     text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
-    return f"{text.splitlines()[-1].strip()} (see {path})" if text else f"see {path}"
+    return text.splitlines()[-1].strip() if text else ""
+
+
+def _where(folder: Path) -> str:
+    """Last line of the log, and where the log is."""
+    words, path = last_words(folder), folder / LOG_FILE
+    return f"{words} (see {path})" if words else f"see {path}"
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:

@@ -120,6 +120,22 @@ class Needs:
     """Whether the framework starts or joins a Ray cluster, in which it reserves the GPUs itself."""
 
 
+@dataclass(frozen=True)
+class Requires:
+    """What must be present where a run starts."""
+
+    files: tuple[str, ...] = ()
+    """Files with problems, JSON lines, relative to the folder in which the script starts."""
+    reward: str | None = None
+    """`file.py` or `file.py:function`. None: no reward function is read."""
+    model: str | None = None
+    """Base model: a folder, or a hub's name. None: no model is read."""
+    packages: tuple[str, ...] = ()
+    """Packages that the interpreter of the script must have."""
+    beside_sdk: bool = False
+    """Whether that interpreter is this one, unless PYTHON is set; otherwise python3."""
+
+
 @runtime_checkable
 class Backend(Protocol):
     """The contract of every backend, checked by test_contract.py and test_progress.py in tests/backends."""
@@ -189,6 +205,20 @@ class StatesNeeds(Protocol):
     def needs(self, run: RunSpec) -> Needs:
         """Devices of an accepted run."""
         ...
+
+
+@runtime_checkable
+class StatesRequirements(Protocol):
+    """Optional addition to the contract; nothing is checked in advance for runs of other backends."""
+
+    def requires(self, run: RunSpec) -> Requires:
+        """What must be present where an accepted run starts."""
+        ...
+
+
+def requires_of(backend: Backend, run: RunSpec) -> Requires | None:
+    """What must be present where an accepted run starts; None if the backend does not say."""
+    return backend.requires(run) if isinstance(backend, StatesRequirements) else None
 
 
 def needs_of(backend: Backend, run: RunSpec) -> Needs:

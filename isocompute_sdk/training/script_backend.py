@@ -17,6 +17,7 @@ from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import (
     BackendInfo,
     Launch,
+    Requires,
     raise_if_refused,
     resume_launch,
     run_folder,
@@ -35,6 +36,8 @@ class ScriptBackend(ABC):
     """Log format of the framework's own logs; None if training writes a journal, metrics.jsonl."""
     beside_sdk: bool = False
     """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
+    packages: tuple[str, ...] = ()
+    """Packages that the interpreter of the script must have."""
 
     @abstractmethod
     def describe(self) -> BackendInfo:
@@ -66,6 +69,11 @@ class ScriptBackend(ABC):
             BackendError: preflight refuses the run.
         """
         return self._rendered(run, self._accepted(run), beside=False)
+
+    def requires(self, run: RunSpec) -> Requires:
+        """Problems, reward function, model and packages."""
+        data = run.data
+        return Requires((data.train, data.validation), data.reward, run.model, self.packages, self.beside_sdk)
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
         """Write a short `launch.sh` and, beside it, the files it needs; return how to start it.

@@ -27,6 +27,7 @@ STUDY = Study.model_validate(
         "recipe": "easy",
         "sweep": {"group_size": [4, 16], "problems_per_batch": 32, "rollouts": 20_000, "seeds": [0, 1]},
         "backend": "simulator",
+        "supervision": {"retries": 20, "retry_after_seconds": 0.2},
     }
 )
 CONTROLLER = """
@@ -41,7 +42,8 @@ from isocompute_simulator import SimulatorBackend
 
 SimulatorBackend.needs = lambda self, run: Needs(1)
 executor = ClusterExecutor(ENGINE, poll_seconds=0.3, ask_seconds=0.3, settle_seconds=1)
-carry_out(load_study("study.yaml").expand(), SimulatorBackend(), executor, Path.cwd())
+study = load_study("study.yaml")
+carry_out(study.expand(), SimulatorBackend(), executor, Path.cwd(), supervision=study.supervision)
 """
 PARTS = ("controller", "process", "command")
 """What is killed: `isocompute run`, the wrapper of a run, its training."""
@@ -55,12 +57,16 @@ class Place:
     folder: Path
     engine: str
     """Expression for the engine."""
+    seconds: float | None = None
+    """Time that each run takes; None: one to three seconds, at random."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
         (self.folder / "study.yaml").write_text(dump_spec(STUDY))
         (self.folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} {SLOW_PYTHON} "$@"\n')
         (self.folder / "python").chmod(0o755)
+        if self.seconds is not None:
+            (self.folder / "seconds").write_text(str(self.seconds))
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHON": str(self.folder / "python")}

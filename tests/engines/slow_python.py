@@ -2,7 +2,7 @@
 
 Simulates the run, but writes its journal a record at a time over some seconds, and goes on where an earlier attempt has
 stopped, as training does. Two attempts at a time would be seen: in the file `clashes` beside the runs, and as repeated
-records. The file `used` lists the GPUs that runs had.
+records. The file `used` lists the GPUs that runs had. The file `seconds` says how long a run takes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def train(folder: Path) -> None:
     path = folder / "metrics.jsonl"
     path.touch()
     done = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    seconds = random.uniform(*TRAINING_SECONDS) / len(records)
+    chosen = folder.parents[2] / "seconds"
+    seconds = (float(chosen.read_text()) if chosen.exists() else random.uniform(*TRAINING_SECONDS)) / len(records)
     with path.open("r+b") as file:
         file.truncate(sum(map(len, done)))
         file.seek(0, os.SEEK_END)

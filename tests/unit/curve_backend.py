@@ -19,7 +19,11 @@ from isocompute_sdk.training.backend import BackendInfo, Launch, resume_launch
 
 
 class CurveBackend:
-    """Meets the Backend protocol; `options` may hold seconds (a pause per step) and fail_at (a step)."""
+    """Meets the Backend protocol.
+
+    `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n) and
+    hang (for this n nothing comes after the first evaluation).
+    """
 
     name = "curve"
 
@@ -68,12 +72,16 @@ def train(run: dict[str, object], folder: Path) -> None:
                 print("the curve broke", file=sys.stderr)
                 write("end", step, status="failed", message="the curve broke")
                 sys.exit(1)
-            time.sleep(float(options.get("seconds", 0.0)))
+            time.sleep(3600.0 if options.get("hang") == n and last >= 0 else float(options.get("seconds", 0.0)))
             noise = 0.004 * np.random.default_rng([seed, n, bp, step]).normal()
             gain = (0.3 + 0.03 * np.log2(n)) * -np.expm1(-step * n * bp / (500.0 * n))
-            metrics = {"avg@4": float(np.clip(0.4 + gain + noise, 0, 1))}
+            flat = options.get("flat") == n
+            metrics = {"avg@4": 0.0 if flat else float(np.clip(0.4 + gain + noise, 0, 1))}
+            if flat and step:
+                write("step", step, metrics={"train_reward": 0.0, "zero_variance_share": 1.0})
             write("evaluation", step, eval_set="validation", metrics=metrics)
             write("evaluation", step, eval_set="train_probe", metrics=metrics)
+            last = step
         write("end", steps, status="finished", message="")
 
 

@@ -35,7 +35,7 @@ def test_example_loads_expands_and_survives_being_written(path: Path) -> None:
 
 def test_all_examples_are_there() -> None:
     papers = ["paper_easy", "paper_fixed_batch", "paper_hard"]
-    assert [path.stem for path in FILES] == ["closed_loop", *papers, "quick", "ray", "slurm"]
+    assert [path.stem for path in FILES] == ["closed_loop", "local", *papers, "quick", "ray", "slurm"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

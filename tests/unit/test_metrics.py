@@ -111,12 +111,12 @@ def test_known_values():
 
 def test_too_few_samples_are_an_error_unless_asked_for():
     ragged = [[1.0, 0.0, 1.0], [1.0, np.nan, np.nan]]
-    with pytest.raises(RecordError, match=r"problem 1 has 1 samples, fewer than k = 2 \(1 of 2 problems\)"):
+    with pytest.raises(RecordError, match=r"problem 1 .*k = 2.*1 of 2"):
         best_at_k(ragged, 2)
     for estimator in ESTIMATORS:
         assert math.isnan(estimator(ragged, 2, insufficient="nan"))
         assert estimator(ragged, 2, insufficient="skip") == estimator(ragged[:1], 2)
-    with pytest.raises(RecordError, match="all 2 problems have fewer than k = 4"):
+    with pytest.raises(RecordError, match=r"2 problems.*k = 4"):
         worst_at_k(ragged, 4, insufficient="skip")
 
 
@@ -142,7 +142,7 @@ def test_bad_rewards_are_refused(estimator, bad, k, message):
 
 
 def test_an_unknown_treatment_of_missing_samples_is_refused():
-    with pytest.raises(RecordError, match="'drop'; accepted: 'error', 'nan', 'skip'"):
+    with pytest.raises(RecordError, match=r"'drop'.*'error', 'nan', 'skip'"):
         avg_at_k([[1.0]], 1, insufficient="drop")  # pyright: ignore[reportArgumentType]
 
 

@@ -12,7 +12,8 @@
   step, with exit status 0. Started again with a later step, the run resumes.
 * --submit: the command is written into train.sh and run as a Ray job on the cluster with that address.
 
-Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json.
+Otherwise the exit status is that of the command. If the command ended by itself, it is also in exit.json, unless a
+wrapper of the SDK has started this program and writes that file.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ BEST_SAVED = re.compile(rb"Saved best checkpoint: (best_global_step(\d+)) \(\S+=
 TAG = re.compile(r"global_step(\d+)\Z")
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+=-]+\Z")
 EXIT_FILE = "exit.json"
-"""Exit status of the last start; the SDK's executors write the same file."""
+"""Exit status of the last start; the wrapper of the SDK's executors writes the same file."""
+WRAPPED = "ISOCOMPUTE_ATTEMPT"
+"""Set by that wrapper."""
 POLL_SECONDS = 1.0
 SETTLE_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
@@ -311,7 +314,9 @@ def main(argv: list[str]) -> int:
     except InputError as error:
         say(str(error))
         return 2
-    (folder / EXIT_FILE).unlink(missing_ok=True)
+    wrapped = WRAPPED in os.environ
+    if not wrapped:
+        (folder / EXIT_FILE).unlink(missing_ok=True)
     training = Training(folder, command, options.submit, attempt_of(folder))
 
     def forward(_number: int, _frame: object) -> None:
@@ -320,7 +325,9 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
     status = supervise(training, checkpoints, options)
-    if status == 0 or training.stopping_since is None:  # a requested stop leaves no exit status: the run can resume
+    if not wrapped and (
+        status == 0 or training.stopping_since is None
+    ):  # a requested stop leaves no exit status: the run can resume
         write_json(folder / EXIT_FILE, {"kind": "run-exit", "schema_version": 1, "exit_code": status})
     return status
 

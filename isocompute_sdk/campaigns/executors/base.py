@@ -54,7 +54,7 @@ class Job:
     def label(self, attempt: int) -> str:
         """Name of an attempt for engines: unique among all runs, and made of letters, digits and `._-`."""
         place = hashlib.sha256(str(self.launch.folder.absolute()).encode()).hexdigest()[:8]
-        return f"isocompute-{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
+        return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', self.name)}-{place}.{attempt}"
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,14 @@ def wrapper_command(job: Job, attempt: int, python: str) -> tuple[str, ...]:
     """
     folder = job.launch.folder.absolute()
     grace = GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds
-    record = store.JobRecord(attempt, job.launch.argv, str(job.cwd.absolute()), dict(job.launch.env), grace)
+    record = store.JobRecord(
+        attempt,
+        job.launch.argv,
+        str(job.cwd.absolute()),
+        dict(job.launch.env),
+        grace,
+        job.limit_seconds,
+        {} if job.executor is None else job.executor.model_dump(mode="json", exclude_none=True),
+    )
     program = store.write_job(folder, record)
     return python, "-I", "-S", str(program.absolute()), str(folder), str(attempt)

@@ -206,11 +206,8 @@ class ClusterExecutor:
             ref = started.ref or self.engine.find(handle.job, started.attempt) or ""
             if ref:
                 self.engine.end(ref, at_once=key in self._asked)
-        self._asked[key] = (
-            now
-            if key in self._asked
-            else now + (self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds)
-        )
+        grace = self.grace_seconds if handle.job.grace_seconds is None else handle.job.grace_seconds
+        self._asked[key] = now if key in self._asked else now + grace
 
     def _find(self, job: Job, attempt: int) -> store.Started | None:
         """A job that an interrupted controller has handed over without a note; with an empty ref if nobody can tell."""
@@ -230,9 +227,8 @@ class ClusterExecutor:
         if started is None or started.ref or started.engine != self.name:
             return handle
         found = self._find(handle.job, started.attempt)
-        return (
-            handle if found is None and locks.is_running(handle.job.launch.folder) else replace(handle, started=found)
-        )
+        goes_on = found is None and locks.is_running(handle.job.launch.folder)
+        return handle if goes_on else replace(handle, started=found)
 
     def _has_room(self, job: Job) -> bool:
         try:
@@ -319,7 +315,7 @@ class ClusterExecutor:
         if key not in self._asked and time.monotonic() - since < self.settle_seconds:
             return Seen("running", reason=job.words)
         # Without an exit record, what the engine calls a success or a failure is a lost attempt.
-        if key in self._asked:
+        if key in self._asked or job.state == "stopped":
             # It was asked to end before it began, so nobody need wait for its record.
             wrapper.write_exit(handle.job.launch.folder, started.attempt, -signal.SIGTERM, stopped=True)
         return Seen("stopped", reason=job.words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result, Seen
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
@@ -121,16 +122,19 @@ class _Track:
     asked: float = 0.0
     """Time of the last request to end."""
 
-    def begin(self, *, progressed: bool) -> None:
-        """An attempt begins, or is adopted."""
+    def begin(self, *, progressed: bool, earlier: RunStatus | None = None) -> None:
+        """An attempt begins, after `earlier` records, or is adopted."""
         now = time.monotonic()
         self.mark, self.since, self.records, self.longest = None, now, 0, 0.0
         self.floor = self.furthest
         self.looked, self.checked, self.progressed = 0.0, now, progressed
         self.trouble, self.final = "", False
+        self.see(earlier, now)
 
-    def see(self, status: RunStatus, now: float) -> None:
-        """Note the last records of the run."""
+    def see(self, status: RunStatus | None, now: float) -> None:
+        """Note the last records of the run; nothing if they cannot be read."""
+        if status is None:
+            return
         mark = (status.step, status.rollouts, dict(status.metrics), status.train_reward)
         if self.mark is None:
             self.floor = max(self.floor, status.step)  # What earlier attempts recorded.
@@ -162,6 +166,10 @@ class _Work:
     active: dict[str, Handle] = field(default_factory=dict[str, Handle])
     results: dict[str, Result] = field(default_factory=dict[str, Result])
     tracks: dict[str, _Track] = field(init=False)
+    stillborn: dict[str, str] = field(default_factory=dict[str, str])
+    """How runs failed that have recorded nothing: last line of the log -> name of the first such run."""
+    shared: str = ""
+    """The cause that all runs seem to share; empty if there is none."""
 
     def __post_init__(self) -> None:
         self.tracks = {_key(job): _Track() for job in self.jobs}
@@ -206,15 +214,19 @@ class _Work:
             if store.stop_requested(folder):
                 self.results[key] = Result(job, None, started=False)
                 continue
+            if self.shared:
+                self.results[key] = Result(job, None, started=False, reason=self.shared)
+                continue
             if now < self.tracks[key].not_before:
                 continue
+            earlier = _status(job)
             # An interrupt between the start of a process and the note of it here would leave the process behind.
             with interrupts_later():
                 handle = self.executor.submit(job, store.last_attempt(folder) + 1)
                 if handle is None:
                     return
                 self.active[key] = handle
-                self.tracks[key].begin(progressed=False)
+                self.tracks[key].begin(progressed=False, earlier=earlier)
 
     def cancel(self) -> None:
         """End all active attempts and wait until they have ended; at once if interrupted again."""
@@ -245,7 +257,7 @@ class _Work:
             return
         if job.follow is not None and now - track.looked >= LOOK_SECONDS:
             track.looked = now
-            track.see(job.follow.status(), now)
+            track.see(_status(job), now)
             hung = track.hung(self.rules, now)
             if hung:
                 self._end(handle, hung)
@@ -271,12 +283,14 @@ class _Work:
             return
         if self._is_finished(job) or store.stop_requested(job.launch.folder):
             return  # `submit` has the result.
+        track.see(_status(job), time.monotonic())
         if track.final:
             self.results[key] = Result(job, None, reason=track.trouble)
             store.write_abandoned(job.launch.folder, track.trouble)
             return
         if code is not None and not _killed(code) and not track.trouble:
             self.results[key] = Result(job, code)
+            self._compare_failure(job)
             return
         out_of_time = seen.reason == OUT_OF_TIME
         # An engine may take a run off its machine as often as it likes, as long as the run gets on.
@@ -287,6 +301,18 @@ class _Work:
         delay = 0.0 if free else self.rules.retry_after_seconds * 2**track.retries
         track.retries += not free
         track.not_before = time.monotonic() + delay
+
+    def _compare_failure(self, job: Job) -> None:
+        """Start no more runs if two have failed alike and none has ever recorded anything."""
+        statuses = {one.name: _status(one) for one in self.jobs}
+        failed = statuses[job.name]
+        if failed is None or any(one is not None and (one.step or one.metrics) for one in statuses.values()):
+            return
+        words = re.sub(r"[0-9]+", "#", failed.message)
+        words = words.replace(job.name, "").partition(" (see ")[0]
+        first = self.stillborn.setdefault(words, job.name)
+        if words and first != job.name:
+            self.shared = f"not started: {first} and {job.name} failed alike before their first record"
 
     def _abandon(self, job: Job, track: _Track, seen: Seen) -> None:
         """Give a job up."""
@@ -302,6 +328,14 @@ class _Work:
         if finished:
             self.results[_key(job)] = Result(job, 0, started=False)
         return finished
+
+
+def _status(job: Job) -> RunStatus | None:
+    """How far a run is; None if nothing tells, or if its records are damaged, which is no reason to end the others."""
+    try:
+        return None if job.follow is None else job.follow.status()
+    except IsoComputeError:
+        return None
 
 
 def _killed(code: int) -> bool:

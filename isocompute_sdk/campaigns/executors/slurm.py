@@ -74,6 +74,9 @@ _SILENT = re.compile(
     r"slurm controller|timed out|connect|communicat|socket|zero bytes|not respond|temporarily", re.IGNORECASE
 )
 """Words of errors that say nothing about the request."""
+_ON_LEAVE = re.compile(r"down|drain|fail|maint|reboot|unknown|\*")
+"""States of nodes that take no job now but may later."""
+_GPUS = re.compile(r"\bgpu(?::[^:,()]+)?:(\d+)")
 _QUEUE_FORMAT = "JobID:32,State:32,exit_code:32,Reason:128"
 
 
@@ -185,16 +188,12 @@ class SlurmEngine:
             EngineSilent: Slurm does not answer; the job may have been submitted.
             BackendError: Slurm refuses the job.
         """
-        done = _run(self.request(job, attempt, command), cwd=str(job.launch.folder))
+        # Otherwise Ray joins the cluster of a job beside this one, which has no GPU left.
+        share = {"RAY_ADDRESS": "local"} if job.needs.ray else {}
+        done = _run(self.request(job, attempt, command), cwd=str(job.launch.folder), share=share)
         if done.returncode:
             raise self._refusal(done.stderr, job.name)
-        ref = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
-        if not ref.isdecimal():
-            raise BackendError(
-                f"sbatch printed {done.stdout!r}; accepted: a job id",
-                "Try `sbatch --parsable --wrap true` by hand: a wrapper around sbatch may print something else.",
-            )
-        return ref
+        return _job_id(done.stdout)
 
     def look(self, refs: Sequence[str]) -> Mapping[str, EngineJob]:
         """What Slurm says about these jobs; a job that it has forgotten is left out."""
@@ -261,11 +260,7 @@ class SlurmEngine:
     def _gpus(self, needs: Needs) -> int:
         if self.spec.gpus_per_node is not None:
             return self.spec.gpus_per_node
-        return 0 if needs.or_cpu and not self._has_gpus() else needs.gpus
-
-    def _has_gpus(self) -> bool:
-        chosen = () if self.spec.partition is None else (f"--partition={self.spec.partition}",)
-        return "gpu" in _ask("sinfo", "--noheader", "--format=%G", *chosen)
+        return 0 if needs.or_cpu and not self._partition()[1] else needs.gpus
 
     def _refuse_never_fitting(self, needs: Needs) -> None:
         own = self.spec
@@ -282,22 +277,39 @@ class SlurmEngine:
             )
         resources = self._resources(needs)
         done = _run(("sbatch", "--test-only", *resources, "--wrap=true"))
-        if done.returncode:
+        if done.returncode and not self._fits_a_node_on_leave(needs):
             raise self._refusal(done.stderr, " ".join(resources))
-        limit = self._partition_minutes()
+        limit, _ = self._partition()
         if own.time is not None and limit is not None and minutes_of(own.time) > limit:
             raise BackendError(
                 f"executor.time = {own.time} is longer than the partition's limit of {limit:g} minutes",
                 "Give a shorter time (a run that meets its limit goes on in another job), or another partition.",
             )
 
-    def _partition_minutes(self) -> float | None:
-        """Time limit of the partition in minutes; None if it has none or a list of partitions was given."""
-        listed = _ask("sinfo", "--noheader", "--format=%P|%l").split()
-        limits = {name.rstrip("*"): limit for name, _, limit in (line.partition("|") for line in listed)}
-        default = next((line.partition("|")[0].rstrip("*") for line in listed if "*|" in line), None)
-        limit = limits.get(self.spec.partition or default or "")
-        return minutes_of(limit) if limit is not None and _TIME.fullmatch(limit) else None
+    def _fits_a_node_on_leave(self, needs: Needs) -> bool:
+        """Whether a node that is down or drained has what a run needs: sbatch's test leaves such nodes out."""
+        chosen = () if self.spec.partition is None else (f"--partition={self.spec.partition}",)
+        for line in _ask("sinfo", "--noheader", "--Node", "--format=%T|%c|%G", *chosen).splitlines():
+            state, cores, devices = line.split("|")
+            gpus = sum(map(int, _GPUS.findall(devices)))
+            if _ON_LEAVE.search(state) and gpus >= self._gpus(needs) and int(cores) >= (self.spec.cpus or 1):
+                return True
+        return False
+
+    def _partition(self) -> tuple[float | None, bool]:
+        """Time limit of the partition in minutes, None without one, and whether it has GPUs.
+
+        Raises:
+            EngineSilent: Slurm does not answer.
+        """
+        rows = [
+            line.split("|") for line in _ask("sinfo", "--noheader", "--format=%P|%l|%G").splitlines() if "|" in line
+        ]
+        chosen = self.spec.partition.split(",") if self.spec.partition is not None else None
+        own = [row for row in rows if (row[0].endswith("*") if chosen is None else row[0].rstrip("*") in chosen)]
+        limits = [minutes_of(row[1]) if _TIME.fullmatch(row[1]) else None for row in own]
+        known = [limit for limit in limits if limit is not None]
+        return max(known) if known and len(known) == len(limits) else None, any("gpu" in row[2] for row in own)
 
     def _queue(self, *chosen: str) -> dict[str, EngineJob]:
         """Jobs in the queue, by id.
@@ -347,6 +359,17 @@ def minutes_of(time: str | int) -> float:
     return parts[0] + (parts[1] / 60 if len(parts) == 2 else 0.0)
 
 
+def _job_id(printed: str) -> str:
+    """Id of the job from what `sbatch --parsable` printed, `ID` or `ID;CLUSTER` on the last line."""
+    ref = printed.strip().rpartition("\n")[2].partition(";")[0]
+    if not ref.isdecimal():
+        raise BackendError(
+            f"sbatch printed {printed!r}; accepted: a job id",
+            "Try `sbatch --parsable --wrap true` by hand: a wrapper around sbatch may print something else.",
+        )
+    return ref
+
+
 def _engine_job(state: str, status: str, reason: str) -> EngineJob:
     ours = _STATES.get(state, "running")
     words = state if reason in ("", "None", "(null)") else f"{state} ({reason})"
@@ -365,8 +388,15 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in kept or not dropped.fullmatch(name)}
 
 
-def _run(argv: Sequence[str], cwd: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    argv: Sequence[str], cwd: str | None = None, share: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands.
+
+    Args:
+        argv: the command.
+        cwd: its working directory. None: that of this process.
+        share: variables that this process's own win over.
 
     Raises:
         EngineSilent: no answer in time.
@@ -376,7 +406,7 @@ def _run(argv: Sequence[str], cwd: str | None = None) -> subprocess.CompletedPro
         return subprocess.run(
             argv,
             cwd=cwd,
-            env=_environment(),
+            env={**(share or {}), **_environment()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -50,6 +50,7 @@ class FittingOptions(TableOptions):
         typer.Option(help="auto (the default), saturating_exponential, logistic or hill.", rich_help_panel=_PAPER),
     ] = None
     compute: Annotated[str, typer.Option(help="Compute axis: rollouts or tokens.")] = "rollouts"
+    bounds: Annotated[tuple[float, float], typer.Option(help="Range of the metric.")] = (0.0, 1.0)
     pool: opt.Pool = None
     seed: opt.Seed = 0
 
@@ -83,6 +84,7 @@ class FittingOptions(TableOptions):
             name,
             self.eval_set,
             rng=self.seed,
+            bounds=self.bounds,
             pool=tuple(self.pool or ()),
             **{option: value for option, value in chosen.items() if value is not None},
         )

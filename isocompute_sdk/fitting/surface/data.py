@@ -25,7 +25,7 @@ DEFAULT_NOISE, SMALLEST_NOISE = 0.02, 1e-4
 """Noise where no run has evaluations enough to show it, and the least that is believed, of a metric in [0, 1]."""
 SCALE_SEEN = 10.0
 """Other metrics: shares of their range, or of this many times the range of the rewards seen where that is less."""
-SMALLEST_SEEN = 1e-9
+SMALLEST_SEEN = 1e-15
 """Share of the metric's range below which rewards differ by rounding only; squares of such noise would underflow."""
 MEDIAN_TO_SD = 0.6745
 """Median of |x| of a standard normal x."""

@@ -15,7 +15,8 @@ from isocompute_sdk.fitting.frontier_laws import with_step_laws
 from isocompute_sdk.fitting.surface.curves import surface_curves
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.law import with_law
-from isocompute_sdk.fitting.surface.passport import passport
+from isocompute_sdk.fitting.surface.misfit import learned_size
+from isocompute_sdk.fitting.surface.passport import backtest, passport
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.notes import Note, unique
 
@@ -70,7 +71,10 @@ def fit_joint(
     runs = sorted(runs, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     prepared = prepare(runs, bounds[1] - bounds[0])
     surface = fit_surface(prepared, bounds, draws, rng)
-    known = passport(surface, prepared, bounds, rng)
+    test = backtest(prepared, bounds, rng)
+    if test is not None and surface.misfit is not None:
+        surface = replace(surface, misfit=surface.misfit.scaled(learned_size(test.surprise, test.runs)))
+    known = passport(surface, prepared, test)
     curves = surface_curves(surface, runs)
     found = Fits(
         metric=metric,

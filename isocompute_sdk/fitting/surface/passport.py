@@ -50,6 +50,8 @@ class Backtest:
     rms_error: NotNegative
     coverage: Share
     """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
+    surprise: NotNegative | None = None
+    """Root mean square error in units of the predicted standard deviation; None in fits saved before it was kept."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,7 @@ class Passport:
         return notes
 
 
-def passport(
-    surface: Surface, prepared: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator
-) -> Passport:
+def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest | None) -> Passport:
     """The passport of a surface, with its backtest."""
     runs = [run for run in prepared if len(run.log_compute_J)]
     levels = sorted({run.group_size for run in runs})
@@ -176,7 +176,7 @@ def passport(
     edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None
     seen, most = _rise_seen(surface, runs)
     return Passport(
-        backtest=backtest(runs, bounds, rng),
+        backtest=test,
         largest_compute=surface.largest_compute,
         rise_seen=(float(seen.min()), float(seen.max())),
         group_sizes=len(levels),
@@ -192,6 +192,7 @@ def passport(
 
 def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator) -> Backtest | None:
     """Fit without the last part of the compute axis and predict the last bins there; None with too little data."""
+    runs = [run for run in runs if len(run.log_compute_J)]
     end = max(run.last_compute for run in runs)
     cut = float(np.log(end / HIDDEN_FACTOR))
     kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
@@ -222,6 +223,7 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
     below_R, above_R = _less(mean_R - low_R, shrink_R), _less(high_R - mean_R, shrink_R)
     found = measured_R - mean_R
     inside = (found >= -below_R) & (found <= above_R)
+    width_R = np.where(found > 0, above_R, below_R) / NormalDist().inv_cdf((1 + BACKTEST_LEVEL) / 2)
     return Backtest(
         hidden_beyond=float(np.exp(cut)),
         factor=end / max(float(np.exp(run.log_compute_J[-1])) for run in shown),
@@ -229,6 +231,7 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
         mean_error=float(found.mean()),
         rms_error=float(np.sqrt(np.mean(found**2))),
         coverage=float(np.mean(inside)),
+        surprise=float(np.sqrt(np.mean((found / np.maximum(width_R, 1e-9)) ** 2))),
     )
 
 

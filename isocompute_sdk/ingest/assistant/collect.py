@@ -14,8 +14,8 @@ from typing import Any
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
-from isocompute_sdk.ingest.log_runs import find_all_logs
-from isocompute_sdk.ingest.logs import LogSource, is_log
+from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
+from isocompute_sdk.ingest.logs import LogSource, is_log, with_generations
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
 from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
@@ -74,6 +74,9 @@ def collect(paths: Sequence[str | os.PathLike[str]], told: Told | None = None) -
     with readable():
         for path in paths:
             _below(found, Listing.of(path))
+    logs = {name: one.log for name, one in found.logs.items()}
+    gone = stitched(logs, {name: one.config for name, one in found.logs.items()})
+    found.logs = {n: replace(one, log=logs[n]) for n, one in found.logs.items() if n not in gone}
     if not (found.logs or found.tables or found.unreadable):
         raise RecordError(
             f"nothing to read at or below {', '.join(map(str, paths))}",
@@ -189,7 +192,8 @@ def _with_reason(log: RunLog, error: RecordError) -> RunLog:
 
 def _source(found: Collection, name: str, source: LogSource, root: Path) -> None:
     log = source.read()
-    _log(found, name, log, source.configuration(log, root))
+    config = source.configuration(log, root)
+    _log(found, name, with_generations(log, config), config)
 
 
 def _log(found: Collection, name: str, log: RunLog, config: SavedConfig | None) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
@@ -22,8 +22,8 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import TRAIN_REWARD, headline
-from isocompute_sdk.records.table import build
+from isocompute_sdk.records.rewards import headline, is_training_reward, undecided
+from isocompute_sdk.records.table import build, join
 
 FEW_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
@@ -141,8 +141,9 @@ def diagnose_map(path: str | os.PathLike[str]) -> Diagnosis:
 
 
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
-    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path)]
-    findings += [_of_log(name, one, mapping) for name, one in found.logs.items()]
+    asked = found.told.metric
+    findings = [finding for runs, path in _tables(found) for finding in _of_table(runs, path, asked)]
+    findings += [_of_log(name, one, mapping, asked) for name, one in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.unreadable.items()]
     findings += [
         RunFinding(f"log format {note.data['format']}", "-", problems=(note.message,), advice=("repair or remove it",))
@@ -160,16 +161,30 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if open_:
         propose = command.give("ingest", "--propose map.yaml")
         return Diagnosis(tuple(findings), tuple(groups), propose, True, "question", _question(mapping))
+    if asked := _rewards_asked(found):
+        question = f"which is the reward: {' or '.join(asked[:8])}? The next command takes {asked[0]}."
+        next_ = command.give("doctor", f"--metric {shlex.quote(asked[0])}")
+        return Diagnosis(tuple(findings), tuple(groups), next_, True, "question", question)
     if usable:
-        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, findings), True)
+        # A copy of another run is readable, and read only once.
+        skipped = {name for name, run in mapping.runs.items() if run.skip}
+        counted = [one for one in findings if one.name not in skipped]
+        return Diagnosis(tuple(findings), tuple(groups), command.reading(found, counted), True)
     advice = "nothing here can be read: see what each line says"
     return Diagnosis(tuple(findings), tuple(groups), advice, False, "unusable")
 
 
+def _rewards_asked(found: Collection) -> list[str]:
+    """Metrics of tables of which one may be the reward, where no name says which and nobody did."""
+    if found.told.metric is not None:
+        return []
+    frames = [runs.to_polars().select("metric", "eval_set").unique() for runs in found.tables.values()]
+    return undecided({(metric, where) for frame in frames for metric, where in frame.iter_rows()})
+
+
 def _options(error: IsoComputeError) -> tuple[str, ...]:
     """Options that would make a file readable as they are; none where a number is still to be filled in."""
-    options: tuple[str, ...] = getattr(error, "options", ())
-    return () if any(option.endswith(("=N", "=BP", "=U")) for option in options) else options
+    return () if any(option.endswith(("=N", "=BP", "=U")) for option in error.options) else error.options
 
 
 def _of_options(options: Sequence[str]) -> str:
@@ -235,38 +250,50 @@ class _Command:
         return " ".join(["isocompute", command, shown, *self.words, *options])
 
     def reading(self, found: Collection, findings: Sequence[RunFinding]) -> str:
-        """A command that reads every run which is ready: all paths at once if that works, else through a mapping."""
+        """A command that reads every run which is ready.
+
+        All paths at once if that works; else the tables that can be read, or a mapping, which leaves the others out; an
+        audit where two tables have runs of one name, since it gives them other names.
+        """
         if len(found.tables) == 1 and not found.logs and not found.unreadable:
             return self.give("ingest", "--output runs.parquet")
-        ready = {one.name for one in findings if one.readable}
-        told = self.told
+        ready = len({one.name for one in findings if one.readable})
+        tables = list(map(str, found.tables))
+        for paths in (self.paths, tables if not found.logs and len(tables) <= MOST_NAMED else []):
+            if paths and self._reads(paths) >= ready:
+                return self.give("ingest", "--output runs.parquet", paths=paths)
         try:
-            runs = read_runs(
-                self.paths,
-                metric=told.metric,
-                rename=told.rename,
-                ignore=told.ignore,
-                set=told.set,
-                on_truncated="drop",
-                lenient=True,
-            )
+            if found.tables:
+                join([runs.to_polars() for runs in found.tables.values()], tables, "error")
+        except RecordError:
+            return self.give("audit")
+        return self.give("ingest", "--propose map.yaml")
+
+    def _reads(self, paths: Sequence[str]) -> int:
+        """How many runs all paths at once give; 0 if they cannot be read so."""
+        told = self.told
+        options = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
+        try:
+            runs = read_runs(paths, metric=told.metric, on_truncated="drop", lenient=True, **options)
         except IsoComputeError:
-            return self.give("ingest", "--propose map.yaml")
-        if len(runs.run_ids) < len(ready):
-            return self.give("ingest", "--propose map.yaml")
-        return self.give("ingest", "--output runs.parquet")
+            return 0
+        return len(runs.run_ids)
+
+
+MOST_NAMED = 20
+"""Tables that a command names one by one."""
 
 
 def _tables(found: Collection) -> list[tuple[RunSet, Path]]:
     return [(runs, path) for path, runs in found.tables.items()]
 
 
-def _of_table(runs: RunSet, path: Path) -> list[RunFinding]:
+def _of_table(runs: RunSet, path: Path, asked: str | None) -> list[RunFinding]:
     table = runs.to_polars().partition_by("run_id", as_dict=True)
     # A note about a run stands with it; one about the file with the first of them.
     first = runs.run_ids[0]
     return [
-        _measured(name, str(path), RunSet(part, _about(runs, name, named=name == first)), 1)
+        _measured(name, str(path), RunSet(part, _about(runs, name, named=name == first)), 1, asked)
         for (name,), part in table.items()
     ]
 
@@ -276,7 +303,7 @@ def _about(runs: RunSet, name: str, *, named: bool) -> list[Note]:
     return [n for n in runs.notes if n.data.get("run_id") in owners or name in n.data.get("parts", ())]
 
 
-def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
+def _of_log(name: str, one: CollectedLog, mapping: RunMap, asked_for: str | None) -> RunFinding:
     entry = mapping.runs[name]
     asked = [question for question in mapping.open_questions() if name in question.runs]
     open_fields = {question.field for question in asked}
@@ -299,7 +326,7 @@ def _of_log(name: str, one: CollectedLog, mapping: RunMap) -> RunFinding:
         # Each run on its own: what the others lack is no reason not to look at this one.
         alone = mapping.replace(runs={name: entry.replace(skip=False)}, questions=answers, confirmed=True)
         table = tabulate(one.log, alone.readings()[name])
-        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts)
+        finding = _measured(name, source, RunSet(build(table.frame, Options())[0], table.notes), attempts, asked_for)
     except IsoComputeError as error:
         return _unreadable(Path(source), error, name, attempts)
     likely = {key: text.removeprefix("likely: ") for key, text in entry.evidence.items() if text.startswith("likely")}
@@ -336,9 +363,9 @@ _SHORT = {
 }
 
 
-def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding:
+def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
     infos = runs.runs()
-    metric, count = _headline(runs)
+    metric, count = _headline(runs, asked)
     problems, advice = _looks(runs, metric, count)
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
@@ -357,9 +384,11 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int) -> RunFinding
     )
 
 
-def _headline(runs: RunSet) -> tuple[str | None, int]:
-    """The metric that a fit would most likely take, and its number of values."""
+def _headline(runs: RunSet, asked: str | None = None) -> tuple[str | None, int]:
+    """The metric that was asked for, or that a fit would most likely take, and its number of values."""
     frame = runs.to_polars()
+    if asked in runs.metrics:
+        return asked, int((frame["metric"] == asked).sum())
     names = list(zip(frame["metric"].to_list(), frame["eval_set"].to_list(), strict=True))
     found = headline(names)
     return (None, 0) if found is None else (found[0], sum(name == found[0] for name, _ in names))
@@ -371,7 +400,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
     ]
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
-    elif metric == TRAIN_REWARD:
+    elif is_training_reward(metric):
         found.append(
             (
                 "only the training reward was logged, which keeps rising where a validation reward falls",
@@ -413,6 +442,7 @@ _ADVICE = {
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "give eval_samples in the mapping",
     "batch-taken-for-problems": "if it counts rollouts, --rename train_batch_size=rollouts_per_batch",
+    "reward-taken-for-evaluation": "if it is the training reward, --metric train_reward",
     "reward-taken-for-training": "if it is an evaluation, name it, --metric avg@4",
     "runs-told-apart-by-step": "add a column with run ids, or a seed",
 }

@@ -18,6 +18,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.log_table import Reading
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
+from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.files import load_spec
 from isocompute_sdk.specs.plain_yaml import write_yaml
@@ -157,8 +158,9 @@ class RunMap(Spec):
         unit: Any = run.step_unit or answers.get("step_unit")
         metrics = dict(run.metrics)
         if "metrics" in answers and answers["metrics"] != TRAIN_REWARD:
-            k = context.get("eval_samples")
-            metrics.setdefault(str(answers["metrics"]), f"avg@{k}" if k else str(answers["metrics"]))
+            k, tag = context.get("eval_samples"), str(answers["metrics"])
+            named = f"{TRAIN_REWARD}{ON_TRAIN}" if is_training_reward(tag) else f"avg@{k}" if k else tag
+            metrics.setdefault(tag, named)
         sizes: tuple[Any, Any] = (size, problems)
         return Reading(*sizes, unit, metrics, self.ignore, context, run.steps_per_batch)
 

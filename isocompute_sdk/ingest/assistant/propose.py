@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +31,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, canonical, did_you_mean
 from isocompute_sdk.records.input_table import Options
-from isocompute_sdk.records.rewards import OTHER, rank
+from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.table import build, join
 
 _SPREAD = 1e-6
@@ -191,9 +191,7 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     draft = _Draft()
     hints = read_name(name)
     given = {canonical(key) or key: value for key, value in told.set.items()}
-    for field_, value in given.items():
-        if field_ in PER_RUN:
-            draft.take(field_, _plain(field_, value), "certain", "given with --set")
+    _given(draft, given)
     for field_, value in one.log.said.items():
         if field_ not in draft.values:
             draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: {field_}")
@@ -220,6 +218,15 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     _steps(draft, one.log)
     _evaluation(draft, one.log, told)
     return draft
+
+
+def _given(draft: _Draft, given: Mapping[str, Any]) -> None:
+    """What was said for all runs."""
+    for field_, value in given.items():
+        if field_ == "updates_per_batch" and float(value) % 1:
+            draft.take(STEPS_PER_BATCH, float(value), "certain", "given with --set")
+        elif field_ in PER_RUN:
+            draft.take(field_, _plain(field_, value), "certain", "given with --set")
 
 
 def _from_log(draft: _Draft, log: RunLog) -> None:
@@ -345,10 +352,11 @@ def _evaluation(draft: _Draft, log: RunLog, told: Told) -> None:
     measured = {tag: meaning for tag, meaning in known.items() if meaning.eval_set != TRAIN_SET}
     metrics = {tag: told.rename[tag] for tag in log.tags if tag in told.rename}
     metrics |= {tag: tag for tag in log.tags if tag == told.metric and tag not in known}
-    # A table names the reward of its updates as others name an evaluation.
-    bare = next((tag for tag in log.tags if tag.lower() == "reward" and tag not in known), None)
-    if bare is not None and log.format == "table":
-        metrics[bare] = told.metric or f"{TRAIN_REWARD}{ON_TRAIN}"
+    trained = any(meaning.metric == TRAIN_REWARD for meaning in known.values())
+    own = None if trained else _training_tag(log, known)
+    if own is not None and own not in metrics:
+        metrics[own] = told.metric if told.metric and own.lower() == "reward" else f"{TRAIN_REWARD}{ON_TRAIN}"
+        draft.evidence["metrics"] = f"likely: {own!r} is named as a training reward"
     if metrics:
         draft.values["metrics"] = metrics
     if told.metric in (*metrics.values(), *(meaning.metric for meaning in known.values())):
@@ -361,7 +369,7 @@ def _evaluation(draft: _Draft, log: RunLog, told: Told) -> None:
     # How many samples are behind a mean decides what it is called, and nothing else: a note says that it is unknown.
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
-    trained = bare is not None or any(meaning.metric == TRAIN_REWARD for meaning in known.values())
+    trained = trained or own is not None
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
     left = {*known, *metrics, *told.ignore}
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
@@ -378,12 +386,20 @@ def _evaluation(draft: _Draft, log: RunLog, told: Told) -> None:
         if likely:
             draft.evidence["metrics"] = "likely: the only column whose name may be that of an evaluation"
         return
-    candidates = {tag: _described(log, tag) for tag in (likely or list(places) or open_)[:12]}
+    open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
+    candidates = {tag: _described(log, tag) for tag in (likely or open_)[:12]}
     if trained:
         candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
     draft.ask(("metrics", *candidates), "Which of these is the validation reward (avg@k)?", "metrics", candidates)
     if "eval_samples" not in draft.values and log.format != "table":
         draft.ask(("eval_samples",), "How many samples per problem are behind the evaluation?", "eval_samples")
+
+
+def _training_tag(log: RunLog, known: Container[str]) -> str | None:
+    """The tag that is named as a training reward; of a table also `reward` alone."""
+    found = [tag for tag in log.tags if tag not in known and is_training_reward(tag)]
+    bare = [tag for tag in log.tags if tag not in known and log.format == "table" and tag.lower() == "reward"]
+    return min([*bare, *found], key=len, default=None)
 
 
 def _described(log: RunLog, tag: str) -> str:

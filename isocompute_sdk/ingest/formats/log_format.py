@@ -248,6 +248,9 @@ class LogFormat:
     is logged at step 0, but for a first evaluation at step 0."""
     kept_percent_tag: str | None = None
     """Tag that logs 100 n times the share of the generated groups that a filter kept."""
+    generations_tag: str | None = None
+    """Tag that logs how many batches were generated for an update, as their groups were filtered; how many rollouts
+    each has is `Configuration.generated`."""
     filtered_groups: str | None = None
     """Regular expression over tags that log how many groups were generated and not trained on; an update without such
     groups may log none."""

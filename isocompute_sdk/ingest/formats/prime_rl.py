@@ -19,6 +19,8 @@ from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
 
 _LONGEST_FIRST_LINE = 1 << 20
+_OF_TINKER = ("env/", "test/env/", "progress/done_frac", "progress/batch")
+"""tinker-cookbook writes a file of the same name."""
 _MARKS = ("train/agg/", "progress/ckpt_step", "optim/", "perf/", "scheduler/", "batch/")
 
 
@@ -26,7 +28,8 @@ def _is_metrics(path: Path) -> bool:
     if unpacked(path).name != "metrics.jsonl":
         return False
     first = first_object(path, _LONGEST_FIRST_LINE)
-    return "step" in first and "progress/done_frac" not in first and any(key.startswith(_MARKS) for key in first)
+    tinkers = any(key.startswith(_OF_TINKER) for key in first)
+    return "step" in first and not tinkers and any(key.startswith(_MARKS) for key in first)
 
 
 def _read(paths: Sequence[Path], name: str) -> RunLog:
@@ -91,7 +94,7 @@ def _fields_of_orchestrator(keys: Keys) -> Mapping[str, Said | None]:
 FORMAT = LogFormat(
     name="prime-rl",
     framework="prime-rl",
-    signature=r"train/agg/(effective|all)/.+|progress/(ckpt_step|total_problems)|scheduler/async_level",
+    signature=r"train/agg/(effective|all)/.+|progress/(ckpt_step|total_problems)|scheduler/async_level|mismatch_kl/(all/)?mean",
     tags=(
         validation(r"eval/(?P<set>[^/]+)(?:/.+)?/avg@(?P<k>\d+)", "avg@{k}"),
         Tag(r"train/agg/all/(?:[^/]+/)?reward/mean", "train_reward"),

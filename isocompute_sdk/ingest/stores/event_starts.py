@@ -21,16 +21,31 @@ _HEADER = struct.Struct("<QI")
 _FOOTER_SIZE = 4
 _LONGEST_RECORD, _MOST_RECORDS = 16 << 20, 5000
 _STEP, _SUMMARY, _VALUE, _TAG, _TENSOR, _STRINGS = 2, 5, 1, 1, 8, 8
-_OF_THIS_START = (
-    "resume_from_checkpoint",
-    "logging_dir",
-    "log_level",
-    "local_rank",
-    "dataloader_num_workers",
-    "overwrite_output_dir",
-    "ignore_data_skip",
+_OF_RUN = (
+    "num_generations",
+    "generation_batch_size",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "num_iterations",
+    "learning_rate",
+    "lr_scheduler_type",
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "loss_type",
+    "scale_rewards",
+    "reward_weights",
+    "temperature",
+    "top_p",
+    "max_prompt_length",
+    "max_completion_length",
+    "seed",
+    "optim",
+    "weight_decay",
+    "max_grad_norm",
 )
-"""Arguments that may differ between a run and its resume."""
+"""Arguments that are the same in a run and its resume; others, such as how long it is to train, may change."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,7 @@ def read_event_start(path: Path) -> EventStart:
 
 
 def _of_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if key not in _OF_THIS_START}
+    return {key: arguments[key] for key in _OF_RUN if key in arguments}
 
 
 def _records(file: Any) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.tables.jsonl import first_object, read_objects
 from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
-from isocompute_sdk.run_folders.run_journal import SCHEMA_VERSION
+from isocompute_sdk.run_folders import journal_records
 
 CONFIGURATION = ("group_size", "problems_per_batch", "seed", *CONTEXT_FIELDS)
 """Fields of a `run` record that become columns."""
@@ -53,7 +53,7 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     run: Mapping[str, Any] | None = None
     stopwatch = Stopwatch()
     for row, line in zip(rows, lines, strict=True):
-        kind = _kind(path, line, row)
+        kind = journal_records.check(row, f"{path}:{line}")
         times = stopwatch.read(row)
         if kind == "run":
             run = row
@@ -63,7 +63,7 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
                 "The beginning of the file is missing: copy it again.",
             )
         elif kind in MEASURES:
-            measured = _measured(path, line, row, kind) | times
+            measured = _measured(row, kind) | times
             shared = [row.get(name) for name in PROGRESS] + [run.get(name) for name in CONFIGURATION]
             shared.append(row.get("eval_set") if kind == "evaluation" else TRAIN_SET)
             for name, value in zip(names[:-2], shared, strict=True):
@@ -74,30 +74,9 @@ def read_journal(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     return RawTable(columns, _locator(path, origin), notes)
 
 
-def _kind(path: Path, line: int, row: Mapping[str, Any]) -> str:
-    kind, version = row.get("kind"), row.get("schema_version")
-    if not isinstance(kind, str):
-        raise RecordError(
-            f"{path}:{line}: received kind {kind!r}; accepted: run, evaluation, step, end",
-            'This is not a metrics.jsonl of the built-in runner; other JSON lines are read with format="jsonl".',
-        ).in_shell("This is not a metrics.jsonl of the built-in runner: rename it to read it as a table.")
-    if version != SCHEMA_VERSION:
-        raise RecordError(
-            f"{path}:{line}: schema_version {version!r}; this release reads {SCHEMA_VERSION}",
-            "Read it with the release that wrote it.",
-        )
-    return kind
-
-
-def _measured(path: Path, line: int, row: Mapping[str, Any], kind: str) -> dict[str, float]:
+def _measured(row: Mapping[str, Any], kind: str) -> dict[str, float]:
     mapping, beside = MEASURES[kind]
-    metrics = row.get(mapping)
-    if not isinstance(metrics, dict):
-        raise RecordError(
-            f"{path}:{line}: {mapping} is {metrics!r}; accepted: a mapping from metric to number",
-            "Correct or remove the line.",
-        )
-    found = {**metrics, **{name: row.get(name) for name in beside}}
+    found = {**row[mapping], **{name: row.get(name) for name in beside}}
     return {name: value for name, value in found.items() if value is not None}
 
 

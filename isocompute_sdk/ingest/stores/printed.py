@@ -59,7 +59,8 @@ _BANNERS = {
 _MOST_ARGUMENTS, _MOST_BETWEEN = 1000, 20_000
 _LARGEST_CONFIGURATION = 1 << 20
 _PROGRAMS = re.compile(
-    r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo|(?:python3?|accelerate launch) .*\.py "
+    r"verl\.trainer\.main_ppo|openrlhf\.cli\.|swift rlhf|trl grpo"
+    r"|\b(?:python[\d.]*|accelerate launch|torchrun|deepspeed|uv run)\b.*(?:\.py|-m [\w.]+) "
 )
 
 

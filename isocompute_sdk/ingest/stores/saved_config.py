@@ -7,6 +7,8 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
+import ast
+import math
 import re
 import shlex
 import tomllib
@@ -79,6 +81,8 @@ class SavedConfig:
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
     rollouts: Said | None = None
     """Rollouts of one batch over all devices, n times B_p, if the file does not say n."""
+    generated: Said | None = None
+    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
     keys: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Everything that the file says, with dotted keys."""
     disagreements: Mapping[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
@@ -138,6 +142,8 @@ class Configuration:
     """Rollouts per batch on each device, if the number of devices is not in the file."""
     rollouts: Callable[[Keys], Said | None] = lambda keys: None
     """Rollouts of one batch over all devices, if the file does not say n."""
+    generated: Callable[[Keys], Said | None] = lambda keys: None
+    """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
 
 
 def find_config(
@@ -148,6 +154,7 @@ def find_config(
     began: float | None = None,
     *,
     alone: bool = False,
+    shares: bool = False,
 ) -> SavedConfig | None:
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
@@ -157,9 +164,13 @@ def find_config(
         held: configurations that the log itself holds, each with its file.
         measured: what the log measured of its own sizes, which counts last.
         began: when the log begins, seconds since 1970; None if it has no clock.
+        shares: whether the folder holds the logs of several runs, so that a file there may be of another one than a log
+            that says n and B_p itself.
         alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
+    # A run whose events were asked for by their folder, such as `logs`, is called after the one above.
+    folder = root if root is not None and folder in root.parents else folder
     found += _by_hydra(folder, folder if root is None else root, None if found else began)
     here = folder
     while not here.is_dir() and here != here.parent:
@@ -170,15 +181,47 @@ def find_config(
         if not beside and not found:
             beside = [one for path in _any_name(here, folder, alone) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
-        found += beside if not found or here == folder else []
+        own = any(set(SIZES[:2]) <= one.fields.keys() for one in found)
+        found += beside if not found or (here == folder and not (shares and own)) else []
         if found or here in (top, here.parent) or top not in here.parents:
             break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
-        if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
+        if not alone and sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             break
     found += [] if measured is None else [measured]
-    return _merged(found) if found else None
+    if not found:
+        return None
+    merged = _merged(found)
+    if merged.batch is None:
+        return merged
+    return _with_processes(merged, here, folder, alone)
+
+
+def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
+    """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
+    said: dict[int, Path] = {}
+    for path in (*here.glob(METADATA), *here.glob(f"wandb/*run-*/files/{METADATA}")):
+        try:
+            if dict(flat(document(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0]))).get("gpu_count") == 1:
+                # Nobody trains with several processes on one GPU.
+                said[1] = path
+        except (RecordError, ValueError, RecursionError):
+            continue
+    for path in _any_name(here, run, alone):
+        if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
+            continue
+        try:
+            keys = dict(flat(_content(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0])))
+        except (RecordError, ValueError, RecursionError):
+            continue
+        number = keys.get("num_processes", keys.get("nproc_per_node"))
+        if isinstance(number, int) and number >= 1 and not isinstance(number, bool):
+            said[number] = path
+    if len(said) != 1:
+        return found
+    ((number, path),) = said.items()
+    return completed(found, {"num_processes": number}, path)
 
 
 def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
@@ -190,7 +233,7 @@ def _any_name(here: Path, run: Path, alone: bool) -> list[Path]:
     found = [
         entry
         for entry in sorted(here.iterdir())
-        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh")
+        if entry.suffix.lower() in (".yaml", ".yml", ".json", ".toml", ".sh", ".py", ".ipynb")
         and entry.is_file()
         and entry.stat().st_size <= _LARGEST_UNNAMED
         and (own or entry.stem == run.name)
@@ -250,12 +293,12 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
     if {"updates_per_batch", STEPS_PER_BATCH} <= fields.keys():
         # One source rounds what another one says exactly.
         del fields["updates_per_batch"]
-    batch, rollouts = (next((said for one in found if (said := getattr(one, name))), None) for name in _PARTS)
+    parts = {name: next((said for one in found if (said := getattr(one, name))), None) for name in _PARTS}
     keys = {key: value for one in reversed(found) for key, value in one.keys.items()}
-    return replace(found[0], fields=fields, batch=batch, rollouts=rollouts, keys=keys, disagreements=apart)
+    return replace(found[0], fields=fields, **parts, keys=keys, disagreements=apart)
 
 
-_PARTS = ("batch", "rollouts")
+_PARTS = ("batch", "rollouts", "generated")
 
 
 def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
@@ -283,6 +326,25 @@ def _same(one: Any, other: Any) -> bool:
     return str(one) == str(other) or str(one).rpartition("/")[2] == str(other).rpartition("/")[2]
 
 
+def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
+    """A trainer's configuration with the batch that its processes had, which one with several GPUs multiplies.
+
+    Args:
+        found: what is configured.
+        batch: of one process, over all its GPUs.
+        where: file that says it.
+    """
+    own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
+    if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
+        return found
+    whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
+    said = None if whole is None else whole.fields.get("problems_per_batch")
+    if said is None or "problems_per_batch" not in found.fields:
+        return found
+    added = Said(said.value, f"{said.evidence}; {where}: train_batch_size = {batch}")
+    return replace(found, fields={**found.fields, "problems_per_batch": added})
+
+
 def _candidates(folder: Path) -> Iterator[Path]:
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
@@ -297,8 +359,8 @@ def _newest_arguments(folder: Path) -> Iterator[Path]:
     """The saved arguments of a trainer: in the folder itself, else in its newest checkpoint that has some."""
     checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
     order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
-    found = (where / training_args.FILE for where in (folder, *order) if (where / training_args.FILE).is_file())
-    yield from list(found)[:1]
+    found = (where / training_args.FILE for where in (folder, *order))
+    yield from (path for path in [next((one for one in found if read_config(one) is not None), None)] if path)
 
 
 def read_config(path: Path) -> SavedConfig | None:
@@ -307,7 +369,7 @@ def read_config(path: Path) -> SavedConfig | None:
         if path.name == training_args.FILE:
             return translate(path, {**training_args.read_training_args(path), **_processes(path)})
         text, _ = read_text(path, "drop", largest=LARGEST_CONFIG)  # of what is replaced, nothing is a key
-        raw = flags(text) if unpacked(path).suffix == ".sh" else document(unpacked(path), text)
+        raw = _content(unpacked(path), text)
     except (RecordError, ValueError, RecursionError):
         return None
     if isinstance(raw, list):
@@ -316,6 +378,44 @@ def read_config(path: Path) -> SavedConfig | None:
         raw = command_line(cast("dict[str, Any]", raw).get("args"))
     return _run_spec(path, raw) or translate(path, raw)
 
+
+def _content(path: Path, text: str) -> object:
+    if path.suffix == ".sh":
+        return flags(text)
+    if path.suffix == ".ipynb":
+        notebook = cast("dict[str, Any]", parse_json(text))
+        cells = ("".join(cell.get("source", ())) for cell in notebook["cells"] if cell.get("cell_type") == "code")
+        # Lines for the notebook itself are no Python.
+        return in_source("\n".join(re.sub(r"^\s*[%!].*$", "pass", cell, flags=re.MULTILINE) for cell in cells))
+    return in_source(text) if path.suffix == ".py" else document(path, text)
+
+
+def in_source(text: str) -> dict[str, Any]:
+    """Arguments of the one call that makes a trainer's configuration in Python source, as far as they are constants.
+
+    Raises:
+        ValueError: the text is no Python.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, MemoryError) as error:
+        raise ValueError(str(error)) from error
+    found = [
+        {word.arg: word.value.value for word in node.keywords if word.arg and isinstance(word.value, ast.Constant)}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CONFIGS
+    ]
+    if len(found) != 1:
+        return {}
+    n, batch = found[0].get("num_generations"), found[0].get(_PER_DEVICE)
+    if "unsloth" in text.lower() and isinstance(n, int) and isinstance(batch, int) and batch % n:
+        # Unsloth raises a batch that holds no whole group.
+        return {**found[0], _PER_DEVICE: n}
+    return found[0]
+
+
+_PER_DEVICE = "per_device_train_batch_size"
+_CONFIGS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
 
 METADATA = "wandb-metadata.json"
 
@@ -365,7 +465,7 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
             }
             batch, rollouts = one.batch(keys), one.rollouts(keys)
             if usable or batch is not None or rollouts is not None:
-                found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, keys.flat))
+                found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, one.generated(keys), keys.flat))
     # Frameworks share some keys; the one that knows most of them wrote the file.
     return max(found, key=lambda one: len(one.fields), default=None)
 
@@ -421,7 +521,9 @@ def document(path: Path, text: str) -> object:
 
 def flags(text: str) -> dict[str, Any]:
     """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
-    words = shlex.split(text.replace("\\\n", " "), comments=True)
+    # Arithmetic is one word, whatever spaces it has.
+    joined = re.sub(r"\$\(\([^()]*\)\)", lambda match: match[0].replace(" ", ""), text.replace("\\\n", " "))
+    words = shlex.split(joined, comments=True)
     found: dict[str, Any] = {}
     for i, word in enumerate(words):
         match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
@@ -430,7 +532,29 @@ def flags(text: str) -> dict[str, Any]:
         elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
             found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
-    return found
+    return {key: _expanded(value, found) for key, value in found.items()}
+
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_PRODUCT = re.compile(r"\$\(\(\s*(\d+(?:\s*[*]\s*\d+)*)\s*\)\)")
+
+
+def _expanded(value: Any, known: Mapping[str, Any], depth: int = 4) -> Any:
+    """A value with the variables of its script filled in, and products of whole numbers computed.
+
+    A default such as `${N:-8}` stays as it is: what the script was started with may have been another number.
+    """
+    if not isinstance(value, str) or "$" not in value or not depth:
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        return str(known.get(match[1] or match[2], match[0]))
+
+    # In arithmetic a name needs no dollar.
+    inside = re.sub(r"(?<=\(\()[^()]*(?=\)\))", lambda m: re.sub(r"\$?\b([A-Za-z_]\w*)\b", r"${\1}", m[0]), value)
+    filled = _VARIABLE.sub(fill, inside)
+    filled = _PRODUCT.sub(lambda match: str(math.prod(map(int, match[1].split("*")))), filled)
+    return scalar(filled) if filled == value else _expanded(scalar(filled), known, depth - 1)
 
 
 def _key(word: str) -> str:

@@ -17,11 +17,15 @@ from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempts_from_rows, numeric
 from isocompute_sdk.ingest.formats.log_format import LogStore
 from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes, unpacked
+from isocompute_sdk.ingest.tables.jsonl import read_objects
 from isocompute_sdk.ingest.tables.raw import read_text
+from isocompute_sdk.notes import Note
 
 STATE_FILE = "trainer_state.json"
 _BEGINNING = 1 << 13
 _NO_MEASUREMENTS = ("step", "epoch", "total_flos")
+_IN_ROWS = (b'"step"', b'"epoch"', b'"reward"', b'"learning_rate"')
+"""Keys in every row of a Trainer that learns from rewards."""
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -37,6 +41,9 @@ def is_state(path: Path) -> bool:
             head = file.read(_BEGINNING)
     except (OSError, RecordError, *DAMAGED):
         return False
+    if bare.suffix == ".jsonl" and head.lstrip().startswith(b"{"):
+        first = head.partition(b"\n")[0]
+        return all(mark in first for mark in _IN_ROWS) and b'"kind"' not in first
     if head.lstrip().startswith(b"["):
         return b'"step"' in head and any(mark in head for mark in (b'"loss"', b'"reward"', b'"train/reward"'))
     return bare.suffix == ".json" and b'"log_history"' in head
@@ -67,19 +74,24 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
         RecordError: none of them is a whole state.
     """
     remaining = list(paths)
+    notes: list[Note] = []
     while True:
         path = latest(remaining)
         try:
             attempts = _history(path)
-        except RecordError:
+        except RecordError as error:
             remaining.remove(path)
             if not remaining:
                 raise
+            message = f"{error.message}. An earlier state was read instead."
+            notes.append(Note("log-damaged", "warning", message, {"file": str(path)}))
         else:
-            return RunLog(name, path, "trl", attempts)
+            return RunLog(name, path, "trl", attempts, tuple(notes), device_batch=_device_batch(path))
 
 
 def _history(path: Path) -> tuple[Attempt, ...]:
+    if unpacked(path).suffix == ".jsonl" and read_text(path)[0].lstrip().startswith("{"):
+        return _attempts(path, read_objects(path, "drop")[0])
     try:
         state: Any = parse_json(read_text(path)[0])
     except json.JSONDecodeError as error:
@@ -93,7 +105,21 @@ def _history(path: Path) -> tuple[Attempt, ...]:
             f"{path} has no log_history, a list of entries with a step; accepted: the state that a Trainer saves",
             "Give a trainer_state.json of the Hugging Face Trainer.",
         )
-    rows = [numeric(cast(dict[str, Any], row)) for row in history]
+    return _attempts(path, cast("list[dict[str, Any]]", history))
+
+
+def _device_batch(path: Path) -> int | None:
+    """`train_batch_size` of a state, the batch of one process over all its GPUs."""
+    try:
+        state: Any = parse_json(read_text(path)[0])
+    except ValueError:
+        return None
+    found = state.get("train_batch_size") if isinstance(state, dict) else None
+    return found if isinstance(found, int) and found >= 1 else None
+
+
+def _attempts(path: Path, history: Sequence[dict[str, Any]]) -> tuple[Attempt, ...]:
+    rows = [numeric(row) for row in history if "step" in row]
     steps = [row["step"] for row in rows]
     measured = [{tag: value for tag, value in row.items() if tag not in _NO_MEASUREMENTS} for row in rows]
     return attempts_from_rows(path, steps, measured)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 
-from isocompute_sdk.documents import Document
+from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.plan import Plan
@@ -25,7 +25,7 @@ REACH = 10.0
 
 
 @dataclass(frozen=True)
-class BudgetFor:
+class BudgetFor(Saved):
     """What a reward costs; amounts are in `unit`."""
 
     reward: float
@@ -82,10 +82,6 @@ class BudgetFor:
             )
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return DOCUMENT.to_dict(self)
 
 
 DOCUMENT = Document("budget-for", 1, BudgetFor, derived=("reachable",))

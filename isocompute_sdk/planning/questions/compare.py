@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 import numpy as np
 
-from isocompute_sdk.documents import Document
+from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
@@ -63,7 +63,7 @@ class AtEqual:
 
 
 @dataclass(frozen=True)
-class PlanComparison:
+class PlanComparison(Saved):
     """A plan compared with a configuration."""
 
     metric: str
@@ -150,10 +150,6 @@ class PlanComparison:
             )
         better, amount = (plan, d.mean) if d.mean > 0 else ("configuration", -d.mean)
         return f"the {better} is ahead by {amount:.3f} of {self.metric}{where}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return DOCUMENT.to_dict(self)
 
 
 DOCUMENT = Document("against", 1, PlanComparison, derived=("verdict", "unit"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from isocompute_sdk.documents import Document
+from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.fitting.surface.contrast import Estimate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
@@ -24,7 +24,7 @@ Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
 
 
 @dataclass(frozen=True)
-class Marginal:
+class Marginal(Saved):
     """What more budget would buy at one budget."""
 
     metric: str
@@ -67,10 +67,6 @@ class Marginal:
             lines.append(f"per 1,000 GPU-hours     {_text(self.per_thousand_gpu_hours)}{hours}")
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON form."""
-        return DOCUMENT.to_dict(self)
 
 
 DOCUMENT = Document("marginal", 1, Marginal)

@@ -21,13 +21,13 @@ claim_folder, run_files = load("claim_folder"), load("run_files")
 
 @pytest.mark.parametrize("name", ["train", "validation", "reward"])
 def test_a_missing_input_is_named(prepare: Prepare, name: str) -> None:
-    with pytest.raises(claim_folder.InputError, match="there is no file 'absent'"):
+    with pytest.raises(claim_folder.InputError, match="'absent'"):
         prepare(data={name: "absent"})
 
 
 def test_another_openrlhf_is_refused(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_folder.metadata, "version", lambda name: "0.11.0")
-    with pytest.raises(claim_folder.InputError, match=r"OpenRLHF 0\.11\.0 is installed .* OpenRLHF==0\.11\.2"):
+    with pytest.raises(claim_folder.InputError, match=r"0\.11\.0.*0\.11\.2"):
         prepare()
 
 
@@ -52,7 +52,7 @@ def test_the_flags_of_an_earlier_release_are_named(
 
 @pytest.mark.parametrize("name", ["a,b", "a@b", "a*", "a[1]", "x::y"])
 def test_a_folder_that_openrlhf_would_misread_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(claim_folder.InputError, match="OpenRLHF would split"):
+    with pytest.raises(claim_folder.InputError, match="OpenRLHF"):
         claim_folder.check_run_folder(tmp_path / name, "OpenRLHF", MISREAD_IN_PATHS)
     claim_folder.check_run_folder(tmp_path / "it's $(fine) {x} ü", "OpenRLHF", MISREAD_IN_PATHS)
 
@@ -80,7 +80,7 @@ def test_a_folder_in_which_a_process_trains_cannot_be_claimed(
     monkeypatch.setattr(run_files, "LOCK_PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(claim_folder, "hold", run_files.hold)
     lock = run_files.hold(folder)
-    with pytest.raises(run_files.InputError, match="another process trains the run in"):
+    with pytest.raises(run_files.InputError, match=str(folder)):
         prepare()
     assert run_files.attempt_of(folder) == 1
     os.close(lock)
@@ -91,11 +91,11 @@ def test_a_folder_in_which_a_process_trains_cannot_be_claimed(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"seed": 1}, r"differs in: seed \(0 before, 1 now\)\."),
-        ({"update_steps": 6}, r"update_steps \(5 before, 6 now\)"),
-        ({"data": {"answer_key": "answer"}}, r"data\.answer_key \(None before, 'answer' now\)"),
-        ({"train": problems(7)}, "content of train"),
-        ({"reward": REWARD + "#"}, "content of reward"),
+        ({"seed": 1}, "seed .0 .* 1 "),
+        ({"update_steps": 6}, "update_steps .5 .* 6 "),
+        ({"data": {"answer_key": "answer"}}, r"data\.answer_key .None .*'answer' "),
+        ({"train": problems(7)}, " train"),
+        ({"reward": REWARD + "#"}, " reward"),
     ],
 )
 def test_another_run_in_the_same_folder_is_refused(prepare: Prepare, change: dict[str, Any], words: str) -> None:

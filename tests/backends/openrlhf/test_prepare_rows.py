@@ -101,7 +101,7 @@ def test_further_evaluation_sets_follow_the_validation_problems(prepare: Prepare
 
 def test_evaluation_sets_that_share_a_prompt_are_refused(prepare: Prepare, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "hard.jsonl", [*problems(1, "h"), *problems(1, "v")])
-    with pytest.raises(problem_rows.InputError, match="validation and hard share the prompt of problem 'v0'"):
+    with pytest.raises(problem_rows.InputError, match=r"validation.*hard.*'v0'"):
         prepare(evaluation_sets={"hard": "hard.jsonl"})
 
 
@@ -136,7 +136,7 @@ def test_a_bad_problem_file_and_a_prompt_that_openrlhf_would_change_are_refused(
 
 def test_message_lists_need_the_chat_template(prepare: Prepare) -> None:
     chat = [{"prompt": [{"role": "user", "content": "x"}], "answer": 1}]
-    with pytest.raises(problem_rows.InputError, match="chat_template is off"):
+    with pytest.raises(problem_rows.InputError, match="chat_template"):
         prepare(chat, chat_template=False)
 
 
@@ -153,7 +153,7 @@ def test_rows_that_were_tampered_with_are_refused(prepare: Prepare) -> None:
     folder = prepare()
     with (folder / "train_rows.jsonl").open("a") as file:
         file.write("{}\n")
-    with pytest.raises(problem_rows.InputError, match=r"train_rows\.jsonl in .* was changed"):
+    with pytest.raises(problem_rows.InputError, match=r"train_rows\.jsonl"):
         prepare()
 
 

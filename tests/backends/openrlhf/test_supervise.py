@@ -239,7 +239,7 @@ def test_ray_is_that_of_the_interpreter_that_was_chosen(run: Path, tmp_path: Pat
 
     without = submitted()
     assert without.returncode == 2
-    assert without.stderr.startswith("supervise: no command ray beside")
+    assert str(python.parent) in without.stderr
     ray = python.with_name("ray")
     ray.write_text(f"#!{sys.executable}\nimport sys\nprint(*sys.argv[1:3])\n")
     ray.chmod(0o755)
@@ -254,4 +254,4 @@ def test_a_ray_job_in_a_folder_that_a_shell_would_misread_is_refused(tmp_path: P
         [sys.executable, supervise.__file__, str(odd), *options], capture_output=True, text=True, check=False
     )
     assert finished.returncode == 2
-    assert "accepted for a Ray job" in finished.stderr
+    assert str(odd) in finished.stderr

@@ -16,7 +16,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from isocompute_sdk.run_folders.store import journal_records
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import train
 from isocompute_torch.policy.loading import load_policy
@@ -219,6 +219,6 @@ def records() -> Callable[..., list[dict[str, Any]]]:
     """Records of a run folder, perhaps of one kind."""
 
     def read(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
-        return [record for record in journal_records(folder / "metrics.jsonl") if kind in (None, record["kind"])]
+        return [record for record in journal_records.read(folder / "metrics.jsonl") if kind in (None, record["kind"])]
 
     return read

@@ -57,7 +57,7 @@ def test_every_purpose_and_step_has_a_seed_of_its_own() -> None:
 def test_reading_a_run_folder_loads_no_torch(prepared: Callable[..., Path]) -> None:
     code = (
         "import sys; from isocompute_torch.runner.configuration import load_configuration; "
-        "from isocompute_sdk.run_folders.store import journal_records; load_configuration(sys.argv[1]); "
+        "from isocompute_sdk.run_folders import journal_records; load_configuration(sys.argv[1]); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(prepared())], check=False).returncode == 0

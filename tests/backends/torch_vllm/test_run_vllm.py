@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.run_folders.store import journal_records
+from isocompute_sdk.run_folders import journal_records
 from isocompute_torch.runner.checkpoint import latest_step
 
 pytestmark = pytest.mark.vllm
@@ -30,7 +30,7 @@ def finish(folder: Path) -> None:
 
 
 def what_was_recorded(folder: Path) -> list[tuple[Any, ...]]:
-    records = journal_records(folder / "metrics.jsonl")
+    records = journal_records.read(folder / "metrics.jsonl")
     return [(r["kind"], r.get("step"), r.get("rollouts"), r.get("eval_set")) for r in records]
 
 
@@ -39,7 +39,7 @@ def test_a_killed_run_goes_on_to_the_same_steps_and_records_as_a_whole_one(
 ) -> None:
     whole, killed = prepared("whole", str(model_folder)), prepared("killed", str(model_folder))
     finish(whole)
-    records = journal_records(whole / "metrics.jsonl")
+    records = journal_records.read(whole / "metrics.jsonl")
     first, steps = records[0], [record for record in records if record["kind"] == "step"]
     assert "vllm" in first["versions"]
     assert [record["step"] for record in steps] == [1, 2, 3, 4, 5, 6]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.run_folders.store import journal_records
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec
 from isocompute_torch import TorchBackend, train
 from isocompute_torch.sampling.vllm_install import INSTALL
@@ -56,7 +56,7 @@ def test_a_run_is_refused_before_the_model_is_looked_for(
     assert train.main([str(folder)]) == 2
     complaint = capsys.readouterr().err
     assert INSTALL in complaint
-    assert journal_records(folder / "metrics.jsonl")[-1]["status"] == "failed"
+    assert journal_records.read(folder / "metrics.jsonl")[-1]["status"] == "failed"
 
 
 def test_what_the_message_names_exists(repository: Path) -> None:

@@ -44,7 +44,7 @@ def test_samples_of_several_processes_and_attempts_are_told_apart(
         samples.write(tmp_path, 10, attempt, records)
     assert samples.read(tmp_path, 10, 2) == {"a": [1.0, 0.0], "b": [1.0, 1.0]}
     assert samples.metrics(samples.read(tmp_path, 10, 2), 2) == {"avg@2": 0.75, "best@2": 1.0, "worst@2": 0.5}
-    with pytest.raises(RuntimeError, match="fewer than 2 rewards"):
+    with pytest.raises(RuntimeError, match=" 2 "):
         samples.metrics(samples.read(tmp_path, 20, 2), 2)
 
 
@@ -121,5 +121,5 @@ def test_prompts_above_the_limit_are_refused() -> None:
         {"problem": "long", "split": "train", "prompt": "a b c"},
     ]
     train.check_lengths(tokenizer, rows, 3)
-    with pytest.raises(train.InputError, match=r"1 prompts have more than .* = 2 tokens, first 'long' with 3"):
+    with pytest.raises(train.InputError, match=r"2 tokens.*'long'.* 3"):
         train.check_lengths(tokenizer, rows, 2)

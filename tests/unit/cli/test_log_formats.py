@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from tests.unit.ingest.log_files import write_events, write_hydra
+from tests.unit.ingest.test_saved_arguments import EVERY, launch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LOGGERS = Path(__file__).parents[1] / "ingest" / "loggers"
@@ -40,7 +45,98 @@ def tinker(folder: Path) -> None:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-FORMATS = {"wandb": wandb_folder, "states": trainer_states, "console": trainer_console, "tinker": tinker}
+def prime_rl(folder: Path) -> None:
+    rows = [
+        {
+            "step": i,
+            "progress/samples": 32,
+            "progress/problems": 4,
+            "progress/total_problems": 4 * i,
+            "reward/mean": i / 99,
+        }
+        for i in range(30)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def mlflow_folder(folder: Path) -> None:
+    pytest.importorskip("mlflow")
+    program = (
+        "import json, os, sys\nos.environ.update(MLFLOW_ALLOW_FILE_STORE='true', GIT_PYTHON_REFRESH='quiet')\n"
+        "import mlflow\nmlflow.set_tracking_uri(sys.argv[1])\nwith mlflow.start_run(run_name='a'):\n"
+        "    mlflow.log_params(json.loads(sys.argv[2]))\n    for step in range(1, 31):\n"
+        "        values = {'train/reward': step / 100, 'train/completions/mean_length': 9.0}\n"
+        "        mlflow.log_metrics(values, step=step)\n"
+    )
+    uri = f"file://{folder}/mlruns"
+    subprocess.run([sys.executable, "-c", program, uri, json.dumps(ARGUMENTS)], capture_output=True, check=True)
+
+
+def mlflow_database(folder: Path) -> None:
+    """The columns that are read; a database that MLflow made itself is in test_mlflow.py."""
+    with closing(sqlite3.connect(folder / "mlflow.db")) as connection, connection:
+        connection.execute("CREATE TABLE runs (run_uuid TEXT, name TEXT, start_time INT, lifecycle_stage TEXT)")
+        connection.execute("CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT)")
+        columns = "key TEXT, value REAL, timestamp INT, run_uuid TEXT, step INT, is_nan INT"
+        connection.execute(f"CREATE TABLE metrics ({columns})")
+        connection.execute("INSERT INTO runs VALUES ('1', 'a', 0, 'active')")
+        params = [(key, str(value), "1") for key, value in ARGUMENTS.items()]
+        connection.executemany("INSERT INTO params VALUES (?, ?, ?)", params)
+        tags = {"train/reward": 0.01, "train/frac_reward_zero_std": 0.0}
+        rows = [(tag, rate * step, step, "1", step, 0) for tag, rate in tags.items() for step in range(1, 31)]
+        connection.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+
+def trainer_events(folder: Path) -> None:
+    launch(folder / "runs" / "Nov22_10-00-00_host", {**EVERY, **ARGUMENTS}, range(1, 31), 1000)
+
+
+def verl_file_log(folder: Path) -> None:
+    lines = [{"step": i, "data": {"critic/score/mean": i / 100, "training/global_step": i}} for i in range(1, 31)]
+    (folder / "run.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_hydra(folder, n=8, problems=4)
+
+
+def verl_console(folder: Path) -> None:
+    words = "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=4"
+    steps = (
+        f"(TaskRunner pid=7) step:{i} - critic/score/mean:{i / 100} - training/global_step:{i}" for i in range(1, 31)
+    )
+    (folder / "verl.log").write_text("\n".join((f"+ {words}", *steps)) + "\n")
+
+
+def openrlhf_events(folder: Path) -> None:
+    tags = {"train/reward": lambda step: step / 100, "train/actor_lr": lambda step: 1e-6}
+    write_events(folder / "ppo_1102", range(1, 31), tags)
+    words = "python3 -m openrlhf.cli.train_ppo_ray --rollout_batch_size 4 --n_samples_per_prompt 8"
+    (folder / "ppo_1102" / "train.sh").write_text(f"{words}\n")
+
+
+def slime_events(folder: Path) -> None:
+    write_events(folder, range(30), {"rollout/raw_reward": lambda step: step / 100})
+    (folder / "run-qwen3.sh").write_text("python3 train.py --rollout-batch-size 4 --n-samples-per-prompt 8\n")
+
+
+def skyrl_events(folder: Path) -> None:
+    sequences = {"reward/avg_pass_at_8": lambda step: 0.75, "generate/batch_num_seq": lambda step: 32.0}
+    write_events(folder, range(1, 31), {"reward/avg_raw_reward": lambda step: step / 100, **sequences})
+
+
+FORMATS = {
+    "wandb": wandb_folder,
+    "states": trainer_states,
+    "console": trainer_console,
+    "trainer events": trainer_events,
+    "mlflow database": mlflow_database,
+    "mlflow folder": mlflow_folder,
+    "verl file log": verl_file_log,
+    "verl console": verl_console,
+    "openrlhf events": openrlhf_events,
+    "tinker": tinker,
+    "prime-rl": prime_rl,
+    "slime": slime_events,
+    "skyrl": skyrl_events,
+}
 REWARD = ("--metric", "train_reward")
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.run_folders import locks, store
+
 STUDY = """\
 name: small
 model: tiny
@@ -212,3 +214,93 @@ def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(s
         document = json.loads(finish(start("stop", "runs", "--json"), 1)[0])
     assert (document["ended"], document["foreign"]) == ([], ["runs/small/n4-bp4-seed0"])
     assert "n4-bp4-seed0" in finish(start("stop", "runs", "--run", "n5"), 1)[1]
+
+
+def append(folder: Path, text: str) -> None:
+    with (folder / "study.yaml").open("a") as file:
+        file.write(text + "\n")
+
+
+def test_a_run_that_learns_nothing_is_no_success(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path)
+    text = (tmp_path / "study.yaml").read_text()
+    (tmp_path / "study.yaml").write_text(text.replace("options: {", "options: {flat: 4, "))
+    out, err = finish(start("run", "study.yaml"), 1)
+    assert "nothing-learned" in out
+    assert "next: isocompute fit" not in out
+    assert "n4-bp4-seed0" in err
+    document = json.loads(finish(start("run", "study.yaml", "--json"), 1)[0])
+    assert document["learned_nothing"] == ["n4-bp4-seed0"]
+    assert document["notes"][0]["code"] == "nothing-learned"
+
+
+def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path, seconds=0.2)
+    document = json.loads(finish(start("run", "study.yaml", "--parallel", 1, "--detach", "--json"))[0])
+    assert document["log"] == "runs/small/controller.log"
+    process = document["controller"]
+    assert set(states(start).values()) <= {"running", "waiting"}
+    deadline = time.monotonic() + 60
+    while locks.process_ref(process) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert set(states(start).values()) == {"finished"}
+
+
+def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_over(
+    start: Start, tmp_path: Path
+) -> None:
+    write_study(tmp_path, seconds=0.8)
+    append(tmp_path, "supervision: {on_signal: detach}\nexecutor: {name: local, parallel: 2}")
+    controller = start("run", "study.yaml")
+    wait_until_measured(tmp_path, controller, 2)
+    controller.send_signal(signal.SIGHUP)
+    _, err = finish(controller, 129)
+    assert "SIGHUP: detached, 2 run(s) go on: n4-bp4-seed0, n16-bp4-seed0" in err
+    document = json.loads(finish(start("status", "runs", "--json"))[0])
+    assert {(run["state"], run["engine"]) for run in document["runs"]} == {("running", "local")}
+    assert all(locks.process_ref(int(run["job"])) for run in document["runs"])
+    finish(start("run", "study.yaml", "--executor", "local"))
+    assert set(states(start).values()) == {"finished"}
+    journal = (tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl").read_text()
+    assert journal.count('"kind": "run"') == 1
+
+
+def test_an_executor_that_is_not_there_is_refused_before_anything_is_written(start: Start, tmp_path: Path) -> None:
+    write_study(tmp_path)
+    assert "accepted" in finish(start("run", "study.yaml", "--executor", "{name: local, paralel: 2}"), 1)[1]
+    assert "slrum" in finish(start("run", "study.yaml", "--executor", "slrum"), 1)[1]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_status_and_stop_ask_the_engine_that_has_a_run(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_study(tmp_path)
+    finish(start("run", "study.yaml", "--only", "n4-bp4-seed0"))
+    folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"
+    for name in ("metrics.jsonl", "exit.json"):
+        (folder / name).unlink()
+    # As a controller leaves it that has handed the run over as job 4711, with these options.
+    job = json.loads((folder / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps({**job, "attempt": 2, "executor": {"name": "slurm", "qos": "low"}}))
+    store.write_started(folder, store.Started(2, "slurm", "4711"))
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    line = f"{'4711':<32}{'PENDING':<32}{'0':<32}{'Resources':<128}"
+    gone = line.replace("PENDING  ", "CANCELLED")
+    (commands / "squeue").write_text(
+        f"#!/bin/sh\nif [ -e {commands}/ended ]; then echo '{gone}'; else echo '{line}'; fi\n"
+    )
+    (commands / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {commands}/ended\n')
+    for command in commands.iterdir():
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    (run,) = json.loads(finish(start("status", "runs", "--json"))[0])["runs"]
+    assert (run["state"], run["engine"], run["job"]) == ("waiting", "slurm", "4711")
+    assert "PENDING" in run["job_state"]
+    assert "slurm 4711: PENDING" in finish(start("status", "runs"))[0]
+    assert json.loads(finish(start("stop", "runs", "--json"))[0])["ended"] == ["runs/small/n4-bp4-seed0"]
+    assert "4711" in (commands / "ended").read_text()
+    (run,) = json.loads(finish(start("status", "runs", "--json"))[0])["runs"]
+    assert (run["state"], run["engine"]) == ("waiting", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_hydra, write_verl
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 RUNS = [(n, seed) for n in (4, 8, 16, 32) for seed in (0, 1)]
@@ -215,6 +217,55 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(in_pro
         assert "train_reward" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("beside", "every", "metric", "code"),
+    [
+        ((), 10, "avg@4", "reward-taken-for-evaluation"),
+        (("entropy",), 10, "train_reward", "reward-taken-for-training"),
+        ((), 1, "train_reward", "reward-taken-for-training"),
+    ],
+)
+def test_a_reward_without_a_name_is_what_stands_beside_it_says(
+    in_process: Command, tmp_path: Path, beside: tuple[str, ...], every: int, metric: str, code: str
+) -> None:
+    table = eight_runs("reward").assign(step=lambda rows: rows["step"] * every // 10)
+    table[["experiment", "num_generations", "prompts_per_step", "step", "reward", *beside]].to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    document = json.loads(in_process("fit", "t.csv", "--draws", 20, "--json").stdout)
+    (fits,) = document["fits"].values()
+    assert fits["metric"] == metric
+    codes = [note["code"] for note in fits["notes"]]
+    assert code in codes
+    assert ("training-reward-only" in codes) == (metric == "train_reward")
+    named = json.loads(in_process("audit", "t.csv", "--metric", "avg@8", "--json").stdout)
+    assert (named["metric"], named["eval_set"]) == ("avg@8", "validation")
+
+
+@pytest.mark.parametrize("name", ["train/reward", "train_reward", "rollout/mean_reward"])
+def test_a_training_reward_under_any_name_is_no_evaluation(in_process: Command, tmp_path: Path, name: str) -> None:
+    eight_runs(name).assign(gpu_util=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
+    document = json.loads(in_process("audit", "t.csv", "--json").stdout)
+    assert (document["metric"], document["eval_set"]) == (name, "train")
+    assert "training-reward-only" in [note["code"] for note in document["notes"]]
+
+
+def test_among_columns_whose_names_say_nothing_the_command_asks(in_process: Command, tmp_path: Path) -> None:
+    eight_runs("zeta").assign(eta=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
+    for command in ("fit", "audit"):
+        refused = in_process(command, "t.csv")
+        assert refused.returncode == 1
+        assert "eta" in refused.stderr
+        assert "zeta" in refused.stderr
+    done = in_process("doctor", "t.csv")
+    assert (done.returncode, endings(done)) == (0, 1)
+    assert next_of(done)[-2:] == ["--metric", "eta"]
+    done = in_process("doctor", "t.csv", "--metric", "zeta")
+    done = in_process(*next_of(done))
+    assert next_of(done)[-2:] == ["--metric", "zeta"]
+    assert in_process(*next_of(done), "--draws", 20).returncode == 0
+
+
 def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(
     in_process: Command, tmp_path: Path
 ) -> None:
@@ -274,6 +325,31 @@ def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_b
     assert len(runs.run_ids) == 8
     assert len(runs.filter(metric="avg@4")) == 182
     assert [note.code for note in runs.notes] == ["runs-told-apart-by-step"]
+
+
+@pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
+def test_the_next_command_works_beside_broken_files_copies_and_logs(
+    in_process: Command, tmp_path: Path, beside: str
+) -> None:
+    folder = tmp_path / "runs"
+    (folder / "a").mkdir(parents=True)
+    eight_runs().to_csv(folder / "a" / "t.csv", index=False)
+    if beside == "broken":
+        (folder / "b.parquet").write_bytes(b"PAR1")
+    elif beside == "copy":
+        (folder / "b").mkdir()
+        eight_runs().to_csv(folder / "b" / "t.csv", index=False)
+    else:
+        write_hydra(folder / "verl", n=16)
+        write_verl(folder / "verl" / "log.jsonl", range(31))
+    words = ["doctor", "runs"]
+    for _ in range(3):
+        done = in_process(*words)
+        assert done.returncode == 0, (words, done.stderr)
+        if "next:" not in done.stdout:
+            break
+        words = next_of(done)
+    assert words[0] in ("audit", "fit")
 
 
 def test_nothing_usable_is_said_with_a_code(in_process: Command, tmp_path: Path) -> None:

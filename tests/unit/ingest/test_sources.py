@@ -8,11 +8,13 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
+from isocompute_sdk.ingest.stores.saved_config import flags
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import write_events
 from tests.unit.ingest.test_console_logs import HISTORY, trainer_console
@@ -146,3 +148,50 @@ def test_configurations_of_several_wandb_runs_that_differ_are_asked_about(tmp_pa
     with pytest.raises(RecordError):
         RunSet.read(tmp_path)
     assert diagnose(tmp_path).runs[0].group_size == "?"
+
+
+DAPO = """\
+set -xeuo pipefail
+project_name='DAPO'
+n_resp_per_prompt=16
+train_prompt_bsz=32
+gen_prompt_bsz=$((train_prompt_bsz * 3))
+offload=${OFFLOAD:-True}
+python3 -m recipe.dapo.main_dapo \\
+    data.gen_batch_size=${gen_prompt_bsz} \\
+    data.train_batch_size=${train_prompt_bsz} \\
+    actor_rollout_ref.rollout.n=$n_resp_per_prompt \\
+    trainer.n_gpus_per_node=${GPUS:-8}
+"""
+
+
+def dapo_log(folder: Path) -> None:
+    from tests.unit.ingest.log_files import verl_line
+
+    lines = [verl_line(step, **{"train/num_gen_batches": 1 + step % 2}) for step in range(1, 11)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_variables_of_a_script_are_filled_in_but_for_defaults(tmp_path: Path) -> None:
+    found = flags(DAPO)
+    assert found["data.gen_batch_size"] == 96
+    assert found["actor_rollout_ref.rollout.n"] == 16
+    assert found["trainer.n_gpus_per_node"] == "${GPUS:-8}"
+
+
+def test_all_batches_that_dapo_generates_for_an_update_are_counted(tmp_path: Path) -> None:
+    dapo_log(tmp_path / "logs")
+    (tmp_path / "logs" / "run.sh").write_text(DAPO)
+    runs = RunSet.read(tmp_path)
+    (info,) = runs.runs()
+    assert (info.group_size, info.problems_per_batch) == (16, 32)
+    (training,) = runs.series("train_reward")
+    assert training.rollouts_T.tolist() == np.cumsum([96 * 16 * (1 + step % 2) for step in range(1, 11)]).tolist()
+    assert diagnose(tmp_path).runs[0].rollouts == training.rollouts_T[-1]
+
+
+def test_a_lower_limit_of_c_is_said_to_be_one(tmp_path: Path) -> None:
+    dapo_log(tmp_path)
+    runs = RunSet.read(tmp_path, group_size=16, problems_per_batch=32)
+    assert "generations-not-counted" in {note.code for note in runs.notes}

@@ -125,7 +125,7 @@ def test_digitised_tables_are_arrays_and_an_unknown_one_shows_the_names() -> Non
     assert all(column.dtype == np.float64 for column in table.values())
     with pytest.raises(FitError, match=r"'x\.csv'.*frontier_points_q1_easy\.csv"):
         digitised("x.csv")
-    with pytest.raises(FitError, match="no digitised figure"):
+    with pytest.raises(FitError, match="frontier_points"):
         digitised("../catalogue.py")
 
 

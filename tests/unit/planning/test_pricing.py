@@ -87,9 +87,9 @@ def test_compute_is_counted_on_the_axis_of_the_law() -> None:
     ("budget", "throughput", "message"),
     [
         (Budget(tokens=1e9), None, "a budget in tokens .*throughput"),
-        (Budget(gpu_hours=10), None, "a budget in gpu_hours .*throughput"),
-        (Budget(usd=10), None, "a budget in usd .*throughput"),
-        (Budget(rollouts=1e6, deadline_hours=3), None, "a deadline .*throughput"),
+        (Budget(gpu_hours=10), None, "gpu_hours .*throughput"),
+        (Budget(usd=10), None, "usd .*throughput"),
+        (Budget(rollouts=1e6, deadline_hours=3), None, "deadline .*throughput"),
         (
             Budget(tokens=1e9),
             Throughput(step_overhead_seconds=1, rollouts_per_second=1),

@@ -75,6 +75,8 @@ def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
     for passport in (fits.get("passport"), whole.get("passport")):
         if passport is not None:
             passport["most_rise_seen"] = None
+            if passport["backtest"] is not None:
+                passport["backtest"]["surprise"] = None
     return whole
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,7 +20,13 @@ SIZES = (8, 32, 128)
 
 
 def plan_of(
-    reward: Reward, budget: str, end: float = 6e6, seeds: int = 1, sizes: tuple[int, ...] = SIZES, noise: float = 0.003
+    reward: Reward,
+    budget: str,
+    end: float = 6e6,
+    seeds: int = 1,
+    sizes: tuple[int, ...] = SIZES,
+    noise: float = 0.003,
+    spend: Literal["worthwhile", "all"] = "worthwhile",
 ) -> Plan:
     rng = np.random.default_rng(1)
     compute = np.concatenate([[0.0], np.geomspace(2e4, end, 24)])
@@ -30,7 +37,7 @@ def plan_of(
         for c, v in zip(compute, reward(n, compute), strict=True)
     ]
     columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "seed", "C", "avg@4"))}
-    return Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60)).allocate(budget)
+    return Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60)).allocate(budget, spend=spend)
 
 
 def apart(n: int, c: np.ndarray) -> np.ndarray:
@@ -59,7 +66,7 @@ def small_ahead(n: int, c: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def clear() -> Plan:
-    return plan_of(peaked, "5M")
+    return plan_of(peaked, "5M", spend="all")
 
 
 def test_one_n_clearly_ahead_is_called_so(clear: Plan) -> None:
@@ -90,7 +97,7 @@ def test_runs_that_contradict_each_other_leave_n_undecided() -> None:
         return peaked(n, c) + (0.2 * (c > 0) if n == 64 else 0.0)
 
     sizes = (8, 16, 32, 64, 128)
-    plain, contradicted = (plan_of(reward, "5M", sizes=sizes) for reward in (peaked, odd))
+    plain, contradicted = (plan_of(reward, "5M", sizes=sizes, spend="all") for reward in (peaked, odd))
     assert plain.verdict.kind in ("clear", "tie")
     assert "outlying-run" in {note.code for note in contradicted.notes}
     assert contradicted.verdict.kind not in ("clear", "tie", "stop-spending")

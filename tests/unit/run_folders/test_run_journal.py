@@ -12,8 +12,8 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line, read
-from isocompute_sdk.run_folders.store import journal_records
 
 
 def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path, line: str) -> N
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{line}\n{{"schema_version": 1, "kind": "run"}}\n')
     with pytest.raises(RecordError, match=r"metrics\.jsonl:1"):
-        journal_records(path)
+        journal_records.read(path)
 
 
 def test_a_short_write_is_taken_back(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_scaling_over_gpus_is_found_from_two_numbers_of_them() -> None:
     assert found.gpu_exponent == pytest.approx(0.7, abs=0.1)
     assert found.gpus == 8
     assert found.at_gpus(16).step_seconds(4096) == pytest.approx(clock.step_seconds(4096, gpus=16), rel=0.1)
-    with pytest.raises(FitError, match="gpus has no entry for run"):
+    with pytest.raises(FitError, match="gpus"):
         Throughput.measure(runs, gpus={"other": 8})
 
 
@@ -118,12 +118,12 @@ def test_the_column_gpu_seconds_will_do() -> None:
 
 def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
     plain = {"n": [8, 8], "bp": [32, 32], "step": [1, 2], "avg@4": [0.1, 0.2]}
-    with pytest.raises(FitError, match=r"say nothing about time.*\n.*isocompute probe"):
+    with pytest.raises(FitError, match="isocompute probe"):
         Throughput.measure(RunSet.from_columns(plain))
-    with pytest.raises(FitError, match="seconds = 'pace'; accepted: one of the metrics, avg@4"):
+    with pytest.raises(FitError, match=r"'pace'.*avg@4"):
         Throughput.measure(RunSet.from_columns(plain), seconds="pace")
     stopped = {**plain, "step_seconds": [1.0, 0.0]}
-    with pytest.raises(FitError, match="step 2: 0 seconds; accepted: more than 0"):
+    with pytest.raises(FitError, match="step 2: 0 "):
         Throughput.measure(RunSet.from_columns(stopped))
     shrinking = {
         "n": [8] * 6,
@@ -131,5 +131,5 @@ def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
         "step": [1, 2, 3] * 2,
         "step_seconds": [9.0] * 3 + [1.0] * 3,
     }
-    with pytest.raises(FitError, match=r"do not grow with the batch \(B = 256, 4096\)"):
+    with pytest.raises(FitError, match="256, 4096"):
         Throughput.measure(RunSet.from_columns(shrinking))

@@ -188,6 +188,18 @@ def test_a_campaign_inside_of_a_job_does_not_pass_that_jobs_variables_on(
     assert passed.isdisjoint({"SLURM_JOB_ID", "SLURM_GPUS_PER_NODE", "SQUEUE_STATES"})
 
 
+@pytest.mark.parametrize(("own", "seen"), [(None, "local"), ("head:6379", "head:6379")])
+def test_a_framework_on_ray_joins_no_cluster_of_another_job(
+    own: str | None, seen: str, answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if own is not None:
+        monkeypatch.setenv("RAY_ADDRESS", own)
+    answers("sbatch", "4711")
+    SlurmEngine().submit(job(tmp_path, Needs(4, ray=True)), 1, ("true",))
+    assert f"RAY_ADDRESS={seen}" in (tmp_path / "bin" / "sbatch.environment").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("spec", "needs"),
     [
@@ -198,16 +210,37 @@ def test_a_campaign_inside_of_a_job_does_not_pass_that_jobs_variables_on(
 )
 def test_what_can_never_start_is_refused(spec: SlurmSpec, needs: Needs, answers: Answers) -> None:
     answers("sbatch")
-    answers("sinfo", "main*|infinite\nshort|10:00")
+    answers("sinfo", "main*|infinite|(null)\nshort|10:00|(null)")
     with pytest.raises(BackendError):
         SlurmEngine(spec).check([needs])
 
 
+@pytest.mark.parametrize(
+    ("nodes", "refused"),
+    [
+        ("idle|8|gpu:8\ndrained*|64|gpu:a100:4(S:0),gpu:v100:2,nvme:1", False),
+        ("idle|8|gpu:8\ndown|4|gpu:8", True),
+        ("mixed|64|gpu:8\ndown|64|gpu:2", True),
+        ("idle|64|gpu:8", True),
+    ],
+)
+def test_what_fits_only_on_a_node_that_is_drained_waits_for_it(nodes: str, refused: bool, answers: Answers) -> None:
+    answers("sbatch", error="allocation failure: Requested node configuration is not available", code=1)
+    answers("sinfo", nodes)
+    engine = SlurmEngine(SlurmSpec(cpus=8))
+    if refused:
+        with pytest.raises(BackendError):
+            engine.check([Needs(6)])
+        return
+    engine.check([Needs(6)])
+
+
 def test_runs_that_can_train_on_a_cpu_ask_for_a_gpu_where_there_is_one(answers: Answers) -> None:
     optional = Needs(1, or_cpu=True)
-    answers("sinfo", "gpu:2(S:0)\n(null)")
+    answers("sinfo", "cpu|1:00|(null)\ngpu*|infinite|gpu:2(S:0)")
     assert "--gpus-per-node=1" in flags(SlurmSpec(), optional)
-    answers("sinfo", "(null)")
+    assert not [flag for flag in flags(SlurmSpec(partition="cpu"), optional) if flag.startswith("--gpus")]
+    answers("sinfo", "cpu*|1:00|(null)\ngpu|infinite|gpu:2(S:0)")
     assert not [flag for flag in flags(SlurmSpec(), optional) if flag.startswith("--gpus")]
     assert "--gpus-per-node=2" in flags(SlurmSpec(gpus_per_node=2), optional)
 

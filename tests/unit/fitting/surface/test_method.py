@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
-from isocompute_sdk.fitting.surface.surface import OLD_REACH, SPREAD_ABOVE
+from isocompute_sdk.fitting.surface.surface import OLD_SPREAD_ABOVE, SPREAD_REACH
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -311,8 +311,8 @@ def test_files_without_declines_and_misfit_load_and_predict_as_they_did(fits: Fi
     assert far.mean == at.mean
     # Upper ends were widened beyond the data, by a share of the distance to the mean.
     drawn = loaded.draws(1e8, 16)[:, 0]
-    reach = min(np.log(1e8 / loaded.surface.largest_compute), OLD_REACH)
-    moved = drawn + SPREAD_ABOVE * reach * np.maximum(drawn - drawn.mean(), 0.0)
+    reach = min(np.log(1e8 / loaded.surface.largest_compute), SPREAD_REACH)
+    moved = drawn + OLD_SPREAD_ABOVE * reach * np.maximum(drawn - drawn.mean(), 0.0)
     assert float(far.high) == pytest.approx(np.quantile(moved, 0.9))
 
 

@@ -1,4 +1,7 @@
-"""Six updates of the real GRPOTrainer on a random model of one layer: `train_with_trl.py FOLDER JSON`."""
+"""Six updates of the real GRPOTrainer on a random model of one layer: `train_with_trl.py FOLDER JSON`.
+
+The JSON holds arguments to change; with `resume` it goes on from the newest checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 from pathlib import Path
 
 FOLDER, CHANGES = Path(sys.argv[1]), json.loads(sys.argv[2])
+RESUME = CHANGES.pop("resume", None)
 os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", WANDB_DIR=str(FOLDER), CUDA_VISIBLE_DEVICES="")
 FOLDER.mkdir(parents=True, exist_ok=True)
 
@@ -58,4 +62,4 @@ trainer = GRPOTrainer(
     train_dataset=data,
     eval_dataset=data.select(range(8)),
 )
-trainer.train()
+trainer.train(resume_from_checkpoint=RESUME)

@@ -1,0 +1,144 @@
+"""What stands in a line of `metrics.jsonl`, the journal of a run: declared once for writers, readers and schemas.
+
+`run_journal.Journal` writes such lines. Fields that are not declared are kept: context in the record of a run, and
+whatever else a writer wants to note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from isocompute_sdk import files
+from isocompute_sdk.documents import Document
+from isocompute_sdk.errors import DocumentError, RecordError
+from isocompute_sdk.run_folders import run_journal
+from isocompute_sdk.run_folders.progress import JOURNAL
+from isocompute_sdk.run_folders.run_journal import SCHEMA_VERSION
+
+Amounts = dict[str, float | None]
+"""Name -> number; None if it was not measured."""
+REMEDY = "Correct or remove the line, or read the file with the release that wrote it."
+
+
+class Record(BaseModel):
+    """What every line has."""
+
+    model_config = ConfigDict(
+        extra="allow", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    run_id: str | None = None
+    """Name of the run."""
+    attempt: int = Field(default=1, ge=1)
+    """Number of starts of the run by then."""
+    step: float = Field(default=0, ge=0)
+    """Updates done."""
+    rollouts: float | None = Field(default=None, ge=0)
+    """Training rollouts generated so far, C."""
+    tokens: float | None = Field(default=None, ge=0)
+    """Training tokens sampled so far."""
+    gpu_seconds: float | None = Field(default=None, ge=0)
+    """GPU time used so far, seconds times GPUs."""
+    wall_seconds: float | None = Field(default=None, ge=0)
+    """Seconds since the attempt started."""
+
+
+class RunRecord(Record):
+    """First line of an attempt; context fields of the run stand beside these."""
+
+    group_size: int | None = Field(default=None, ge=1)
+    """Rollouts per problem in one update, n."""
+    problems_per_batch: int | None = Field(default=None, ge=1)
+    """Problems per update, B_p."""
+    seed: int | None = None
+
+
+class EvaluationRecord(Record):
+    """One evaluation set, evaluated after `step` updates."""
+
+    metrics: Amounts
+    """Metric -> value, such as avg@4."""
+    eval_set: str | None = None
+    samples: int | None = Field(default=None, ge=1)
+    """Samples per problem."""
+    pass_counts: list[int] | None = None
+    """Right samples of each problem, in the order of the file."""
+    sample_counts: list[int] | None = None
+    """Samples with a reward, of each problem."""
+    zero_pass_share: float | None = None
+    """Share of problems without a right sample."""
+    reward_errors: int | None = None
+    """Samples for which the reward function failed."""
+    seconds: Amounts | None = None
+    """Part of the evaluation -> seconds."""
+
+
+class StepRecord(Record):
+    """One update."""
+
+    metrics: Amounts
+    """Metric -> value, such as train_reward."""
+    seconds: Amounts | None = None
+    """Part of the update, such as sampling -> seconds."""
+
+
+class EndRecord(Record):
+    """How the attempt ended; a run that was killed has none."""
+
+    status: Literal["finished", "failed"]
+    message: str = ""
+
+
+RUN = Document("run", SCHEMA_VERSION, RunRecord, remedy=REMEDY)
+EVALUATION = Document("evaluation", SCHEMA_VERSION, EvaluationRecord, remedy=REMEDY)
+STEP = Document("step", SCHEMA_VERSION, StepRecord, remedy=REMEDY)
+END = Document("end", SCHEMA_VERSION, EndRecord, remedy=REMEDY)
+KINDS: dict[str, Document[Any]] = {one.kind: one for one in (RUN, EVALUATION, STEP, END)}
+
+
+def check(record: Mapping[str, Any], where: str) -> str:
+    """The kind of a record that is as declared; records of other kinds are not looked into.
+
+    Args:
+        record: one line.
+        where: file and line, for errors.
+
+    Raises:
+        RecordError: no kind, another schema version, or a field of the wrong type.
+    """
+    kind = record.get("kind")
+    if not isinstance(kind, str):
+        raise RecordError(f"{where}: received kind {kind!r}; accepted: {', '.join(KINDS)}", REMEDY)
+    document = KINDS.get(kind)
+    if document is None:
+        return kind
+    try:
+        if record.get("schema_version") == SCHEMA_VERSION:
+            document.type.model_validate(record)
+            return kind
+    except ValidationError:
+        pass
+    try:
+        document.from_dict(dict(record))
+    except DocumentError as error:
+        raise RecordError(error.message.replace("the mapping", where, 1), error.hint) from error
+    return kind
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Every whole record of a journal; empty if the file is missing.
+
+    Raises:
+        RecordError: a whole line is no record.
+    """
+    if not path.exists():
+        return []
+    files.check_input(path, what=JOURNAL, error=RecordError)
+    try:
+        return run_journal.read(path)
+    except ValueError as error:
+        raise RecordError(str(error), REMEDY) from error

@@ -1,0 +1,110 @@
+"""The built-in runner under SIGKILLs of campaign, wrapper and training while it trains."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor, stop_runs
+from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import Study, dump_spec
+from isocompute_sdk.training import registry
+from tests.integration.test_closed_loop import make_study, place, records
+
+__all__ = ["place"]
+CONTROLLER = """
+from pathlib import Path
+from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.specs import load_study
+from isocompute_sdk.training import registry
+study = load_study("study.yaml")
+carry_out(study.expand(), registry.load("torch"), LocalExecutor(2, poll_seconds=0.05), Path.cwd())
+"""
+PYTHON = """#!/bin/bash
+# Stands in for Python: no other process may train this run until all that is started here has ended.
+exec 8>> "run-$(basename "${@: -1}")"
+flock -n 8 || { echo "${@: -1}" >> clashes; exit 70; }
+exec INTERPRETER "$@"
+"""
+KILLS = 10
+PARTS: list[tuple[str, ...]] = [(), ("command",), ("process",), ("process", "command")]
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHON": str(folder / "python")}
+    return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=folder, env=environment)
+
+
+def steps(folder: Path, study: Study) -> int:
+    """Update steps done by all runs of a study."""
+    return sum(store.RunWatch(folder / run.output_dir).status().step for run in study.expand())
+
+
+def train_until(folder: Path, study: Study, new_steps: int, controller: subprocess.Popen[bytes]) -> bool:
+    """Wait until the runs have done so many more steps; False if the controller ends before."""
+    begin, deadline = steps(folder, study), time.monotonic() + 240
+    while steps(folder, study) < begin + new_steps:
+        if controller.poll() is not None:
+            return False
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return True
+
+
+def kill(folder: Path, study: Study, parts: tuple[str, ...]) -> None:
+    """SIGKILL to the wrapper (`process`) or the training (`command`) of every run."""
+    for run in study.expand():
+        beat = wrapper.read_json(folder / run.output_dir / wrapper.BEAT_FILE) or {}
+        for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def training(folder: Path) -> list[str]:
+    """Command lines of living processes that name a run folder."""
+    found: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"{folder}/runs/" in text:
+            found.append(text)
+    return found
+
+
+@pytest.mark.slow
+def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path) -> None:
+    study = make_study(save_every_steps=5)
+    study = study.replace(sweep=study.sweep.replace(rollouts=4_800) if study.sweep is not None else None)
+    carry_out(study.expand(), registry.load("torch"), LocalExecutor(2), place)
+    expected = {run.run_id: records(place / run.output_dir) for run in study.expand()}
+    (place / "runs").rename(place / "undisturbed")
+    (place / "study.yaml").write_text(dump_spec(study))
+    (place / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
+    (place / "python").chmod(0o755)
+    rng, kills = random.Random(1), 0
+    while kills < KILLS:
+        with start(place) as controller:
+            assert train_until(place, study, rng.randint(8, 40), controller), "the study is too short for ten kills"
+            controller.kill()
+        kill(place, study, rng.choice(PARTS))
+        kills += 1
+    with start(place) as controller:
+        train_until(place, study, 5, controller)
+        controller.kill()
+    stop_runs([place / run.output_dir for run in study.expand()])
+    assert training(place) == []
+    with start(place) as controller:
+        assert controller.wait(400) == 0
+    assert {run.run_id: records(place / run.output_dir) for run in study.expand()} == expected
+    assert not (place / "clashes").exists()
+    assert training(place) == []

@@ -1,0 +1,199 @@
+"""Runs that hang, are killed or fail alike, and a controller that is told to leave: real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.executors import Job, LocalExecutor, Result, run_jobs, running, stop_runs
+from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.specs import Supervision
+from isocompute_sdk.training.backend import Launch
+
+STEP = (
+    '{"schema_version": 1, "kind": "step", "run_id": "r", "attempt": 1, "step": %s, "rollouts": %s, "tokens": 0, '
+    '"wall_seconds": 0, "metrics": {"train_reward": 0.5}}'
+)
+
+
+@pytest.fixture(autouse=True)
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(running, "CHECK_SECONDS", 0.1)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Job]:
+    """A job of bash code with its run folder as `$1`; `steps 1 2 3` records these update steps, a tenth of a second
+    apart."""
+
+    def make(name: str, code: str, **more: object) -> Job:
+        folder = tmp_path / name
+        folder.mkdir()
+        script = folder / "launch.sh"
+        record = "printf '" + STEP + '\\n\' $step $step >> "$folder/metrics.jsonl"; sleep 0.1'
+        steps = f'folder="$1"; steps() {{ for step in "$@"; do {record}; done; }}'
+        script.write_text(f'set -euo pipefail\n{steps}\necho x >> "$1/starts"\n{code}\n')
+        launch = Launch(folder, (script,), ("bash", str(script), str(folder)))
+        return Job(name, launch, tmp_path, follow=store.RunWatch(folder), **more)  # type: ignore[arg-type]
+
+    return make
+
+
+def starts(one: Job) -> int:
+    path = one.launch.folder / "starts"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def run(jobs: list[Job], parallel: int = 4, **rules: object) -> tuple[Result, ...]:
+    given = {"hung_after_minutes": 0.01, "hung_after_steps": 2, "retry_after_seconds": 0, **rules}
+    executor = LocalExecutor(parallel, poll_seconds=0.02, grace_seconds=2)
+    return run_jobs(executor, jobs, None, Supervision.model_validate(given))
+
+
+def test_a_run_that_hangs_is_retried_and_given_up_by_name_while_the_others_go_on(job: Callable[..., Job]) -> None:
+    hangs, works = job("hangs", "steps 1 2 3; sleep 60"), job("works", "steps 1 2 3")
+    given_up, finished = run([hangs, works], retries=1)
+    assert (given_up.exit_code, finished.exit_code, finished.reason) == (None, 0, "")
+    assert "hung" in given_up.reason
+    assert (starts(hangs), starts(works)) == (2, 1)
+    assert not locks.is_running(hangs.launch.folder)
+    status = store.RunWatch(hangs.launch.folder).status()
+    assert (status.state, status.message) == ("stopped", given_up.reason)
+
+
+def test_a_run_that_hangs_once_goes_on(job: Callable[..., Job]) -> None:
+    one = job("once", 'steps 1 2; [[ $(wc -l < "$1/starts") -gt 1 ]] || sleep 60; steps 3 4')
+    (result,) = run([one], retries=1)
+    assert (result.exit_code, result.reason, starts(one)) == (0, "", 2)
+    assert store.RunWatch(one.launch.folder).status().message == ""
+
+
+def test_a_slow_run_does_not_hang(job: Callable[..., Job]) -> None:
+    # A record each 0.4 s, at a least silence of 0.06 s: twenty of its own steps are 8 s.
+    one = job("slow", "for i in 1 2 3 4; do steps $i; sleep 0.3; done; sleep 2")
+    (result,) = run([one], hung_after_steps=20, hung_after_minutes=0.02)
+    assert (result.exit_code, starts(one)) == (0, 1)
+
+
+def test_start_up_counts_as_silence_and_hanging_can_be_allowed(job: Callable[..., Job]) -> None:
+    silent, patient = job("silent", "sleep 60"), job("patient", "sleep 2")
+    (given_up,) = run([silent], retries=0)
+    assert "hung" in given_up.reason
+    (result,) = run([patient], retries=0, hung_after_steps=None)
+    assert (result.exit_code, starts(patient)) == (0, 1)
+
+
+@pytest.mark.parametrize("killing", ["kill -KILL $$", "exit 137"])
+def test_a_killed_run_is_retried_after_a_growing_time_and_then_fails(job: Callable[..., Job], killing: str) -> None:
+    one = job("killed", f'date +%s.%N >> "$1/times"; {killing}')
+    (result,) = run([one], retries=2, retry_after_seconds=0.4)
+    assert result.exit_code in (-9, 137)
+    assert result.reason
+    times = [float(line) for line in (one.launch.folder / "times").read_text().split()]
+    assert len(times) == 3
+    assert times[1] - times[0] >= 0.4
+    assert times[2] - times[1] >= 0.8
+
+
+def test_a_run_that_fails_by_itself_is_not_retried(job: Callable[..., Job]) -> None:
+    one = job("fails", "steps 1; exit 3")
+    (result,) = run([one], retries=5)
+    assert (result.exit_code, result.reason, starts(one)) == (3, "", 1)
+
+
+def test_a_time_limit_is_retried_a_bounded_number_of_times_even_with_progress(job: Callable[..., Job]) -> None:
+    one = job("long", 'steps "$(wc -l < "$1/starts")"; sleep 60', limit_seconds=0.4)
+    (result,) = run([one], retries=2, hung_after_steps=None)
+    assert "time limit" in result.reason
+    assert starts(one) == 3
+
+
+def test_a_run_that_is_taken_away_goes_on_as_long_as_it_gets_further(job: Callable[..., Job]) -> None:
+    # Its own wrapper ends it at each of four starts, as an engine that wants the machine would.
+    code = 'n=$(wc -l < "$1/starts"); steps $n; [[ $n -gt 4 ]] || { kill -TERM $PPID; sleep 60; }'
+    one = job("preempted", code)
+    (result,) = run([one], retries=0, hung_after_steps=None)
+    assert (result.exit_code, starts(one)) == (0, 5)
+    stuck = job("stuck", "kill -TERM $PPID; sleep 60")
+    (result,) = run([stuck], retries=1, hung_after_steps=None)
+    assert (result.exit_code, starts(stuck)) == (None, 2)
+    assert result.reason
+
+
+def test_a_run_that_is_not_worth_its_time_is_ended_and_not_started_again(job: Callable[..., Job]) -> None:
+    one = job("idle", "steps 1 2; sleep 60", check=lambda: "ended early [nothing-learned]" if starts(one) else "")
+    (result,) = run([one], retries=5, hung_after_steps=None)
+    assert (result.exit_code, result.reason, starts(one)) == (None, "ended early [nothing-learned]", 1)
+
+
+def test_runs_that_fail_alike_before_their_first_record_end_the_rest(job: Callable[..., Job]) -> None:
+    jobs = [job(f"same{i}", 'echo "no module named reward" >&2; exit 1') for i in range(5)]
+    results = run(jobs, parallel=1)
+    assert [starts(one) for one in jobs] == [1, 1, 0, 0, 0]
+    assert [result.exit_code for result in results] == [1, 1, None, None, None]
+    assert all("same0 and same1" in result.reason for result in results[2:])
+
+
+def test_runs_that_fail_after_a_record_or_differently_end_no_other(job: Callable[..., Job]) -> None:
+    jobs = [job(f"alike{i}", 'steps 1; echo "out of memory" >&2; exit 1') for i in range(3)]
+    run(jobs, parallel=1)
+    assert [starts(one) for one in jobs] == [1, 1, 1]
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from isocompute_sdk.campaigns.executors import Job, Leaving, LocalExecutor, run_jobs
+from isocompute_sdk.specs import Supervision
+from isocompute_sdk.training.backend import Launch
+root = Path(sys.argv[1])
+jobs = [Job(n, Launch(root / n, (), ("bash", str(root / n / "launch.sh"), str(root / n))), root) for n in sys.argv[3:]]
+try:
+    run_jobs(LocalExecutor(1, poll_seconds=0.02), jobs, None, Supervision(on_signal=sys.argv[2]))
+except Leaving as left:
+    print(json.dumps([left.signal.name, left.detached, left.runs, left.not_started]), flush=True)
+    raise
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("policy", ["stop", "detach"])
+def test_a_signal_stops_or_detaches_and_says_which(
+    job: Callable[..., Job], tmp_path: Path, number: signal.Signals, policy: str
+) -> None:
+    one = job("one", 'while [[ ! -e "$1/go" ]]; do sleep 0.05; done')
+    two = job("two", "true")
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), policy, "one", "two"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
+        deadline = time.monotonic() + 60
+        while not starts(one):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        controller.send_signal(number)
+        out, _ = controller.communicate(timeout=60)
+    assert controller.returncode == 128 + number
+    assert json.loads(out) == [number.name, policy == "detach", ["one"], ["two"]]
+    assert locks.is_running(one.launch.folder) is (policy == "detach")
+    if policy == "detach":
+        (one.launch.folder / "go").touch()
+        results = run([one, two])
+        assert [result.exit_code for result in results] == [0, 0]
+        assert starts(one) == 1
+
+
+def test_a_detached_run_can_be_stopped(job: Callable[..., Job]) -> None:
+    one = job("one", "sleep 60")
+    executor = LocalExecutor()
+    handle = executor.submit(one, 1)
+    assert handle is not None
+    assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
+    assert executor.poll([handle])[0].state == "stopped"
+    assert not locks.is_running(one.launch.folder)

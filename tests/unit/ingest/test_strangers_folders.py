@@ -1,0 +1,204 @@
+"""Folders as strangers left them: unusual names, parts that are missing or damaged, resumes, several projects."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.stores.saved_config import in_source
+from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_events, write_verl
+from tests.unit.ingest.test_saved_arguments import EVERY, save, verl_configuration
+
+SIZES = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+GENERATION = {"steps_per_generation": 2, "generation_batch_size": 32}
+
+
+def rows(count: int, seed: int = 0) -> list[dict[str, float]]:
+    """Rows of a trainer, of which no two seeds have a value in common."""
+    drawn = random.Random(seed)
+    names = ("reward", "reward_std", "completions/mean_length", "rewards/accuracy_reward/mean", "loss")
+    fixed = {"learning_rate": 1e-6, "frac_reward_zero_std": 0.0}
+    return [{"step": s, "epoch": s / 100, **fixed, **{n: drawn.random() for n in names}} for s in range(1, count + 1)]
+
+
+def write_state(folder: Path, count: int, seed: int = 0, name: str = "trainer_state.json") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps({"log_history": rows(count, seed), "global_step": count}))
+    return folder / name
+
+
+def only(folder: Path) -> tuple[str, str, float | None]:
+    """n, B_p and C of the one run that is not left out."""
+    found = [
+        one for one in diagnose(folder).runs if not any("count twice" in p or "two logs" in p for p in one.problems)
+    ]
+    assert len(found) == 1, [one.name for one in found]
+    return found[0].group_size, found[0].problems_per_batch, found[0].rollouts
+
+
+def test_checkpoints_under_other_names_are_one_run(tmp_path: Path) -> None:
+    for name, count in (("ckpt_early", 10), ("best", 20), ("ckpt_final", 30)):
+        write_state(tmp_path / name, count)
+        save(tmp_path / name / "training_args.bin", **EVERY, **SIZES, **GENERATION)
+    assert only(tmp_path) == ("8", "4", 30 * 32)
+    (info,) = RunSet.read(tmp_path).runs()
+    assert (info.rollouts, info.rollouts_spent) == (960, 960)
+
+
+def test_two_runs_of_the_same_length_and_sizes_stay_two(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_state(tmp_path / f"seed{seed}", 20, seed)
+        save(tmp_path / f"seed{seed}" / "training_args.bin", **EVERY, **SIZES, **GENERATION)
+    assert len(RunSet.read(tmp_path).run_ids) == 2
+
+
+def test_a_damaged_last_checkpoint_costs_only_itself_and_is_named(tmp_path: Path) -> None:
+    for count in (20, 40):
+        path = write_state(tmp_path / "out" / f"checkpoint-{count}", count)
+        save(path.with_name("training_args.bin"), **EVERY, **SIZES, **GENERATION)
+    path.write_text(path.read_text()[:2000])
+    path.with_name("training_args.bin").write_bytes(b"PK\x03\x04 broken")
+    runs = RunSet.read(tmp_path)
+    assert runs.runs()[0].rollouts == 20 * 32
+    assert [note.data["file"] for note in runs.notes if note.code == "log-damaged"] == [str(path)]
+
+
+def test_rows_of_a_trainer_one_on_each_line(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(20)) + '{"step": 21, "epo')
+    (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION}))
+    assert only(tmp_path) == ("8", "4", 640)
+
+
+SOURCE = """\
+%pip install unsloth
+from trl import GRPOConfig
+max_steps = 250
+training_args = GRPOConfig(
+    num_generations = 8, # decrease if out of memory
+    per_device_train_batch_size = 4,
+    gradient_accumulation_steps = 2,
+    max_steps = max_steps,
+)
+"""
+
+
+def test_constants_of_the_program_that_made_the_configuration(tmp_path: Path) -> None:
+    plain = SOURCE.replace("%pip install unsloth\n", "")
+    assert in_source(plain) == SIZES
+    assert in_source(plain + "other = GRPOConfig(num_generations=4)\n") == {}
+    write_state(tmp_path, 10)
+    (tmp_path / "train_grpo.py").write_text(plain)
+    (found,) = diagnose(tmp_path).runs
+    assert (found.group_size, found.problems_per_batch) == ("8", "?")
+    (tmp_path / "accelerate.yaml").write_text("compute_environment: LOCAL_MACHINE\nnum_processes: 4\n")
+    assert only(tmp_path) == ("8", "4", 320)
+    (found,) = diagnose(tmp_path).runs
+    assert found.context["updates_per_batch"] == 1
+
+
+def test_a_notebook_beside_its_outputs(tmp_path: Path) -> None:
+    write_state(tmp_path / "outputs" / "checkpoint-10", 10)
+    cells = [{"cell_type": "code", "source": SOURCE.splitlines(keepends=True)}, {"cell_type": "markdown", "source": []}]
+    (tmp_path / "outputs" / "Qwen_GRPO.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    (tmp_path / "outputs" / "launch_on_4.sh").write_text("accelerate launch --num_processes 4 train.py\n")
+    assert only(tmp_path) == ("8", "4", 320)
+
+
+def wandb_run(folder: Path, name: str, config: dict[str, Any], steps: range, tags: dict[str, Any]) -> None:
+    program = (
+        "import json, os, sys\nos.environ.update(WANDB_MODE='offline', WANDB_SILENT='true')\nimport wandb\n"
+        "folder, name, config, rows = json.loads(sys.argv[1])\n"
+        "with wandb.init(project='p', name=name, dir=folder, config=config) as run:\n"
+        "    for row in rows:\n        run.log(row)\n"
+    )
+    logged = [{key: value(step) for key, value in tags.items()} for step in steps]
+    words = [sys.executable, "-c", program, json.dumps([str(folder), name, config, logged])]
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(words, check=True, capture_output=True, env={**os.environ, "WANDB_SILENT": "true"})
+
+
+def trainer_tags(seed: int) -> dict[str, Any]:
+    drawn = random.Random(seed)
+    return {
+        "train/global_step": int,
+        "train/reward": lambda step: drawn.random(),
+        "train/completions/mean_length": lambda step: 100 + drawn.random(),
+    }
+
+
+def test_a_trainer_that_was_resumed_under_a_new_run_of_wandb_is_one_run(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    config = {**SIZES, **GENERATION, "learning_rate": 1e-6, "seed": 1}
+    wandb_run(tmp_path, "a", config, range(1, 13), trainer_tags(0))
+    wandb_run(tmp_path, "a", {**config, "max_steps": 20}, range(11, 21), trainer_tags(1))
+    wandb_run(tmp_path, "b", {**config, "learning_rate": 1e-5}, range(1, 6), trainer_tags(2))
+    found = {info.context["learning_rate"]: info for info in RunSet.read(tmp_path).runs()}
+    assert (found[1e-6].rollouts, found[1e-6].rollouts_spent) == (20 * 32, 22 * 32)
+    assert found[1e-5].rollouts == 5 * 32
+    assert sorted(one.attempts for one in diagnose(tmp_path).runs) == [1, 2]
+
+
+def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    tags = {
+        "step": int,
+        "progress/samples": lambda step: 256,
+        "progress/problems": lambda step: 16,
+        "progress/total_problems": lambda step: 16 * step,
+        "reward/all/mean": lambda step: step / 20,
+    }
+    wandb_run(tmp_path, "orchestrator", {"seed": 1}, range(6), tags)
+    other = {"step": int, "loss/mean": lambda step: step / 7, "mismatch_kl/all/mean": lambda step: 0.001}
+    wandb_run(tmp_path, "trainer", {}, range(6), other)
+    runs = RunSet.read(tmp_path)
+    (info,) = runs.runs()
+    assert (info.run_id, info.group_size, info.problems_per_batch, info.rollouts) == ("orchestrator", 16, 16, 6 * 256)
+    assert "run-without-reward" in {note.code for note in runs.notes}
+
+
+def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> None:
+    from tests.unit.ingest.test_twins import VERL
+
+    write_verl(tmp_path / "proj" / "exp.jsonl", range(61))
+    write_events(tmp_path / "tensorboard_log" / "proj" / "exp", range(61), VERL)
+    hydra = tmp_path / "outputs" / "2026-01-02" / "10-00-00" / ".hydra"
+    hydra.mkdir(parents=True)
+    (hydra / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
+    assert diagnose(tmp_path).next.endswith("--output runs.parquet")
+    (info,) = RunSet.read(tmp_path).runs()
+    assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
+
+
+def test_a_missing_package_costs_only_the_files_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.unit.ingest.test_twins import VERL
+
+    write_verl(tmp_path / "exp.jsonl", range(61))
+    write_events(tmp_path / "tensorboard_log" / "proj" / "other", range(61), VERL)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    runs = RunSet.read(tmp_path, group_size=4, problems_per_batch=32)
+    assert runs.run_ids == ("exp",)
+    assert "events-not-read" in {note.code for note in runs.notes}
+    with pytest.raises(RecordError, match="tensorboard"):
+        RunSet.read(tmp_path / "tensorboard_log", group_size=4, problems_per_batch=32)
+
+
+def test_several_projects_in_one_tree_are_read_by_their_own_configurations(tmp_path: Path) -> None:
+    write_state(tmp_path / "math" / "outputs" / "exp1" / "checkpoint-20", 20)
+    save(tmp_path / "math/outputs/exp1/checkpoint-20/training_args.bin", **EVERY, **SIZES, **GENERATION)
+    for n in (4, 16):
+        hydra = tmp_path / "verl" / "outputs" / "2026-01-02" / f"10-00-{n:02d}" / ".hydra"
+        hydra.mkdir(parents=True)
+        (hydra / "config.yaml").write_text(verl_configuration(n, 32, f"run{n}", "gsm"))
+        write_verl(tmp_path / "verl" / "gsm" / f"run{n}.jsonl", range(1, 21 + n))
+    found = {Path(one.name).name: (one.group_size, one.problems_per_batch) for one in diagnose(tmp_path).runs}
+    assert found == {"exp1": ("8", "4"), "run4": ("4", "32"), "run16": ("16", "32")}

@@ -1,0 +1,203 @@
+"""The program that runs every attempt, as executors start it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.run_folders import locks, store, wrapper
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start an attempt at bash code in `tmp_path`, which is the run folder and the working directory."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def make(code: str, attempt: int = 1, named: int | None = None, **job: Any) -> subprocess.Popen[bytes]:
+        record = {"argv": ("bash", "-c", code), "cwd": str(tmp_path), "env": {}, "grace_seconds": 5.0, **job}
+        program = store.write_job(tmp_path, store.JobRecord(attempt, **record))
+        arguments = [str(program), str(tmp_path), str(attempt if named is None else named)]
+        begun.append(subprocess.Popen([sys.executable, "-I", "-S", *arguments], start_new_session=True))
+        return begun[-1]
+
+    yield make
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ended(folder: Path) -> tuple[int, int | None, bool]:
+    record = store.read_exit(folder)
+    assert record is not None
+    return record.exit_code, record.attempt, record.stopped
+
+
+@pytest.mark.parametrize(("code", "recorded", "status"), [("exit 0", 0, 0), ("exit 9", 9, 9), ("kill -9 $$", -9, 137)])
+def test_the_end_of_the_command_is_recorded_with_the_attempt(
+    start: Start, tmp_path: Path, code: str, recorded: int, status: int
+) -> None:
+    assert start(f"echo working; {code}", attempt=3).wait(30) == status
+    assert ended(tmp_path) == (recorded, 3, False)
+    assert (tmp_path / "log.txt").read_text() == "working\n"
+    assert not (tmp_path / "beat.json").exists()
+    assert not locks.is_running(tmp_path)
+
+
+def test_the_command_gets_its_environment_but_devices_only_from_the_executor(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    start('echo "$WORD $CUDA_VISIBLE_DEVICES $PWD"', env={"WORD": "hello", "CUDA_VISIBLE_DEVICES": "0"}).wait(30)
+    assert (tmp_path / "log.txt").read_text() == f"hello 5 {tmp_path}\n"
+
+
+def test_a_command_that_is_not_there_is_a_failure_with_its_name(start: Start, tmp_path: Path) -> None:
+    assert start("", argv=("no-such-program",)).wait(30) == 127
+    assert ended(tmp_path) == (127, 1, False)
+    assert "no-such-program" in (tmp_path / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_requests_reach_the_command_and_what_it_started(start: Start, tmp_path: Path, number: signal.Signals) -> None:
+    # The code is that of the command itself: bash does not count an interrupted `wait`.
+    process = start("trap 'exit 9' TERM INT; sleep 60 & echo $! > child; touch ready; wait")
+    wait_for((tmp_path / "ready").exists)
+    process.send_signal(number)
+    assert process.wait(30) == 9
+    assert ended(tmp_path) == (9, 1, True)
+    assert store.RunWatch(tmp_path).status().state == "waiting"
+    assert wrapper.process_ref(int((tmp_path / "child").read_text())) is None
+
+
+STUBBORN = "trap '' TERM; touch ready; while true; do sleep 0.1; done"
+
+
+def test_a_command_that_ignores_the_request_is_killed_after_its_grace(start: Start, tmp_path: Path) -> None:
+    process = start(STUBBORN, grace_seconds=0.5)
+    wait_for((tmp_path / "ready").exists)
+    process.terminate()
+    assert process.wait(30) == 137
+    assert ended(tmp_path) == (-9, 1, True)
+
+
+def test_quit_kills_at_once(start: Start, tmp_path: Path) -> None:
+    process = start(STUBBORN, grace_seconds=1000.0)
+    wait_for((tmp_path / "ready").exists)
+    process.terminate()
+    process.send_signal(signal.SIGQUIT)
+    assert process.wait(30) == 137
+
+
+def test_a_time_limit_ends_the_command_and_says_so(start: Start, tmp_path: Path) -> None:
+    start("sleep 60", limit_seconds=0.3).wait(30)
+    record = store.read_exit(tmp_path)
+    assert record is not None
+    assert (record.stopped, record.reason) == (True, wrapper.OUT_OF_TIME)
+
+
+def test_an_attempt_that_was_replaced_does_not_begin(start: Start, tmp_path: Path) -> None:
+    assert start("touch begun", attempt=2, named=1).wait(30) == wrapper.BUSY
+    assert not (tmp_path / "begun").exists()
+    assert store.read_exit(tmp_path) is None
+
+
+def test_a_run_that_is_not_to_be_started_does_not_begin(start: Start, tmp_path: Path) -> None:
+    store.request_stop(tmp_path)
+    start("touch begun").wait(30)
+    assert not (tmp_path / "begun").exists()
+    assert ended(tmp_path)[2]
+
+
+EXCLUSIVE = "mkdir alone || { touch clash; exit 1; }; sleep 0.7; rmdir alone; echo x >> done"
+
+
+def test_a_second_start_of_one_attempt_waits_for_the_first(start: Start, tmp_path: Path) -> None:
+    first, second = start(EXCLUSIVE), start(EXCLUSIVE)
+    assert (first.wait(30), second.wait(30)) == (0, 0)
+    assert not (tmp_path / "clash").exists()
+    assert (tmp_path / "done").read_text() == "x\nx\n"
+
+
+def kill(running: subprocess.Popen[bytes], *, guard: bool) -> None:
+    """SIGKILL a wrapper, and perhaps what guards its command."""
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    guards = [int(one) for one in children if Path(f"/proc/{one}/cmdline").read_bytes().count(b"wrapper.py")]
+    assert len(guards) == 1
+    if guard:
+        os.kill(guards[0], signal.SIGKILL)
+    running.kill()
+    running.wait()
+
+
+def test_a_command_and_what_it_has_started_die_with_their_wrapper(start: Start, tmp_path: Path) -> None:
+    first = start("trap '' TERM; sleep 60 & touch begun; wait")
+    wait_for((tmp_path / "begun").exists)
+    kill(first, guard=False)
+    wait_for(lambda: not locks.is_running(tmp_path))
+    assert start("exit 0", attempt=2).wait(30) == 0
+
+
+def test_what_a_killed_wrapper_leaves_behind_keeps_the_folder(start: Start, tmp_path: Path) -> None:
+    first = start("mkdir alone; while [[ ! -e go ]]; do sleep 0.05; done; rmdir alone")
+    wait_for((tmp_path / "alone").exists)
+    kill(first, guard=True)
+    assert locks.is_running(tmp_path)
+    assert store.read_exit(tmp_path) is None
+    second = start(EXCLUSIVE, attempt=2)
+    time.sleep(0.3)
+    assert second.poll() is None
+    (tmp_path / "go").touch()
+    assert second.wait(30) == 0
+    assert not (tmp_path / "clash").exists()
+
+
+@pytest.mark.parametrize(("age", "runs"), [(0, True), (30, True), (90, False)])
+def test_a_beat_from_elsewhere_counts_until_it_is_stale(tmp_path: Path, age: float, runs: bool) -> None:
+    beat = tmp_path / "beat.json"
+    beat.write_text(json.dumps({"attempt": 1, "namespace": "pid:[1]", "process": "7 7 another-boot", "command": ""}))
+    os.utime(beat, (time.time() - age,) * 2)
+    assert locks.is_running(tmp_path) is runs
+
+
+def test_a_beat_from_here_counts_as_long_as_its_process(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        gone = f"1 1 {wrapper.boot_id()}"
+        beat = {"namespace": wrapper.pid_namespace(), "process": gone, "command": wrapper.process_ref(process.pid)}
+        (tmp_path / "beat.json").write_text(json.dumps(beat))
+        assert locks.is_running(tmp_path)
+        process.kill()
+    assert not locks.is_running(tmp_path)
+
+
+def test_it_needs_no_more_than_python_3_10() -> None:
+    text = Path(wrapper.__file__).read_text(encoding="utf-8")
+    imported = [node for node in ast.walk(ast.parse(text, feature_version=(3, 10))) if isinstance(node, ast.Import)]
+    assert imported
+    assert {alias.name for node in imported for alias in node.names} <= sys.stdlib_module_names
+    froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    assert {(node.module or "").partition(".")[0] for node in froms} <= sys.stdlib_module_names
+
+
+def test_exit_records_of_the_release_before_are_read(tmp_path: Path) -> None:
+    (tmp_path / "exit.json").write_text('{"kind": "run-exit", "schema_version": 1, "exit_code": 3}')
+    assert ended(tmp_path) == (3, None, False)
+    assert store.RunWatch(tmp_path).status().state == "failed"
