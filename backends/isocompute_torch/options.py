@@ -39,6 +39,9 @@ class TorchOptions(Spec):
     """Size of the evaluation set `train_probe`, a fixed subset of the training problems; 0 for none."""
     reward_timeout_seconds: Quantity = 10.0
     """Time limit of one call of the reward function; a longer call counts as failed."""
+    reward_processes: Count | None = None
+    """Most processes that call the reward function; more than one only run once a batch took over a second. None: one
+    per core, at most 16. Rewards do not depend on it."""
     on_reward_error: Literal["exclude", "stop"] = "exclude"
     """Treatment of a rollout whose reward raises, times out or is not a finite number: `exclude` removes it from
     statistics and gradient and counts it in `reward_errors`; `stop` ends the run."""

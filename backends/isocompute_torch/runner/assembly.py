@@ -12,7 +12,7 @@ from isocompute_torch.learning.learner import Learner
 from isocompute_torch.policy.loading import choose_device, choose_dtype, load_policy, load_reference, load_value_model
 from isocompute_torch.policy.model import Policy
 from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
-from isocompute_torch.rewards.function import RewardFunction
+from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner.configuration import VALIDATION, Configuration
 from isocompute_torch.runner.loop import Parts
 from isocompute_torch.runner.memory import keep_freed_memory
@@ -56,7 +56,9 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     order = BatchOrder(len(problems["train"]), run.problems_per_batch, run.seed)
-    reward = stack.enter_context(RewardFunction(run.data.reward, timeout_seconds=options.reward_timeout_seconds))
+    reward = stack.enter_context(
+        RewardPool(run.data.reward, timeout_seconds=options.reward_timeout_seconds, processes=options.reward_processes)
+    )
     device = choose_device(options.device)
     if device.type == "cpu":
         keep_freed_memory()

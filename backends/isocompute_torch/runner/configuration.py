@@ -33,6 +33,7 @@ OPTIONS_OF_SPEED = frozenset(
         "merge_duplicates",
         "save_every_steps",
         "reward_timeout_seconds",
+        "reward_processes",
         "vllm_memory_share",
         "vllm_cache_gib",
     }
