@@ -159,14 +159,19 @@ class _Question:
 
     def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
         """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""
-        if not chosen and is_training_reward(metric) and metric in runs.metrics:
-            chosen = (training_reward_note(metric, asked=True),)
         _refuse_absent(runs, metric)
+        sets = {self.eval_set} if self.eval_set is not None else {*runs.filter(metric=metric).eval_sets}
+        if not chosen and (is_training_reward(metric) or sets == {TRAIN_SET}):
+            chosen = (training_reward_note(metric, asked=True),)
         measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
         series = measured.series
         rule = None if "learning_rate" in self.pool else one_rule(series)
         inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []
-        refuse_mixed_contexts(series, [*self.pool, *inputs, *(["learning_rate"] if rule else [])])
+        # How an evaluation samples says nothing of training rewards, nor of averages that stand in for each other.
+        aside = (
+            ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * bool(measured.stand_ins)
+        )
+        refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)
         context = common_context(series)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog, counted_from_one, in_order
-from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
+from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one, in_order
+from isocompute_sdk.ingest.beside import assign, dump_folders, is_console, may_be_console
 from isocompute_sdk.ingest.console_logs import CONSOLE, is_console_log, launches, read_console_log
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
@@ -179,18 +179,17 @@ def _counts_completions(log: RunLog) -> bool:
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
-    """N and B_p as far as the log itself measures or names them, and they never change; None if it says neither."""
+    """Sizes n and B_p as far as the log itself measures or names them, and they never change; None without any."""
     form = log.framework
     if form is None:
         return None
     found: dict[str, Said] = {}
-    named = (
-        {} if form.group_size_tag is None else {t: m for t in log.tags if (m := re.fullmatch(form.group_size_tag, t))}
-    )
-    sizes = {int(match["n"]): tag for tag, match in named.items()}
+    named = re.compile(form.group_size_tag or "(?!)")
+    sizes = {int(match["n"]): tag for tag in log.tags if (match := named.fullmatch(tag)) is not None}
     if len(sizes) == 1:
         ((size, tag),) = sizes.items()
         found["group_size"] = Said(size, f"{log.source}: {tag}")
+    total: Said | None = None
     problems, batch = _constant(log, form.problems_tag), _constant(log, form.batch_tag)
     if problems is not None:
         found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
@@ -200,7 +199,9 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
     elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
         shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
         found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
-    return SavedConfig(log.source, form.name, found) if found else None
+    elif batch is not None and problems is None:
+        total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
+    return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
 
 
 def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
@@ -209,10 +210,6 @@ def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
     values = {float(value) for one in log.attempts if tag in one.series for value in one.series[str(tag)].value_T}
     number = values.pop() if len(values) == 1 else 0.0
     return (str(tag), int(number)) if number >= 1 and number == int(number) else None
-
-
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet."""
 
 
 class NoRewardLearning(NothingMeasured):
@@ -307,7 +304,7 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     if format not in ("auto", CONSOLE) or found or others or (root.is_dir() and any(map(_is_table, free))):
         return [*found, *others]
     # A console tells less than any log, and is read where there is nothing else.
-    consoles = [file for file in free if (file == root or is_console(file)) and is_console_log(file)]
+    consoles = [file for file in free if (file == root or may_be_console(file)) and is_console_log(file)]
     return [one for file in consoles for one in _in_console(file, base)]
 
 
@@ -506,7 +503,7 @@ def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
     attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
-        raise RecordError(
+        raise NothingMeasured(
             f"{source} holds event files without a single scalar that is whole",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
