@@ -144,12 +144,15 @@ def wide(runs: RunSet, cell: Cell) -> pl.DataFrame:
 
 
 def collect(folder: Path, out: Path) -> None:
-    """Join the finished tables of each study and problem set, with a record of how they were made."""
+    """Join the tables of each study and problem set, with a record of how they were made.
+
+    A run that was stopped counts as far as it came, from `FIRST` rollouts on.
+    """
     out.mkdir(parents=True, exist_ok=True)
     for kind in ("easy", "hard"):
         for study, cells in STUDIES.items():
-            found = [folder / "tables" / f"{cell.name}.csv" for cell in cells if cell.kind == kind]
-            tables = [pl.read_csv(path) for path in found if path.exists()]
+            found = [_so_far(cell, folder) for cell in cells if cell.kind == kind]
+            tables = [table for table in found if table is not None]
             if tables:
                 pl.concat(tables).sort("group_size", "seed", "step").write_csv(out / f"{kind}_{study}.csv")
     tasks = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob("task-*/task.json"))}
@@ -163,10 +166,26 @@ def collect(folder: Path, out: Path) -> None:
     (out / "provenance.json").write_text(json.dumps(provenance, indent=2) + "\n")
 
 
+def _so_far(cell: Cell, folder: Path) -> pl.DataFrame | None:
+    """The table of a run, finished or not; None before it reached `FIRST`."""
+    table = folder / "tables" / f"{cell.name}.csv"
+    if table.exists():
+        return pl.read_csv(table)
+    run = folder / cell.spec().output_dir
+    if not (run / "metrics.jsonl").exists():
+        return None
+    reached = wide(RunSet.read(run), cell)
+    return reached if float(reached["rollouts"].to_numpy().max()) > FIRST else None
+
+
 def main() -> None:
     """Record or collect, as asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", choices=sorted(STUDIES), default="sets")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=(0, 1, 2, 3), help="only runs of these seeds, in this order"
+    )
+    parser.add_argument("--group-sizes", type=int, nargs="+", help="only runs of these n, in this order")
     parser.add_argument("--folder", type=Path, default=Path("recorded"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "recorded")
     parser.add_argument("--collect", action="store_true", help="join finished tables instead of training")
@@ -174,7 +193,10 @@ def main() -> None:
     if options.collect:
         collect(options.folder, options.out)
         return
-    for cell in STUDIES[options.study]:
+    cells = [cell for seed in options.seeds for cell in STUDIES[options.study] if cell.seed == seed]
+    if options.group_sizes:
+        cells = [cell for n in options.group_sizes for cell in cells if cell.group_size == n]
+    for cell in cells:
         table = record(cell, options.folder)
         sys.stdout.write(f"{table}\n")
         sys.stdout.flush()

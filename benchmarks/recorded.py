@@ -136,7 +136,7 @@ def examine(
 ) -> list[Forecast | Decision]:
     """Everything asked of one pilot."""
     shown = [n for n in levels if n in recorded.curves and origin / (n * PROBLEMS_PER_BATCH) >= LEAST_STEPS]
-    if len(shown) < 3:
+    if len(shown) < 3 or any(len(recorded.curves[n]) <= max(seeds) for n in shown):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -274,13 +274,49 @@ def _decision_line(name: str, origin: float | None, factor: float, rows: Sequenc
     return "| " + " | ".join(cells) + " |"
 
 
+def figure(path: Path, folder: Path = DATA) -> None:
+    """Draw the recorded curves: smoothed reward against rollouts, mean over seeds with their range."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    drawing: Any = plt.subplots(1, len(SETS), figsize=(10, 4), constrained_layout=True)
+    for axes, name in zip(drawing[1], SETS, strict=True):
+        recorded = Recorded.read(name, folder)
+        for i, (n, curves) in enumerate(recorded.curves.items()):
+            longest = max(float(at[-1]) for at, _ in curves)
+            grid = np.geomspace(max(3_000.0, 4.0 * n * PROBLEMS_PER_BATCH), longest, 60)
+            values = np.stack([np.where(grid <= at[-1], smoothed(at, reward, grid), np.nan) for at, reward in curves])
+            colour = plt.get_cmap("viridis")(i / 6.5)
+            axes.plot(grid, np.nanmean(values, axis=0), color=colour, label=f"n = {n} ({len(curves)})")
+            axes.fill_between(
+                grid, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=colour, alpha=0.25, lw=0
+            )
+        axes.set(xscale="log", xlabel="rollouts", ylabel="avg@4, validation", title=f"{name.capitalize()}, B_p = 16")
+        axes.legend(fontsize=8, title="group size (seeds)", title_fontsize=8)
+    drawing[0].savefig(path, dpi=110)
+
+
+def smoothed(at: Array, reward: Array, grid: Array) -> Array:
+    """Mean of the evaluations around each compute of a grid; NaN where there are none."""
+    trained = at > 0
+    near = np.abs(np.log(grid)[:, None] - np.log(at[trained])[None, :]) <= np.log(WINDOW)
+    count = near.sum(axis=1)
+    return np.where(count > 0, near @ reward[trained] / np.maximum(count, 1), np.nan)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the tables")
     parser.add_argument("--json", type=Path, help="write every row here")
+    parser.add_argument("--figure", type=Path, help="only draw the recorded curves into this file")
     options = parser.parse_args(arguments)
+    if options.figure is not None:
+        figure(options.figure, options.data)
+        return 0
     rows = list(run(options.sets, options.data))
     forecasts = [row for row in rows if isinstance(row, Forecast)]
     decisions = [row for row in rows if isinstance(row, Decision)]

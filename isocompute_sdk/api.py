@@ -159,14 +159,19 @@ class _Question:
 
     def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
         """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""
-        if not chosen and is_training_reward(metric) and metric in runs.metrics:
-            chosen = (training_reward_note(metric, asked=True),)
         _refuse_absent(runs, metric)
+        sets = {self.eval_set} if self.eval_set is not None else {*runs.filter(metric=metric).eval_sets}
+        if not chosen and (is_training_reward(metric) or sets == {TRAIN_SET}):
+            chosen = (training_reward_note(metric, asked=True),)
         measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
         series = measured.series
         rule = None if "learning_rate" in self.pool else one_rule(series)
         inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []
-        refuse_mixed_contexts(series, [*self.pool, *inputs, *(["learning_rate"] if rule else [])])
+        # How an evaluation samples says nothing of training rewards, nor of averages that stand in for each other.
+        aside = (
+            ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * bool(measured.stand_ins)
+        )
+        refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)
         context = common_context(series)
@@ -300,6 +305,7 @@ def run_spec(
     eval_data: str | PathLike[str] = "validation.jsonl",
     reward: str | PathLike[str] = "reward.py",
     output_dir: str | PathLike[str] = "runs/plan",
+    gpus: int | None = None,
     **options: Any,
 ) -> RunSpec:
     """The run of a plan.
@@ -312,6 +318,7 @@ def run_spec(
         eval_data: validation problems, JSONL.
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
+        gpus: number of GPUs; by default that of the plan's throughput, or the most that the plan allows.
         **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
             of the backend.
 
@@ -348,7 +355,7 @@ def run_spec(
         update_steps=plan.update_steps,
         seed=options.pop("seed", 0),
         evaluation=options.pop("evaluation", None) or plan.evaluation or Evaluation(),
-        hardware=plan.hardware,
+        hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
         backend=backend,
         options=options,
         output_dir=_text(output_dir),

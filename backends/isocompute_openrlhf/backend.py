@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from isocompute_openrlhf.console import progress_of
 from isocompute_openrlhf.flag_sets import written_for
-from isocompute_openrlhf.flags import MODULE, VERSION, sections
+from isocompute_openrlhf.flags import FILE_FLAGS, MODULE, OF_PLAN, VERSION, length_flags, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.placement import Placement
 from isocompute_openrlhf.preflight import examine
 from isocompute_openrlhf.request import REQUEST, REQUEST_DOCUMENT, request_of
 from isocompute_sdk.errors import BackendError, RecordError
+from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, describe_options, ray_needs
+from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.request import checkpoint_interval
 
@@ -82,6 +85,23 @@ class OpenRLHFBackend(ScriptBackend):
             "submit": options.ray_job_address,
         }
 
+    def settings(self, run: RunSpec) -> tuple[Setting, ...]:
+        """Its flags, but for paths, memory and machines."""
+        parts = sections(run, *_accepted(run))
+        flags = [flag for part in parts for flag in part.flags if not flag.base and flag.name not in FILE_FLAGS]
+        length = {flag.name: flag for flag in length_flags(run)}
+        return tuple(
+            Setting(flag.name, _read(flag.values), tuple(flag.arguments("", run.model)), flag.name in OF_PLAN)
+            for flag in [*(flag for flag in flags if flag.name not in length), *length.values()]
+            if flag.name in OF_PLAN or flag.name.split(".")[0] in ("algo", "actor", "critic", "rollout", "data")
+        )
+
+    def update_steps(self, keys: Mapping[str, Any]) -> float | None:
+        """Batches of `data.max_samples` rows in `train.num_episodes` episodes."""
+        rows, batch = (keys.get(name) for name in ("data.max_samples", "rollout.batch_size"))
+        episodes = keys.get("train.num_episodes") or 1
+        return float(rows // batch * episodes) if isinstance(rows, int) and isinstance(batch, int) else None
+
     def documents(self, run: RunSpec) -> dict[str, str]:
         """The request, and the programs of the script."""
         request = REQUEST_DOCUMENT.to_text(request_of(run, *_accepted(run)))
@@ -101,6 +121,11 @@ class OpenRLHFBackend(ScriptBackend):
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of what OpenRLHF printed."""
         return progress_of(Path(folder))
+
+
+def _read(values: tuple[str, ...]) -> str | int | float | bool | None:
+    """The value of a flag; a switch is true, and several values are one text."""
+    return True if not values else scalar(values[0]) if len(values) == 1 else " ".join(values)
 
 
 def _accepted(run: RunSpec) -> tuple[OpenRLHFOptions, Placement]:

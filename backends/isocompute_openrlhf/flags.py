@@ -35,6 +35,25 @@ MISREAD_IN_PATHS = (",", "@", "*", "?", "[", "::", "://")
 EVAL_SET = "validation"
 """Name of the validation set in OpenRLHF's metrics: avg@k is `eval/eval_validation_pass1`."""
 
+OF_PLAN = frozenset(
+    {
+        "rollout.batch_size",
+        "rollout.n_samples_per_prompt",
+        "train.batch_size",
+        "train.max_epochs",
+        "train.num_episodes",
+        "data.max_samples",
+        "actor.adam.lr",
+        "actor.lr_scheduler",
+        "actor.lr_warmup_ratio",
+        "eval.steps",
+        "eval.temperature",
+        "eval.n_samples_per_prompt",
+    }
+)
+"""Flags that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
+FILE_FLAGS = frozenset({"data.input_key", "data.label_key", "data.apply_chat_template", "data.prompt_split"})
+"""Flags about the rows that our script writes."""
 MAX_ROWS = 10**8
 """OpenRLHF's default limit of rows, which also applies to the validation set."""
 REWARD_RANGE = ("-1000", "1000")
@@ -89,6 +108,17 @@ def sections(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> tu
     kept = [(title, [flag for flag in flags if flag.name not in passed]) for title, flags in named]
     kept.append(("handed through", [_passed(name, value) for name, value in passed.items() if value is not False]))
     return tuple(Section(title, tuple(flags)) for title, flags in kept if flags)
+
+
+def length_flags(run: RunSpec) -> list[Flag]:
+    """M in a command of one's own: rows times episodes over B_p. Our script writes exactly B_p * M rows instead.
+
+    With fewer problems than that, whole batches of them are repeated; M is then at least what was asked for.
+    """
+    batch, wanted = run.problems_per_batch, run.problems_per_batch * run.update_steps
+    known = run.data.n_problems
+    rows = wanted if known is None else min(wanted, max(batch, known // batch * batch))
+    return [_flag("data.max_samples", rows), _flag("train.num_episodes", -(-wanted // rows))]
 
 
 def arguments(parts: Iterable[Section], run_folder: str, model: str) -> list[str]:

@@ -22,6 +22,8 @@ class TorchOptions(Spec):
     """CPU threads of the process. None: torch's default, normally all cores."""
     max_tokens_per_micro_batch: Count = 8_192
     """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it."""
+    gradient_checkpointing: Flag | None = None
+    """Compute layers again in the backward pass instead of keeping their activations. None: on cuda."""
     sampling_batch: Count = 4096
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True
@@ -39,6 +41,9 @@ class TorchOptions(Spec):
     """Size of the evaluation set `train_probe`, a fixed subset of the training problems; 0 for none."""
     reward_timeout_seconds: Quantity = 10.0
     """Time limit of one call of the reward function; a longer call counts as failed."""
+    reward_processes: Count | None = None
+    """Most processes that call the reward function; more than one only run once a batch took over a second. None: one
+    per core, at most 16. Rewards do not depend on it."""
     on_reward_error: Literal["exclude", "stop"] = "exclude"
     """Treatment of a rollout whose reward raises, times out or is not a finite number: `exclude` removes it from
     statistics and gradient and counts it in `reward_errors`; `stop` ends the run."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
+from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.payload import program, programs
-from isocompute_trl.flags import VERSION, processes, sharding_config, trainer_settings
+from isocompute_trl.flags import OF_PLAN, OF_RECIPE, VERSION, processes, sharding_config, trainer_settings
 from isocompute_trl.options import TRLOptions
 from isocompute_trl.preflight import examine
 from isocompute_trl.request import REQUEST, REQUEST_DOCUMENT, request_of
@@ -62,6 +64,22 @@ class TRLBackend(ScriptBackend):
             "trainer": json.dumps(trainer_settings(run, options), indent=1),
             "sharding": json.dumps(sharding_config(run, options), indent=1),
         }
+
+    def settings(self, run: RunSpec) -> tuple[Setting, ...]:
+        """Arguments of GRPOConfig, as TRL's own parser takes them, but for memory and machines."""
+        found = trainer_settings(run, TRLOptions.model_validate(run.options))
+        # One batch is one update; a command may have set either of the two otherwise.
+        found["steps_per_generation"] = found["gradient_accumulation_steps"]
+        return tuple(
+            Setting(name, value, (f"--{name}", str(value)), name in OF_PLAN)
+            for name, value in found.items()
+            if name in OF_PLAN or name in OF_RECIPE
+        )
+
+    def update_steps(self, keys: Mapping[str, Any]) -> float | None:
+        """`max_steps`, over the updates of one generation."""
+        steps, iterations = keys.get("max_steps"), keys.get("num_iterations") or 1
+        return steps / iterations if isinstance(steps, int | float) and steps > 0 else None
 
     def documents(self, run: RunSpec) -> dict[str, str]:
         """The request, and the programs of the script."""

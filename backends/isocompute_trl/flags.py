@@ -39,6 +39,51 @@ STD_EPSILON = 1e-4
 """Added to the standard deviation of a group; not a setting."""
 
 
+OF_PLAN = frozenset(
+    {
+        "num_generations",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "steps_per_generation",
+        "num_iterations",
+        "max_steps",
+        "learning_rate",
+        "lr_scheduler_type",
+        "warmup_steps",
+        "eval_strategy",
+        "eval_steps",
+        "eval_on_start",
+        "num_generations_eval",
+    }
+)
+"""Arguments that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
+OF_RECIPE = frozenset(
+    {
+        "adam_beta1",
+        "adam_beta2",
+        "weight_decay",
+        "max_grad_norm",
+        "loss_type",
+        "importance_sampling_level",
+        "scale_rewards",
+        "epsilon",
+        "epsilon_high",
+        "beta",
+        "use_bias_correction_kl",
+        "entropy_coef",
+        "mask_truncated_completions",
+        "temperature",
+        "top_p",
+        "top_k",
+        "max_completion_length",
+        "vllm_importance_sampling_correction",
+        "vllm_importance_sampling_mode",
+        "vllm_importance_sampling_clip_max",
+    }
+)
+"""Arguments that decide the objective and how responses are sampled."""
+
+
 def trainer_settings(run: RunSpec, options: TRLOptions) -> dict[str, Any]:
     """Arguments of GRPOConfig that follow from the run.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
+from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.payload import programs
-from isocompute_verl.flags import MODULE, VERSION, nodes, sections
+from isocompute_verl.flags import MODULE, OF_PLAN, STEPS, VERSION, Place, nodes, sections
 from isocompute_verl.options import VeRLOptions
+from isocompute_verl.payload.hydra_words import word
 from isocompute_verl.preflight import examine
 from isocompute_verl.progress import progress_of
 from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT, request_of
@@ -65,6 +68,22 @@ class VeRLBackend(ScriptBackend):
         """The request, and the programs of the script."""
         request = REQUEST_DOCUMENT.to_text(request_of(run, VeRLOptions.model_validate(run.options)))
         return {REQUEST: request, **programs("isocompute_verl.payload", OWN)}
+
+    def settings(self, run: RunSpec) -> tuple[Setting, ...]:
+        """Its overrides, but for paths, memory and machines."""
+        parts = sections(run, VeRLOptions.model_validate(run.options))
+        return tuple(
+            Setting(key, value, (f"{key}={word(value)}",), key in OF_PLAN)
+            for part in parts
+            if part.title in ("data and reward", "rollouts", "update", "advantages and loss", "evaluation", STEPS)
+            for key, value in part.overrides.items()
+            if key in OF_PLAN or (part.title != STEPS and not isinstance(value, Place | list))
+        )
+
+    def update_steps(self, keys: Mapping[str, Any]) -> float | None:
+        """`trainer.total_training_steps`."""
+        steps = keys.get("trainer.total_training_steps")
+        return float(steps) if isinstance(steps, int | float) else None
 
     def progress(self, folder: str | Path) -> Progress | None:
         """How far the run in one folder is, from the last lines of veRL's file log."""

@@ -34,6 +34,30 @@ MANY_EPOCHS = 100_000
 LEAST_TOKENS_PER_GPU = 16_384
 
 
+STEPS = "steps, checkpoints and logs"
+OF_PLAN = frozenset(
+    {
+        "data.train_batch_size",
+        "actor_rollout_ref.rollout.n",
+        "actor_rollout_ref.actor.ppo_mini_batch_size",
+        "actor_rollout_ref.actor.ppo_epochs",
+        "actor_rollout_ref.actor.optim.lr",
+        "actor_rollout_ref.actor.optim.lr_scheduler_type",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps",
+        "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio",
+        "trainer.total_training_steps",
+        "trainer.total_epochs",
+        "trainer.test_freq",
+        "trainer.val_before_train",
+        "actor_rollout_ref.rollout.val_kwargs.n",
+        "actor_rollout_ref.rollout.val_kwargs.temperature",
+        "actor_rollout_ref.rollout.val_kwargs.top_p",
+        "actor_rollout_ref.rollout.val_kwargs.do_sample",
+    }
+)
+"""Keys that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A value that start_training.py fills in."""
@@ -72,7 +96,7 @@ def sections(run: RunSpec, options: VeRLOptions) -> tuple[Section, ...]:
         "advantages and loss": _loss(run.recipe),
         "value model": _critic(run, options) if run.recipe.algorithm == "ppo" else {},
         "evaluation": _evaluation(run),
-        "steps, checkpoints and logs": _trainer(run, options),
+        STEPS: _trainer(run, options),
     }
     passed = options.passed
     kept = {title: {k: v for k, v in part.items() if k not in passed} for title, part in named.items()}

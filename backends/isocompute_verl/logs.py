@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from isocompute_sdk.ingest.attempts import Attempt, RunLog
 from isocompute_sdk.ingest.formats.log_format import Console, Dumps, LogFormat, Printed, RunFolder, Tag, validation
 from isocompute_sdk.ingest.stores.console import NUMBER
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
@@ -49,8 +53,12 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     if kl is None and flag(f"{actor}.use_kl_loss") is False:
         kl = Said(0.0, f"{keys.path}: {actor}.use_kl_loss = False")
     staleness = get("async_training.staleness_threshold")
+    size = get(f"{rollout}.n")
+    if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{actor}.ppo_mini_batch_size"):
+        # One sample of each prompt is the default, and what PPO is trained with.
+        size = Said(1, f"{keys.path}: no {rollout}.n")
     return {
-        "group_size": get(f"{rollout}.n"),
+        "group_size": size,
         "problems_per_batch": get(batch),
         "seed": get("data.seed"),
         "model": get("actor_rollout_ref.model.path"),
@@ -83,6 +91,24 @@ def _generated(keys: Keys) -> Said | None:
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 
+
+def _final_test(log: RunLog) -> RunLog:
+    """A last evaluation, which early releases log one step after the last update, at that update."""
+    return replace(log, attempts=tuple(map(_with_final_test, log.attempts)))
+
+
+def _with_final_test(one: Attempt) -> Attempt:
+    updates = [series.step_T for tag, series in one.series.items() if _UPDATE.match(tag)]
+    last = max((float(step_T.max()) for step_T in updates if len(step_T)), default=0.0)
+    series = dict(one.series)
+    for tag, values in one.series.items():
+        if last and _EVALUATED.match(tag) and len(values.step_T) and values.step_T[-1] == last + 1:
+            series[tag] = replace(values, step_T=np.minimum(values.step_T, values.step_T.dtype.type(last)))
+    return replace(one, series=series)
+
+
+_UPDATE = re.compile(r"critic/|actor/")
+
 FORMAT = LogFormat(
     name="verl",
     framework="veRL",
@@ -114,12 +140,16 @@ FORMAT = LogFormat(
         Tag("timing_s/gen", "sampling_seconds"),
     ),
     step="rollout_batches",
+    one_unit=_final_test,
     from_zero="rows",
     components=r"critic/(rewards|advantages|returns)/.+|val-aux/.+",
     # Groups, whole ones despite the name, that were generated and not trained on: without a difference in reward, or
     # more than were needed (trainer/ppo/v1/replay_buffer.py). Logged only with updates that had some.
     filtered_groups=r"(?:.+/)?filter_groups/(?:evicted|discarded_surplus)_samples",
-    configurations=(Configuration("verl", "actor_rollout_ref.rollout.n", _fields, generated=_generated),),
+    configurations=(
+        Configuration("verl", "actor_rollout_ref.rollout.n", _fields, generated=_generated),
+        Configuration("verl", "actor_rollout_ref.actor.ppo_mini_batch_size", _fields, generated=_generated),
+    ),
     generations_tag="train/num_gen_batches",
     store=FILE_LOG,
     console=Console((b"step:",), _parse),

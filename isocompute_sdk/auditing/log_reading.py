@@ -12,7 +12,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.log_runs import FoundLogs, LogRequest, find_all_logs
 from isocompute_sdk.ingest.log_runs import read_logs as read_found
 from isocompute_sdk.ingest.paths import closed_tables, find_files, label
-from isocompute_sdk.ingest.reader import UnknownName
+from isocompute_sdk.ingest.reader import UnknownName, asked_tag
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import canonical
@@ -38,7 +38,7 @@ def read_logs(
         RecordError: nothing can be read.
     """
     found, listings = find_all_logs([Listing.of(path) for path in paths], "auto")
-    logs, left = _framework_logs(found, options)
+    logs, left = _framework_logs(found, metric, options)
     if not listings:
         if logs is None:
             raise RecordError(
@@ -50,11 +50,14 @@ def read_logs(
     return (tables if logs is None else logs.concat(tables)), {**left, **without}
 
 
-def _framework_logs(found: FoundLogs, options: Mapping[str, Any]) -> tuple[RunSet | None, dict[str, str]]:
+def _framework_logs(
+    found: FoundLogs, metric: str | None, options: Mapping[str, Any]
+) -> tuple[RunSet | None, dict[str, str]]:
     """Runs that frameworks logged, and why the rest cannot be read."""
     named = {name: value for name, value in options.items() if canonical(name) is not None}
     constants = {**options.get("set", {}), **named}
     shared = {name: options[name] for name in ("eval_set", "ignore", "rename", "step_unit") if name in options}
+    shared["rename"] = {**asked_tag(metric), **shared.get("rename", {})}
     request = LogRequest(**shared, constants=constants)
     left = {file: "beside logs of frameworks" for note in found.notes for file in note.data["files"]}
     if not found:

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.health import Health, check_health
+from isocompute_sdk.errors import IsoComputeError, SpecError
+from isocompute_sdk.health import Health
 from isocompute_sdk.health.advice import ADVICE
+from isocompute_sdk.health.batch_quality import nothing_learned
+from isocompute_sdk.health.detectors import detect
+from isocompute_sdk.health.traces import gather
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.training.backend import Backend
 
 NOTHING_LEARNED = "nothing-learned"
 """Code of the note that makes a finished run no success."""
+EARLY_UPDATES = 50
+"""Logged updates without any gradient after which a run that goes on counts as learning nothing."""
 
 
 def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
-    """What the detectors find in the runs of these folders; runs without measurements are left out."""
+    """What the detectors find in the runs of these folders; runs without readable measurements are left out."""
     found = [records for records in (_records(backend, folder) for folder in folders) if records is not None]
     if not found:
         return Health((), {}, 0)
-    return check_health(found[0].concat(*found[1:]))
+    traces = gather(found[0].concat(*found[1:]))
+    return Health.of(traces, {run.run_id: (*detect(run), *nothing_learned(run)) for run in traces})
 
 
 def learned_nothing(health: Health) -> tuple[str, ...]:
@@ -47,8 +53,9 @@ def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[
         records = _records(backend, folder)
         if records is None:
             return ""
-        notes = [note for note in check_health(records).notes if note.code in codes and note.severity != "info"]
-        return f"ended early [{notes[0].code}]: {ADVICE[notes[0].code].title}" if notes else ""
+        found = [one for run in gather(records) for one in (*detect(run), *nothing_learned(run, EARLY_UPDATES))]
+        bad = next((one for one in found if one.code in codes and one.severity != "info"), None)
+        return "" if bad is None else f"ended early [{bad.code}]: {ADVICE[bad.code].title}; {bad.seen}"
 
     return look
 
@@ -56,5 +63,5 @@ def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[
 def _records(backend: Backend, folder: Path) -> RunSet | None:
     try:
         return backend.read_records(folder)
-    except RecordError:
+    except IsoComputeError:
         return None

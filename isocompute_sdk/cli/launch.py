@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from isocompute_sdk import files
+from isocompute_sdk.cli import existing
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
 
@@ -22,6 +23,16 @@ def launch(
     eval_data: Annotated[str, typer.Option(help="Validation problems, JSONL.")] = "validation.jsonl",
     reward: Annotated[str, typer.Option(help="Reward function: file.py or file.py:function.")] = "reward.py",
     output_dir: Annotated[str, typer.Option(help="Folder for everything the run writes.")] = "runs/plan",
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="GPUs of the run; by default the plan's own number, or the most it allows."),
+    ] = None,
+    overrides: Annotated[
+        bool, typer.Option("--overrides", help="Print only the flags of the plan, to append to a command of your own.")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="Your own script: shows what it would run beside the plan, and writes nothing.")
+    ] = None,
     option: Annotated[list[str] | None, typer.Option("--option", help="Backend option name=value; repeatable.")] = None,
     change: Annotated[
         list[str] | None,
@@ -44,6 +55,10 @@ def launch(
         isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --option gpus_per_node=8
 
         isocompute launch plan.json --change group_size=64 --save-plan changed.json
+
+        isocompute launch plan.json --backend verl --overrides
+
+        isocompute launch plan.json --backend verl --against my_run.sh
     """
     from isocompute_sdk import api
     from isocompute_sdk.planning import Plan, change_plan, differences
@@ -58,8 +73,13 @@ def launch(
         "eval_data": eval_data,
         "reward": reward,
         "output_dir": output_dir,
+        "gpus": gpus,
     }
     options = opt.assignments(option, "--option")
+    if overrides or against is not None:
+        run = api.run_spec(chosen, backend, **where, **options)
+        existing.show(run, overrides=overrides, against=against, json=json)
+        return
     text = api.launch_script(chosen, backend, **where, **options)
     unlike = api.differing_settings(chosen, api.run_spec(chosen, backend, **where, **options))
     if save_plan is not None and not dry_run:

@@ -131,7 +131,12 @@ class AllocationLaw:
 
     @classmethod
     def fit(
-        cls, x_values: npt.ArrayLike, group_sizes: npt.ArrayLike, x: LawVariable = "log10_rollouts"
+        cls,
+        x_values: npt.ArrayLike,
+        group_sizes: npt.ArrayLike,
+        x: LawVariable = "log10_rollouts",
+        *,
+        rising: bool = False,
     ) -> AllocationLaw:
         """Least squares in log2 n from several start values, parameters within stated bounds.
 
@@ -139,6 +144,7 @@ class AllocationLaw:
             x_values: shape (T,); raw compute C in rollouts or tokens, or update steps M; not their logarithms.
             group_sizes: shape (T,); best group size (or best problems per batch) at each, positive.
             x: the variable of the law.
+            rising: only laws that rise with x; of falling sizes the best of these is close to a constant.
 
         Returns:
             The law; check `status` before you quote a parameter.
@@ -164,7 +170,7 @@ class AllocationLaw:
                 f"{len(at)} point(s) at {len(np.unique(at))} value(s) of {x}; a law needs at least two",
                 "Give best group sizes at several budgets.",
             )
-        return _fit(at, octaves, x)
+        return _fit(at, octaves, x, rising)
 
     def interval(self, draws_D4: Array, x_T: Array, level: float) -> tuple[Array, Array]:
         """Ends of the interval of the law's real-valued size, each of shape (T,); the law's own value lies inside.
@@ -239,11 +245,11 @@ def steepest(x: LawVariable, low: float, high: float) -> float:
     return STEEPEST / (high - low) if x == "update_steps" else max(STEEPEST, 10.0 / (high - low))
 
 
-def _fit(at: Array, octaves: Array, x: LawVariable) -> AllocationLaw:
+def _fit(at: Array, octaves: Array, x: LawVariable, rising: bool) -> AllocationLaw:
     low, high = float(at.min()), float(at.max())
     if np.ptp(octaves) == 0:
         return _constant(float(octaves[0]), (low, high), x)
-    solutions = _solve(at, octaves, _starts(at, octaves, x), x)
+    solutions = _solve(at, octaves, _starts(at, octaves, x, rising), x)
     best = min(solutions, key=_rms)
     inside = [law for law in solutions if law.status is FitStatus.CONVERGED]
     if "k" in best.at_bound and inside:
@@ -256,7 +262,7 @@ def _rms(law: AllocationLaw) -> float:
     return float("inf") if law.rms is None else law.rms
 
 
-def _starts(at: Array, octaves: Array, x: LawVariable) -> list[Start]:
+def _starts(at: Array, octaves: Array, x: LawVariable, rising: bool) -> list[Start]:
     """Start values (L, k, midpoint, b): the best of a grid in every band of slopes and every third of midpoints.
 
     For a given slope and midpoint the law is linear in L and b, so a fine grid is cheap. Bands whose best value is
@@ -265,9 +271,8 @@ def _starts(at: Array, octaves: Array, x: LawVariable) -> list[Start]:
     low, high = float(at.min()), float(at.max())
     width, limit = high - low, steepest(x, low, high)
     slopes = np.geomspace(0.3 / width, 0.95 * limit, 25)
-    k_G, middle_G = (
-        a.ravel() for a in np.meshgrid(np.r_[slopes, -slopes], np.linspace(low - 0.3 * width, high + 0.3 * width, 60))
-    )
+    signed = slopes if rising else np.r_[slopes, -slopes]
+    k_G, middle_G = (a.ravel() for a in np.meshgrid(signed, np.linspace(low - 0.3 * width, high + 0.3 * width, 60)))
     missing_GT = 1.0 - sigmoid(at[None, :], 1.0, k_G[:, None], middle_G[:, None], 0.0)
     bounds = min(0.0, float(octaves.min())), max(B_MAX, float(octaves.max())) + L_MAX
     parts = [np.isin(np.abs(k_G), band) for band in np.array_split(slopes, 5)]

@@ -43,14 +43,19 @@ def _solved(run: RunTraces, trace: Trace) -> NDArray[np.bool_]:
     return reward.known_at(reward.level_T, trace.rollouts_T) >= SOLVED
 
 
-def nothing_learned(run: RunTraces) -> list[Finding]:
-    """No update so far had a gradient, because all rewards of every group were equal: `nothing-learned`.
+def nothing_learned(run: RunTraces, least: int = LASTING) -> list[Finding]:
+    """No logged update had a gradient, because all rewards of every group were equal: `nothing-learned`.
 
-    Without a log of zero-variance groups, a training reward of 0 throughout says so.
+    Without a log of zero-variance groups, a training reward of 0 throughout says so. This is a verdict on a run that
+    has ended, not one of `DETECTORS`: a run that begins so may still learn.
+
+    Args:
+        run: the run.
+        least: fewer logged updates are no evidence.
     """
     share, reward = run.traces.get("zero_variance_share"), run.traces.get("train_reward")
     trace = share if share is not None else reward
-    if trace is None or len(trace) < LASTING or np.any(trace.value_T != (1.0 if share is not None else 0.0)):
+    if trace is None or len(trace) < least or np.any(trace.value_T != (1.0 if share is not None else 0.0)):
         return []
     values = {"updates": float(len(trace))}
     told = ""

@@ -23,7 +23,6 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
     training_dynamics.truncation,
     training_dynamics.gradient_spikes,
     training_dynamics.gradient_growth,
-    batch_quality.nothing_learned,
     batch_quality.zero_variance,
     batch_quality.off_policy,
     batch_quality.sampler_mismatch,

@@ -14,6 +14,7 @@ from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.ingest.stores.printed import PrintedRun, printed_configurations, printed_runs, prints_rows
 from isocompute_sdk.ingest.stores.saved_config import find_config, flat, translate
 
+Settings = tuple[tuple[Path, Mapping[str, Any]], ...]
 CONSOLE = "console"
 """Store of captured consoles."""
 _INTERVAL = "logging_steps"
@@ -29,19 +30,24 @@ def is_console_log(path: Path) -> bool:
         return False
 
 
-def read_console_log(path: Path, name: str) -> RunLog:
+def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog:
     """The run that a console shows.
+
+    Args:
+        path: the console.
+        name: name of the run.
+        launch: number of a launch, from 0 on, if the console shows several, see `launches`; None for all of it.
 
     Raises:
         RecordError: it shows no step of a known framework, or rows without a step and nothing says how far they are
             apart.
     """
-    settings = tuple((path, raw) for raw in printed_configurations(path) if translate(path, raw) is not None)
+    settings = _settings(path)
     for form in formats():
         steps = [] if form.console is None else read_console(path, form.console)
         if steps:
             attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
-            return RunLog(name, path, CONSOLE, tuple(attempts), known_format=form, settings=settings[:1])
+            return _of_launch(RunLog(name, path, CONSOLE, tuple(attempts), known_format=form), settings, launch)
     runs = printed_runs(path)
     if not runs:
         raise RecordError(f"{path} shows no step of a known framework", "Give the log that the framework writes.")
@@ -53,7 +59,57 @@ def read_console_log(path: Path, name: str) -> RunLog:
             f"Put the trainer's arguments beside it, e.g. args.json with {_INTERVAL}.",
         )
     found = [_attempt(path, one, per_row, i) for i, one in enumerate(runs)]
-    return RunLog(name, path, CONSOLE, tuple(found), settings=settings[:1])
+    return _of_launch(RunLog(name, path, CONSOLE, tuple(found)), settings, launch)
+
+
+def launches(path: Path) -> int:
+    """How many runs a console shows one after the other, as one that is appended to does; 1 without any."""
+    try:
+        log = read_console_log(path, "")
+    except RecordError:
+        return 1
+    return len(_groups(log.attempts))
+
+
+def _groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Attempts by launch: one that begins with the first step did not go on with the one before it."""
+    found: list[list[Attempt]] = []
+    begun = 0.0
+    for one in attempts:
+        first = min((float(series.step_T.min()) for series in one.series.values()), default=0.0)
+        if not found or ((one.from_step or 0.0) == 0.0 and first <= begun):
+            found.append([])
+            begun = first
+        found[-1].append(one)
+    return found
+
+
+def _of_launch(log: RunLog, settings: Settings, launch: int | None) -> RunLog:
+    """The part of one launch, with the configuration that it printed; all that differ if this is not certain."""
+    groups = _groups(log.attempts)
+    if launch is None:
+        return replace(log, settings=settings if len(groups) > 1 else settings[:1])
+    own = settings if len(settings) < 2 else settings[launch : launch + 1] if len(settings) == len(groups) else settings
+    return replace(log, attempts=tuple(groups[launch]), settings=own)
+
+
+def _settings(path: Path) -> Settings:
+    """The configurations that a console shows, each once: every process may print it."""
+    found: list[tuple[Path, Mapping[str, Any]]] = []
+    before: dict[str, Any] | None = None
+    for raw in printed_configurations(path):
+        config = translate(path, raw)
+        said = None if config is None else {key: one.value for key, one in config.fields.items()}
+        if said is None or said == before:
+            continue
+        # A command and what the program printed of it are one configuration.
+        if before is not None and all(before.get(key, value) == value for key, value in said.items()):
+            if len(said) > len(before):
+                found[-1], before = (path, raw), said
+            continue
+        found.append((path, raw))
+        before = said
+    return tuple(found)
 
 
 def _attempt(path: Path, run: PrintedRun, per_row: int, number: int) -> Attempt:

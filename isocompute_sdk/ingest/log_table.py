@@ -275,7 +275,9 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     for tag, name in reading.metrics.items():
         if tag in log.tags:
             metric, _, eval_set = name.partition(" on ")
-            known[tag] = Meaning(metric.strip(), eval_set.strip() or VALIDATION)
+            # What an update measured is no evaluation under another name either.
+            usual = TRAIN_SET if tag in known and known[tag].eval_set == TRAIN_SET else VALIDATION
+            known[tag] = Meaning(metric.strip(), eval_set.strip() or usual)
     found = {tag: meaning for tag, meaning in known.items() if tag not in reading.ignore}
     if not found:
         raise RecordError(

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog, counted_from_one, in_order
-from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
-from isocompute_sdk.ingest.console_logs import CONSOLE, is_console_log, read_console_log
+from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one, in_order
+from isocompute_sdk.ingest.beside import assign, dump_folders, is_console, may_be_console
+from isocompute_sdk.ingest.console_logs import CONSOLE, is_console_log, launches, read_console_log
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.launched import launched_among, run_folder_of, run_id_of
@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, re
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
 from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
-from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, completed, find_config, translate
+from isocompute_sdk.ingest.stores.saved_config import Said, SavedConfig, completed, find_config, on_devices, translate
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -57,6 +57,10 @@ class LogSource:
     """Folders of responses that it dumped."""
     notes: tuple[Note, ...] = ()
     """What was seen when it was looked for."""
+    launch: int | None = None
+    """Which of several launches in its console it is, from 0 on."""
+    shares: bool = False
+    """Whether its folder holds several launches, so that a configuration there may be that of another one."""
     alone: bool = False
     """Whether no other run was found where it was looked for."""
     launched: LogFormat | None = None
@@ -91,7 +95,9 @@ class LogSource:
         if self.launched is not None:
             return None
         measured, began = logged_sizes(log), log.began
-        found = find_config(self.folder, root, log.settings, measured, began, alone=self.alone)
+        where = {"alone": self.alone, "shares": self.shares}
+        found = find_config(self.folder, root, log.settings, measured, began, **where)
+        found = found if found is None or log.device_batch is None else on_devices(found, log.device_batch, log.source)
         if (
             found is not None
             and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
@@ -99,7 +105,7 @@ class LogSource:
             return found
         printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
         if printed:
-            found = find_config(self.folder, root, (*log.settings, *printed), measured, began, alone=self.alone)
+            found = find_config(self.folder, root, (*log.settings, *printed), measured, began, **where)
         return self._by_banner(log, found)
 
     def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
@@ -119,7 +125,7 @@ class LogSource:
         if self.format == TENSORBOARD:
             return _read_events(self.name, self.folder, self.paths)
         if self.format == CONSOLE:
-            return read_console_log(self.paths[0], self.name)
+            return read_console_log(self.paths[0], self.name, self.launch)
         log = _stores()[self.format].read(self.paths, self.name)
         return self._with_events(log) if self.events else log
 
@@ -173,18 +179,17 @@ def _counts_completions(log: RunLog) -> bool:
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
-    """N and B_p as far as the log itself measures or names them, and they never change; None if it says neither."""
+    """Sizes n and B_p as far as the log itself measures or names them, and they never change; None without any."""
     form = log.framework
     if form is None:
         return None
     found: dict[str, Said] = {}
-    named = (
-        {} if form.group_size_tag is None else {t: m for t in log.tags if (m := re.fullmatch(form.group_size_tag, t))}
-    )
-    sizes = {int(match["n"]): tag for tag, match in named.items()}
+    named = re.compile(form.group_size_tag or "(?!)")
+    sizes = {int(match["n"]): tag for tag in log.tags if (match := named.fullmatch(tag)) is not None}
     if len(sizes) == 1:
         ((size, tag),) = sizes.items()
         found["group_size"] = Said(size, f"{log.source}: {tag}")
+    total: Said | None = None
     problems, batch = _constant(log, form.problems_tag), _constant(log, form.batch_tag)
     if problems is not None:
         found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
@@ -194,7 +199,9 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
     elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
         shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
         found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
-    return SavedConfig(log.source, form.name, found) if found else None
+    elif batch is not None and problems is None:
+        total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
+    return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
 
 
 def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
@@ -203,10 +210,6 @@ def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
     values = {float(value) for one in log.attempts if tag in one.series for value in one.series[str(tag)].value_T}
     number = values.pop() if len(values) == 1 else 0.0
     return (str(tag), int(number)) if number >= 1 and number == int(number) else None
-
-
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet."""
 
 
 class NoRewardLearning(NothingMeasured):
@@ -223,7 +226,7 @@ def refuse_supervised(log: RunLog) -> None:
     Raises:
         NoRewardLearning: supervised fine-tuning, preferences or distillation.
     """
-    names = {re.sub(r"^(train|eval)[/_]", "", tag) for tag in log.tags}
+    names = {*log.tags, *(re.sub(r"^(train|eval)[/_]", "", tag) for tag in log.tags)}
     kind = next(
         (
             kind
@@ -277,7 +280,7 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
         for source in _below(root, files, root if base is None else base, format)
     ]
     # A glob that matches a folder and what lies in it finds the same runs twice.
-    single = {source.paths: source for source in found}
+    single = {(source.paths, source.launch): source for source in found}
     alone = len(single) == 1
     return sorted((replace(one, alone=alone) for one in single.values()), key=lambda source: source.name)
 
@@ -301,8 +304,19 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     if format not in ("auto", CONSOLE) or found or others or (root.is_dir() and any(map(_is_table, free))):
         return [*found, *others]
     # A console tells less than any log, and is read where there is nothing else.
-    consoles = [file for file in free if (file == root or is_console(file)) and is_console_log(file)]
-    return [LogSource(_name(file.with_suffix(""), base), CONSOLE, file.parent, (file,)) for file in consoles]
+    consoles = [file for file in free if (file == root or may_be_console(file)) and is_console_log(file)]
+    return [one for file in consoles for one in _in_console(file, base)]
+
+
+def _in_console(file: Path, base: Path) -> Iterator[LogSource]:
+    """The run in a console, or the launches of one that was appended to."""
+    source = LogSource(_name(file.with_suffix(""), base), CONSOLE, file.parent, (file,))
+    count = launches(file)
+    if count < 2:
+        yield source
+        return
+    for i in range(count):
+        yield replace(source, name=f"{source.name}/{i + 1}", launch=i, shares=True)
 
 
 def _is_table(path: Path) -> bool:
@@ -367,15 +381,15 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
         )
         if store is not None:
             parts.take(file, root, store)
-    launches = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
+    started = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
     found: list[LogSource] = []
     for name, runs in parts.logs.items():
         for run, own in runs.items():
             # A state that was saved is that of the launch that wrote last.
-            beside = launches[run].pop() if stores[name].with_events and launches.get(run) else _Launch(())
+            beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
             found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), beside.paths, notes=beside.notes))
     if format in ("auto", TENSORBOARD):
-        found += [_of_launch(_name(run, base), run, one) for run, every in launches.items() for one in every]
+        found += [_of_launch(_name(run, base), run, one) for run, every in started.items() for one in every]
     return found
 
 
@@ -392,7 +406,7 @@ class _Launch:
 
 def _of_launch(name: str, run: Path, launch: _Launch) -> LogSource:
     label = f"/{launch.label}" if launch.label else ""
-    return LogSource(f"{name}{label}", TENSORBOARD, run, launch.paths, notes=launch.notes)
+    return LogSource(f"{name}{label}", TENSORBOARD, run, launch.paths, notes=launch.notes, shares=bool(label))
 
 
 def _launches(run: Path, parts: Sequence[Path]) -> Iterator[_Launch]:
@@ -489,7 +503,7 @@ def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
     attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
-        raise RecordError(
+        raise NothingMeasured(
             f"{source} holds event files without a single scalar that is whole",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )

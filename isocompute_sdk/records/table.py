@@ -94,7 +94,10 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             f"{source.locate(index)}: rollouts are neither given nor known from step * group_size * "
             f"problems_per_batch, for want of {' and '.join(empty)}",
             "Give rollouts, or step and problems_per_batch (problems_per_batch=32 sets it for all rows).",
-        ).in_shell("Give rollouts, or step and problems_per_batch (--set problems_per_batch=32 sets it for all rows).")
+        ).in_shell(
+            "Give rollouts, or step and problems_per_batch (--set problems_per_batch=32 sets it for all rows).",
+            ("--set problems_per_batch=BP",) if empty == ["problems_per_batch"] else (),
+        )
     return frame
 
 

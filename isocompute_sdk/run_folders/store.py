@@ -386,8 +386,9 @@ def stop_requested(folder: str | Path) -> bool:
 
 
 def clear_stop(folder: str | Path) -> None:
-    """Allow the run to be started again."""
-    (Path(folder) / STOP_FILE).unlink(missing_ok=True)
+    """Allow the run to be started again, also if it was given up."""
+    for name in (STOP_FILE, _ABANDONED_FILE):
+        (Path(folder) / name).unlink(missing_ok=True)
 
 
 def is_finished(folder: str | Path) -> bool:

@@ -11,6 +11,8 @@ Every run folder carries this program. It needs Python 3.10 or newer and the sta
 * renews beat.json every few seconds, for machines that see neither the lock nor the process;
 * passes TERM, INT and HUP on to the command's process group as TERM, and kills it after `grace_seconds`, or on QUIT;
 * asks the command to end after `limit_seconds`;
+* without LOCK, kills the command's process group if it is killed itself: nobody on another machine could tell that the
+  command lives, and its engine gives its GPUs to the next job;
 * writes exit.json and leaves with the status of the command, 128 + N if signal N ended it.
 """
 
@@ -67,7 +69,7 @@ def main(argv: list[str]) -> int:
     begun = _begin(folder, attempt, lock)
     if isinstance(begun, int):
         return begun
-    return Attempt(folder, attempt, begun).run()
+    return Attempt(folder, attempt, begun, guarded=lock is None).run()
 
 
 def _begin(folder: Path, attempt: int, lock: int | None) -> dict[str, Any] | int:
@@ -102,8 +104,9 @@ def _begin(folder: Path, attempt: int, lock: int | None) -> dict[str, Any] | int
 class Attempt:
     """One attempt that has the folder's lock."""
 
-    def __init__(self, folder: Path, attempt: int, job: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, attempt: int, job: dict[str, Any], *, guarded: bool) -> None:
         self.folder, self.attempt, self.job = folder, attempt, job
+        self.guard = Guard() if guarded else None
         self.beat = {
             "kind": "run-beat",
             "schema_version": 1,
@@ -131,6 +134,8 @@ class Attempt:
         except OSError as error:
             self._note(f"{self.job['argv'][0]} cannot be started in {self.job['cwd']}: {error.strerror}")
             return self._end(127)
+        if self.guard is not None:
+            self.guard.watch(child.pid)
         self.beat["command"] = process_ref(child.pid) or ""
         self._renew_beat()
         code = self._watch(child)
@@ -199,6 +204,8 @@ class Attempt:
         write_exit(self.folder, self.attempt, code, stopped=self.stopped, reason=self.reason)
         with suppress(OSError):
             (self.folder / BEAT_FILE).unlink()
+        if self.guard is not None:
+            self.guard.dismiss()
         return code if code >= 0 else 128 - code
 
     def _renew_beat(self) -> None:
@@ -209,6 +216,41 @@ class Attempt:
     def _note(self, message: str) -> None:
         with suppress(OSError), (self.folder / LOG_FILE).open("a", encoding="utf-8") as log:
             log.write(message + "\n")
+
+
+class Guard:
+    """A process that kills a process group when this process ends without having dismissed it."""
+
+    _DISMISSED = b"0"
+
+    def __init__(self) -> None:
+        orders, self._orders = os.pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            os.close(self._orders)
+            self._stand(orders)
+        os.close(orders)
+
+    def watch(self, group: int) -> None:
+        """Kill this group if need be."""
+        os.write(self._orders, b"%d\n" % group)
+
+    def dismiss(self) -> None:
+        """Let the guard go."""
+        os.write(self._orders, self._DISMISSED + b"\n")
+        os.close(self._orders)
+        os.waitpid(self._process, 0)
+
+    def _stand(self, orders: int) -> None:
+        # In a session of its own: what kills the process group of the wrapper must not kill its guard.
+        os.setsid()
+        given = b""
+        while read := os.read(orders, 64):
+            given += read
+        last = int(given.split()[-1]) if given else 0
+        if last:
+            _signal_group(last, signal.SIGKILL)
+        os._exit(0)
 
 
 def take_lock(folder: Path) -> int | None:

@@ -241,21 +241,21 @@ def test_bad_arguments_are_refused_with_what_is_accepted(runs: RunSet, arguments
 @pytest.mark.parametrize("given", [None, "runs.csv", {"n": [8]}, 5])
 def test_what_is_no_run_set_is_refused_with_how_to_make_one(runs: RunSet, reference: Fits, given: Any) -> None:
     for call in (iso.fit, iso.audit, reference.refit, runs.concat):
-        with pytest.raises(RecordError, match=r"runs: received .*; accepted: a RunSet\n.*\.(read|from_columns)\("):
+        with pytest.raises(RecordError, match=r"RunSet\n.*\.(read|from_columns)\("):
             call(given)
 
 
 def test_a_metric_or_evaluation_set_that_is_not_there_is_refused(runs: RunSet) -> None:
-    with pytest.raises(RecordError, match="received 'best@4'; accepted: avg@4"):
+    with pytest.raises(RecordError, match=r"'best@4'.*avg@4"):
         iso.fit(runs, "best@4")
-    with pytest.raises(RecordError, match="received 'aime24'; accepted: validation"):
+    with pytest.raises(RecordError, match=r"'aime24'.*validation"):
         iso.fit(runs, eval_set="aime24")
 
 
 def test_one_of_several_evaluation_sets_must_be_named(runs: RunSet, make_runs: Make) -> None:
     other = make_runs(lambda *a: reward(*a) / 2, LEVELS, COMPUTE, eval_set="aime24")
     both = runs.concat(other)
-    with pytest.raises(RecordError, match="several evaluation sets: aime24, validation"):
+    with pytest.raises(RecordError, match="aime24, validation"):
         iso.fit(both)
     half = iso.fit(both, eval_set="aime24", draws=4)
     assert half.eval_set == "aime24"

@@ -29,10 +29,12 @@ OPTIONS_OF_SPEED = frozenset(
     {
         "threads",
         "max_tokens_per_micro_batch",
+        "gradient_checkpointing",
         "sampling_batch",
         "merge_duplicates",
         "save_every_steps",
         "reward_timeout_seconds",
+        "reward_processes",
         "vllm_memory_share",
         "vllm_cache_gib",
     }

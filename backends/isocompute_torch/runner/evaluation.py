@@ -10,7 +10,8 @@ import numpy as np
 from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_torch.failures import RunFailed
-from isocompute_torch.rewards.function import RewardFunction, Scores
+from isocompute_torch.rewards.function import Scores
+from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.sampler import Sampler
 
@@ -35,7 +36,7 @@ class Measured:
 
 
 def evaluate(
-    prompts: PromptSet, sampler: Sampler, reward: RewardFunction, plan: Evaluation, *, max_tokens: int, seed: int
+    prompts: PromptSet, sampler: Sampler, reward: RewardPool, plan: Evaluation, *, max_tokens: int, seed: int
 ) -> Measured:
     """Sample `plan.samples` responses to each problem and score them.
 

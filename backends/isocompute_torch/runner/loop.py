@@ -25,7 +25,7 @@ from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.learning.optimiser import warmed_up
 from isocompute_torch.problems import BatchOrder
-from isocompute_torch.rewards.function import RewardFunction
+from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner import checkpoint
 from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import VALIDATION, Configuration, derive_seed
@@ -47,7 +47,7 @@ class Parts:
     """Order in which training problems are used."""
     sampler: Sampler
     """Draws rollouts from the learner's policy."""
-    reward: RewardFunction
+    reward: RewardPool
     """The user's reward function."""
     learner: Learner
     """Holds the policy and updates it."""

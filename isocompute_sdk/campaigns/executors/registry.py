@@ -16,7 +16,7 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs.executor import ExecutorSpec, executor_type
 
-_METHODS = ("check", "adopt", "submit", "poll", "cancel")
+_MEMBERS = ("name", "poll_seconds", "check", "adopt", "submit", "poll", "cancel")
 
 
 def load(executor: ExecutorSpec | str | Executor | None) -> Executor:
@@ -31,7 +31,7 @@ def load(executor: ExecutorSpec | str | Executor | None) -> Executor:
     made = spec.executor() if isinstance(spec, ExecutorSpec) else spec
     if isinstance(made, ClusterExecutor) and made.spec is None and isinstance(spec, ExecutorSpec):
         made = replace(made, spec=spec)
-    missing = [name for name in _METHODS if not callable(getattr(made, name, None))]
+    missing = [name for name in _MEMBERS if not hasattr(made, name)]
     if missing:
         raise BackendError(
             f"received {made!r} as executor, which lacks {', '.join(missing)}",

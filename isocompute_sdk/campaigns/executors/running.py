@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result, Seen
-from isocompute_sdk.errors import BackendError
+from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
@@ -129,11 +129,12 @@ class _Track:
         self.floor = self.furthest
         self.looked, self.checked, self.progressed = 0.0, now, progressed
         self.trouble, self.final = "", False
-        if earlier is not None:
-            self.see(earlier, now)
+        self.see(earlier, now)
 
-    def see(self, status: RunStatus, now: float) -> None:
-        """Note the last records of the run."""
+    def see(self, status: RunStatus | None, now: float) -> None:
+        """Note the last records of the run; nothing if they cannot be read."""
+        if status is None:
+            return
         mark = (status.step, status.rollouts, dict(status.metrics), status.train_reward)
         if self.mark is None:
             self.floor = max(self.floor, status.step)  # What earlier attempts recorded.
@@ -218,7 +219,7 @@ class _Work:
                 continue
             if now < self.tracks[key].not_before:
                 continue
-            earlier = None if job.follow is None else job.follow.status()
+            earlier = _status(job)
             # An interrupt between the start of a process and the note of it here would leave the process behind.
             with interrupts_later():
                 handle = self.executor.submit(job, store.last_attempt(folder) + 1)
@@ -256,7 +257,7 @@ class _Work:
             return
         if job.follow is not None and now - track.looked >= LOOK_SECONDS:
             track.looked = now
-            track.see(job.follow.status(), now)
+            track.see(_status(job), now)
             hung = track.hung(self.rules, now)
             if hung:
                 self._end(handle, hung)
@@ -282,8 +283,7 @@ class _Work:
             return
         if self._is_finished(job) or store.stop_requested(job.launch.folder):
             return  # `submit` has the result.
-        if job.follow is not None:
-            track.see(job.follow.status(), time.monotonic())
+        track.see(_status(job), time.monotonic())
         if track.final:
             self.results[key] = Result(job, None, reason=track.trouble)
             store.write_abandoned(job.launch.folder, track.trouble)
@@ -304,10 +304,11 @@ class _Work:
 
     def _compare_failure(self, job: Job) -> None:
         """Start no more runs if two have failed alike and none has ever recorded anything."""
-        follows = [one.follow for one in self.jobs if one.follow is not None]
-        if job.follow is None or any(follow.status().step or follow.status().metrics for follow in follows):
+        statuses = {one.name: _status(one) for one in self.jobs}
+        failed = statuses[job.name]
+        if failed is None or any(one is not None and (one.step or one.metrics) for one in statuses.values()):
             return
-        words = re.sub(r"[0-9]+", "#", job.follow.status().message)
+        words = re.sub(r"[0-9]+", "#", failed.message)
         words = words.replace(job.name, "").partition(" (see ")[0]
         first = self.stillborn.setdefault(words, job.name)
         if words and first != job.name:
@@ -327,6 +328,14 @@ class _Work:
         if finished:
             self.results[_key(job)] = Result(job, 0, started=False)
         return finished
+
+
+def _status(job: Job) -> RunStatus | None:
+    """How far a run is; None if nothing tells, or if its records are damaged, which is no reason to end the others."""
+    try:
+        return None if job.follow is None else job.follow.status()
+    except IsoComputeError:
+        return None
 
 
 def _killed(code: int) -> bool:

@@ -188,7 +188,9 @@ class SlurmEngine:
             EngineSilent: Slurm does not answer; the job may have been submitted.
             BackendError: Slurm refuses the job.
         """
-        done = _run(self.request(job, attempt, command), cwd=str(job.launch.folder))
+        # Otherwise Ray joins the cluster of a job beside this one, which has no GPU left.
+        share = {"RAY_ADDRESS": "local"} if job.needs.ray else {}
+        done = _run(self.request(job, attempt, command), cwd=str(job.launch.folder), share=share)
         if done.returncode:
             raise self._refusal(done.stderr, job.name)
         return _job_id(done.stdout)
@@ -386,8 +388,15 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in kept or not dropped.fullmatch(name)}
 
 
-def _run(argv: Sequence[str], cwd: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    argv: Sequence[str], cwd: str | None = None, share: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands.
+
+    Args:
+        argv: the command.
+        cwd: its working directory. None: that of this process.
+        share: variables that this process's own win over.
 
     Raises:
         EngineSilent: no answer in time.
@@ -397,7 +406,7 @@ def _run(argv: Sequence[str], cwd: str | None = None) -> subprocess.CompletedPro
         return subprocess.run(
             argv,
             cwd=cwd,
-            env=_environment(),
+            env={**(share or {}), **_environment()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_fits
+from isocompute_sdk.cli.shared.display import print_fits, print_notes
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
@@ -209,6 +209,7 @@ def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> N
         say(f"{name} took {spending(campaign.root / run_folder(run) for run in runs).summary()}")
     say()
     print_fits(outcome.fits, with_notes=False)
+    print_notes(note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned"))
     say()
     for line in describe_outcome(outcome):
         say(line)

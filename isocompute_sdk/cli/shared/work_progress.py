@@ -121,6 +121,9 @@ class WorkProgress:
                 value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
                 self._line(f"{label}: {status.run_id} {status.state}{value}")
                 self._said = now
+            elif status.state == "stopped" and status.message and status.run_id not in self._ended:
+                self._ended.add(status.run_id)
+                self._line(f"{label}: {status.run_id} given up: {status.message}")
         began, at_start = self._begun[label]
         if not at_start:
             self._begun[label] = now, max(done, 1)

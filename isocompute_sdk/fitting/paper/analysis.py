@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -99,7 +99,14 @@ def fit_paper(
         max_rollouts_per_batch=options.max_rollouts_per_batch,
         curve_draws=drawn,
     )
-    fits = with_group_size_law(fits)
+    by_size = _per_group_size(points)
+    if len(by_size) < len(points):
+        whole = [fit_curve(p, options.curve, bounds) for p in by_size]
+        drawn_whole = [curve_draws(c, p, draws, bounds, rng) for c, p in zip(whole, by_size, strict=True) if draws]
+    else:
+        whole = fits.select()
+        drawn_whole = [drawn[c.group_size, c.problems_per_batch] for c in whole if draws]
+    fits = with_group_size_law(fits, whole, drawn_whole)
     fits = with_step_laws(fits, options.rollouts_per_batch)
     notes: list[Note] = [*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)]
     if draws:
@@ -152,6 +159,28 @@ def _pool(
             observed=(min(seen[key]), max(seen[key])),
         )
     return pooled, notes
+
+
+def _per_group_size(points: Mapping[Configuration, Points]) -> list[Points]:
+    """The points of each n over all B_p, by increasing n: n*(C) is about n alone (paper, section 4)."""
+    found: list[Points] = []
+    for n in sorted({n for n, _ in points}):
+        parts = [p for (size, _), p in points.items() if size == n]
+        compute, reward = (np.concatenate([getattr(p, name) for p in parts]) for name in ("compute_T", "reward_T"))
+        order = np.argsort(compute, kind="stable")
+        bases = [p.base_reward for p in parts if p.base_reward is not None]
+        seen = [p.observed for p in parts if p.observed is not None]
+        found.append(
+            Points(
+                n,
+                parts[0].problems_per_batch if len(parts) == 1 else None,
+                compute[order],
+                reward[order],
+                float(np.mean(bases)) if bases else None,
+                (min(first for first, _ in seen), max(last for _, last in seen)) if seen else None,
+            )
+        )
+    return found
 
 
 def _dropped(key: Configuration, evaluations: int, points: str) -> Note:

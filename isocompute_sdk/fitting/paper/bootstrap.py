@@ -50,13 +50,14 @@ def best_draws(curves: Sequence[RewardCurve], parameters: Sequence[Array], compu
     return best_DT
 
 
-def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable) -> Array:
+def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable, *, rising: bool = False) -> Array:
     """Allocation laws refitted on a grid of slopes and midpoints, one per draw.
 
     Args:
         values_T: raw compute, or M.
         octaves_DT: log2 of the best size in each draw.
         x: variable of the law.
+        rising: only laws that rise with x.
 
     Returns:
         Shape (draws, 4): L, k, midpoint, b.
@@ -65,10 +66,10 @@ def law_draws(values_T: Array, octaves_DT: Array, x: LawVariable) -> Array:
     low, high = float(at.min()), float(at.max())
     slopes = np.geomspace(1.0 / (high - low), steepest(x, low, high), 24)
     midpoints = np.linspace(low - 0.3 * (high - low), high + 0.3 * (high - low), 49)
-    rising = _rises(octaves_DT)
+    rises_D = np.full(len(octaves_DT), True) if rising else _rises(octaves_DT)
     drawn = np.empty((len(octaves_DT), 4))
     for sign in (1.0, -1.0):
-        rows = rising if sign > 0 else ~rising
+        rows = rises_D if sign > 0 else ~rises_D
         if not rows.any():
             continue
         k_G, middle_G = (a.ravel() for a in np.meshgrid(sign * slopes, midpoints, indexing="ij"))

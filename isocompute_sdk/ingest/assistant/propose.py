@@ -191,9 +191,7 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     draft = _Draft()
     hints = read_name(name)
     given = {canonical(key) or key: value for key, value in told.set.items()}
-    for field_, value in given.items():
-        if field_ in PER_RUN:
-            draft.take(field_, _plain(field_, value), "certain", "given with --set")
+    _given(draft, given)
     for field_, value in one.log.said.items():
         if field_ not in draft.values:
             draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: {field_}")
@@ -220,6 +218,15 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     _steps(draft, one.log)
     _evaluation(draft, one.log, told)
     return draft
+
+
+def _given(draft: _Draft, given: Mapping[str, Any]) -> None:
+    """What was said for all runs."""
+    for field_, value in given.items():
+        if field_ == "updates_per_batch" and float(value) % 1:
+            draft.take(STEPS_PER_BATCH, float(value), "certain", "given with --set")
+        elif field_ in PER_RUN:
+            draft.take(field_, _plain(field_, value), "certain", "given with --set")
 
 
 def _from_log(draft: _Draft, log: RunLog) -> None:

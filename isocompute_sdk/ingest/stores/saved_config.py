@@ -154,6 +154,7 @@ def find_config(
     began: float | None = None,
     *,
     alone: bool = False,
+    shares: bool = False,
 ) -> SavedConfig | None:
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
@@ -163,6 +164,8 @@ def find_config(
         held: configurations that the log itself holds, each with its file.
         measured: what the log measured of its own sizes, which counts last.
         began: when the log begins, seconds since 1970; None if it has no clock.
+        shares: whether the folder holds the logs of several runs, so that a file there may be of another one than a log
+            that says n and B_p itself.
         alone: whether no other run is logged at or below `root`, so that a file of any name there may be of this one.
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
@@ -178,12 +181,13 @@ def find_config(
         if not beside and not found:
             beside = [one for path in _any_name(here, folder, alone) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
-        found += beside if not found or here == folder else []
+        own = any(set(SIZES[:2]) <= one.fields.keys() for one in found)
+        found += beside if not found or (here == folder and not (shares and own)) else []
         if found or here in (top, here.parent) or top not in here.parents:
             break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
-        if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
+        if not alone and sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             break
     found += [] if measured is None else [measured]
     if not found:
@@ -197,6 +201,13 @@ def find_config(
 def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
     """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
     said: dict[int, Path] = {}
+    for path in (*here.glob(METADATA), *here.glob(f"wandb/*run-*/files/{METADATA}")):
+        try:
+            if dict(flat(document(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0]))).get("gpu_count") == 1:
+                # Nobody trains with several processes on one GPU.
+                said[1] = path
+        except (RecordError, ValueError, RecursionError):
+            continue
     for path in _any_name(here, run, alone):
         if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
             continue
@@ -315,6 +326,25 @@ def _same(one: Any, other: Any) -> bool:
     return str(one) == str(other) or str(one).rpartition("/")[2] == str(other).rpartition("/")[2]
 
 
+def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
+    """A trainer's configuration with the batch that its processes had, which one with several GPUs multiplies.
+
+    Args:
+        found: what is configured.
+        batch: of one process, over all its GPUs.
+        where: file that says it.
+    """
+    own, gpus = found.keys.get("per_device_train_batch_size"), found.keys.get("_n_gpu") or 1
+    if not isinstance(own, int) or not isinstance(gpus, int) or batch <= own * gpus or batch % own:
+        return found
+    whole = translate(found.path, {**found.keys, "_n_gpu": batch // own})
+    said = None if whole is None else whole.fields.get("problems_per_batch")
+    if said is None or "problems_per_batch" not in found.fields:
+        return found
+    added = Said(said.value, f"{said.evidence}; {where}: train_batch_size = {batch}")
+    return replace(found, fields={**found.fields, "problems_per_batch": added})
+
+
 def _candidates(folder: Path) -> Iterator[Path]:
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
@@ -375,9 +405,16 @@ def in_source(text: str) -> dict[str, Any]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CONFIGS
     ]
-    return found[0] if len(found) == 1 else {}
+    if len(found) != 1:
+        return {}
+    n, batch = found[0].get("num_generations"), found[0].get(_PER_DEVICE)
+    if "unsloth" in text.lower() and isinstance(n, int) and isinstance(batch, int) and batch % n:
+        # Unsloth raises a batch that holds no whole group.
+        return {**found[0], _PER_DEVICE: n}
+    return found[0]
 
 
+_PER_DEVICE = "per_device_train_batch_size"
 _CONFIGS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
 
 METADATA = "wandb-metadata.json"

@@ -86,7 +86,7 @@ def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
             message = f"{error.message}. An earlier state was read instead."
             notes.append(Note("log-damaged", "warning", message, {"file": str(path)}))
         else:
-            return RunLog(name, path, "trl", attempts, tuple(notes))
+            return RunLog(name, path, "trl", attempts, tuple(notes), device_batch=_device_batch(path))
 
 
 def _history(path: Path) -> tuple[Attempt, ...]:
@@ -106,6 +106,16 @@ def _history(path: Path) -> tuple[Attempt, ...]:
             "Give a trainer_state.json of the Hugging Face Trainer.",
         )
     return _attempts(path, cast("list[dict[str, Any]]", history))
+
+
+def _device_batch(path: Path) -> int | None:
+    """`train_batch_size` of a state, the batch of one process over all its GPUs."""
+    try:
+        state: Any = parse_json(read_text(path)[0])
+    except ValueError:
+        return None
+    found = state.get("train_batch_size") if isinstance(state, dict) else None
+    return found if isinstance(found, int) and found >= 1 else None
 
 
 def _attempts(path: Path, history: Sequence[dict[str, Any]]) -> tuple[Attempt, ...]:

@@ -248,7 +248,8 @@ def test_a_run_that_has_begun_but_measured_nothing_is_said_to_wait(logged: Logge
 def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: Path) -> None:
     evaluation = Evaluation(every_steps=2, samples=4)
     for n in (2, 4, 8):
-        run = small.replace(run_id=f"n{n}", group_size=n, update_steps=16, evaluation=evaluation)
+        options = {**small.options, "probe_problems": 8}
+        run = small.replace(run_id=f"n{n}", group_size=n, update_steps=16, evaluation=evaluation, options=options)
         one = LoggedRun(tmp_path, run)
         attempt = one.begin()
         reward = {step: 0.2 + 0.5 * (1 - np.exp(-step * n / 40)) for step in range(2, 17, 2)}

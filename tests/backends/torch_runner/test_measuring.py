@@ -15,7 +15,7 @@ from rich.console import Console
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.rewards.function import RewardFunction
+from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
 from isocompute_torch.runner.prompts import PromptSet
@@ -35,7 +35,7 @@ def test_an_evaluation_counts_passes_per_problem(
     chosen = policy()
     problems = [Problem(str(i), "1+1=", answer) for i, answer in enumerate(["yes", "no", "x"])]
     prompts = PromptSet.encode(chosen.codec, problems, max_tokens=10, name="validation")
-    with RewardFunction("reward.py") as reward:
+    with RewardPool("reward.py") as reward:
         measured = evaluate(prompts, TorchSampler(chosen), reward, Evaluation(samples=4), max_tokens=3, seed=1)
     assert measured.pass_counts == [4, 0, 0]
     assert measured.sample_counts == [4, 4, 0]

@@ -12,6 +12,7 @@ import pytest
 
 from isocompute_torch.failures import InputError, RunFailed
 from isocompute_torch.rewards.function import RewardFunction
+from isocompute_torch.rewards.pool import RewardPool
 
 Make = Callable[..., RewardFunction]
 
@@ -171,3 +172,42 @@ def test_closing_ends_the_process(reward: Make) -> None:
             return
         time.sleep(0.01)
     pytest.fail(f"process {pid} is still there")
+
+
+SLOW = """
+import random, time
+
+def reward(prompt, response, answer):
+    time.sleep(0.01)
+    if response == "7":
+        raise ValueError("seven")
+    return int(response) + random.random()
+"""
+
+
+def test_a_slow_reward_gets_more_processes_and_the_same_rewards(reward: Make, tmp_path: Path) -> None:
+    reward(SLOW).close()
+    calls = [("", str(i), None) for i in range(300)]
+    taken: dict[int, float] = {}
+    found: dict[int, list[float]] = {}
+    for processes in (1, 4):
+        with RewardPool("reward.py", processes=processes) as pool:
+            assert pool.processes == 1
+            pool.score(calls, seed=3)
+            assert pool.processes == processes
+            started = time.monotonic()
+            scores = pool.score(calls, seed=3)
+            taken[processes] = time.monotonic() - started
+        assert scores.errors == 1
+        assert len(scores.messages) == 1
+        found[processes] = scores.rewards
+    assert math.isnan(found[1][7])
+    assert found[1][:7] + found[1][8:] == found[4][:7] + found[4][8:]
+    assert taken[4] < 0.6 * taken[1]
+
+
+def test_a_fast_reward_stays_in_one_process(reward: Make) -> None:
+    reward("def reward(p, r, a):\n    return 1\n").close()
+    with RewardPool("reward.py", processes=4) as pool:
+        assert pool.score([("", "", None)] * 1000).rewards == [1.0] * 1000
+        assert pool.processes == 1

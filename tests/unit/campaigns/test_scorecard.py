@@ -108,7 +108,7 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
     (score,) = card.scores
     assert (score.run_id, score.covered, score.planned_rollouts) == ("plan-n4", False, None)
     assert list(card.unreadable) == [str(tmp_path / "two" / "comparison.json")]
-    with pytest.raises(RecordError, match="no such folder"):
+    with pytest.raises(RecordError):
         read_scorecard(tmp_path / "three")
 
 

@@ -60,8 +60,7 @@ def test_json_beyond_all_limits_is_an_error_like_any_other(
 
 def test_a_file_in_place_of_a_folder_is_called_one(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(TABLE)
-    for command in ("status", "scorecard"):
-        assert "runs.csv is a file; accepted: a folder" in refused(isocompute(command, "runs.csv"))
+    assert "runs.csv is a file; accepted: a folder" in refused(isocompute("scorecard", "runs.csv"))
     said = refused(isocompute("launch", tmp_path))
     assert "is a folder; accepted: a saved plan" in said
     assert "Errno" not in said
@@ -272,7 +271,6 @@ PROBLEMATIC = {
         ["fit", "slip.csv"],
         ["fit", "text.csv"],
         ["fit", "reward.csv", "--metric", "best@4"],
-        ["ingest", "reward.csv"],
         ["fit", "twice.csv"],
         ["fit", "alias.csv"],
         ["fit", "no_step.csv"],
@@ -289,7 +287,6 @@ PROBLEMATIC = {
         ["audit", "no_n.csv"],
         ["probe", "--read", "ok.csv"],
         ["probe", "--read", "ok.csv", "--seconds", "x"],
-        ["watch", "no_n.csv", "--once"],
         ["scorecard", ".", "--add", "ok.csv", "--runs", "ok.csv"],
         ["launch", "ok.csv"],
     ],

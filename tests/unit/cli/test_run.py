@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.run_folders import locks
+from isocompute_sdk.run_folders import locks, store
 
 STUDY = """\
 name: small
@@ -271,3 +271,36 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_is_written(sta
     assert "accepted" in finish(start("run", "study.yaml", "--executor", "{name: local, paralel: 2}"), 1)[1]
     assert "slrum" in finish(start("run", "study.yaml", "--executor", "slrum"), 1)[1]
     assert not (tmp_path / "runs").exists()
+
+
+def test_status_and_stop_ask_the_engine_that_has_a_run(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_study(tmp_path)
+    finish(start("run", "study.yaml", "--only", "n4-bp4-seed0"))
+    folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"
+    for name in ("metrics.jsonl", "exit.json"):
+        (folder / name).unlink()
+    # As a controller leaves it that has handed the run over as job 4711, with these options.
+    job = json.loads((folder / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps({**job, "attempt": 2, "executor": {"name": "slurm", "qos": "low"}}))
+    store.write_started(folder, store.Started(2, "slurm", "4711"))
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    line = f"{'4711':<32}{'PENDING':<32}{'0':<32}{'Resources':<128}"
+    gone = line.replace("PENDING  ", "CANCELLED")
+    (commands / "squeue").write_text(
+        f"#!/bin/sh\nif [ -e {commands}/ended ]; then echo '{gone}'; else echo '{line}'; fi\n"
+    )
+    (commands / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {commands}/ended\n')
+    for command in commands.iterdir():
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    (run,) = json.loads(finish(start("status", "runs", "--json"))[0])["runs"]
+    assert (run["state"], run["engine"], run["job"]) == ("waiting", "slurm", "4711")
+    assert "PENDING" in run["job_state"]
+    assert "slurm 4711: PENDING" in finish(start("status", "runs"))[0]
+    assert json.loads(finish(start("stop", "runs", "--json"))[0])["ended"] == ["runs/small/n4-bp4-seed0"]
+    assert "4711" in (commands / "ended").read_text()
+    (run,) = json.loads(finish(start("status", "runs", "--json"))[0])["runs"]
+    assert (run["state"], run["engine"]) == ("waiting", "")

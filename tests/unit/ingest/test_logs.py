@@ -32,9 +32,9 @@ def test_openrlhf_events_get_our_names_and_exact_best_at_k(tmp_path: Path) -> No
 
 def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     write_events(tmp_path / "a", range(1, 31), OPENRLHF)
-    with pytest.raises(RecordError, match=r"nothing says the group_size of run 'a'(.|\n)*--propose"):
+    with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--propose"):
         RunSet.read(tmp_path)
-    with pytest.raises(RecordError, match=r"run 'b' of runs= is in no log; the logs have: a"):
+    with pytest.raises(RecordError, match=r"'b' of runs=.* a"):
         RunSet.read(tmp_path, runs={"b": {"n": 8, "bp": 32}})
 
 
@@ -213,7 +213,7 @@ def test_runs_in_two_kinds_of_logs_are_read_together(tmp_path: Path) -> None:
 def test_two_short_logs_of_one_name_need_a_choice(tmp_path: Path) -> None:
     write_events(tmp_path / "tb" / "exp", range(1, 3), {"critic/score/mean": lambda step: 0.5})
     write_verl(tmp_path / "exp.jsonl", range(1, 3))
-    with pytest.raises(RecordError, match=r"mixes formats: tensorboard, verl"):
+    with pytest.raises(RecordError, match="tensorboard, verl"):
         RunSet.read(tmp_path, n=8, bp=32)
     assert RunSet.read(tmp_path, "verl", n=8, bp=32).run_ids == ("exp",)
 
@@ -230,9 +230,9 @@ def test_what_lies_beside_logs_is_named(tmp_path: Path) -> None:
 def test_an_unknown_log_asks_for_the_evaluation_and_what_its_steps_count(tmp_path: Path) -> None:
     tags = {"my/loss": lambda step: 0.5, "my/accuracy": lambda step: 0.25}
     write_events(tmp_path / "a", range(0, 31), tags)
-    with pytest.raises(RecordError, match=r"nothing says what its 'step' counts; accepted: rollout_batches, optim"):
+    with pytest.raises(RecordError, match=r"'step'.*rollout_batches, optim"):
         RunSet.read(tmp_path, n=8, bp=32, rename={"my/accuracy": "avg@4"})
-    with pytest.raises(RecordError, match=r"logs nothing known; it has: my/accuracy, my/loss"):
+    with pytest.raises(RecordError, match="my/accuracy, my/loss"):
         RunSet.read(tmp_path, n=8, bp=32, step_unit="rollout_batches")
     read = {"n": 8, "bp": 32, "rename": {"my/accuracy": "avg@4"}}
     assert RunSet.read(tmp_path, step_unit="rollout_batches", **read).runs()[0].rollouts == 30 * 256

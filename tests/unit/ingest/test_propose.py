@@ -78,10 +78,10 @@ def test_a_batch_size_is_a_question_that_is_asked_once(tmp_path: Path) -> None:
         write_events(logs / f"7b-n{n}-b64-s1", range(1, 31), OPENRLHF)
     target = tmp_path / "map.yaml"
     propose(logs, relative_to=tmp_path).save(target)
-    with pytest.raises(RecordError, match=r"1 question is open; the first: Does 'b' in the names(.|\n)*problems, roll"):
+    with pytest.raises(RecordError, match=r"'b' (.|\n)*problems, roll"):
         read_mapped(target)
     answered(target, {"batch": "samples"})
-    with pytest.raises(RecordError, match=r"answer 'samples'.*accepted: problems, rollouts"):
+    with pytest.raises(RecordError, match=r"'samples'.*problems, rollouts"):
         read_mapped(target)
     target.write_text(target.read_text().replace("answer: samples", "answer: rollouts"))
     assert [info.problems_per_batch for info in read_mapped(target).runs()] == [4, 2, 8]
@@ -107,7 +107,7 @@ def test_what_names_say_is_read_only_when_confirmed(tmp_path: Path) -> None:
     write_events(tmp_path / "grpo_n16_bp32_lr1e-6", range(1, 31), OPENRLHF)
     target = tmp_path / "map.yaml"
     propose(tmp_path, relative_to=tmp_path).save(target)
-    with pytest.raises(RecordError, match="is not confirmed"):
+    with pytest.raises(RecordError, match="confirmed"):
         read_mapped(target)
     answered(target, {})
     (info,) = read_mapped(target).runs()
@@ -197,7 +197,7 @@ def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
     fewer = mapping.replace(runs={"n8_bp32": mapping.runs["n8_bp32"]})
     runs = read_mapped(tmp_path / "map.yaml", fewer)
     assert [note.data["runs"] for note in runs.notes if note.code == "run-not-in-mapping"] == [["n16_bp32"]]
-    with pytest.raises(RecordError, match=r"run 'n4_bp32' is not there; found: "):
+    with pytest.raises(RecordError, match=r"'n4_bp32'"):
         read_mapped(tmp_path / "map.yaml", mapping.replace(runs={"n4_bp32": mapping.runs["n8_bp32"]}))
 
 
@@ -205,7 +205,7 @@ def test_tables_that_hold_one_run_twice_are_refused_with_what_to_change(tmp_path
     for name in ("one.csv", "copy.csv"):
         (tmp_path / name).write_text("run,n,bp,step,avg@4\na,8,32,0,0.5\na,8,32,10,0.6\n")
     mapping = propose(tmp_path).replace(confirmed=True, searched=(str(tmp_path),))
-    with pytest.raises(RecordError, match=r"write into `searched` only what is to be read"):
+    with pytest.raises(RecordError, match="`searched`"):
         read_mapped(tmp_path / "map.yaml", mapping)
 
 

@@ -77,12 +77,12 @@ def test_format_overrules_the_ending(tmp_path: Path):
     path = tmp_path / "runs.log"
     path.write_text(TABLE)
     assert len(RunSet.read(path, "csv")) == 2
-    with pytest.raises(RecordError, match=r"unknown ending '.log'; accepted: .csv"):
+    with pytest.raises(RecordError, match=r"'\.log'.*\.csv"):
         RunSet.read(path)
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path):
-    with pytest.raises(RecordError, match=r"format: received 'jsnol'; accepted: auto, csv(.|\n)*'jsonl'"):
+    with pytest.raises(RecordError, match=r"'jsnol'.*auto, csv(.|\n)*'jsonl'"):
         RunSet.read(tmp_path, "jsnol")
     assert FORMATS[:6] == ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
     assert set(FORMATS[6:]) >= {"tensorboard", "verl", "trl"}
@@ -90,18 +90,18 @@ def test_an_unknown_format_is_refused(tmp_path: Path):
 
 def test_a_folder_of_several_formats_needs_a_choice(folder: Path):
     (folder / "easy.jsonl").write_text('{"n": 8, "C": 1, "avg@4": 0.5}\n')
-    with pytest.raises(RecordError, match="mixes formats: 2 csv, 1 jsonl"):
+    with pytest.raises(RecordError, match="2 csv, 1 jsonl"):
         RunSet.read(folder)
     assert len(RunSet.read(folder, "jsonl")) == 1
     assert len(RunSet.read(folder, "csv")) == 4
 
 
 def test_a_path_to_nothing_is_refused_with_the_nearest_name(folder: Path):
-    with pytest.raises(RecordError, match=r"no such file or folder: .*esay.csv\n.*'easy.csv'"):
+    with pytest.raises(RecordError, match=r"esay\.csv\n.*'easy.csv'"):
         RunSet.read(folder / "esay.csv")
-    with pytest.raises(RecordError, match="no such file or folder"):
+    with pytest.raises(RecordError):
         RunSet.read(folder / "nowhere" / "x.csv")
-    with pytest.raises(RecordError, match=r"glob .*parquet holds nothing to read: no files"):
+    with pytest.raises(RecordError, match=r"parquet"):
         RunSet.read(str(folder / "*.parquet"))
 
 
@@ -122,7 +122,7 @@ def test_a_folder_that_may_not_be_looked_into_is_refused(folder: Path, monkeypat
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(RecordError, match=r"sub cannot be read: Permission denied \(1 such folder"):
+    with pytest.raises(RecordError, match=r"sub .*Permission denied"):
         RunSet.read(folder)
     (locked,) = [run for run in diagnose(folder).runs if run.name.endswith("sub")]
     assert len(locked.problems) == 1
@@ -131,7 +131,7 @@ def test_a_folder_that_may_not_be_looked_into_is_refused(folder: Path, monkeypat
 
 def test_a_folder_without_data_is_refused_with_what_it_holds(tmp_path: Path):
     (tmp_path / "README.md").write_text("notes")
-    with pytest.raises(RecordError, match=r"holds nothing to read: 1 .md; accepted: files that end in .csv"):
+    with pytest.raises(RecordError, match=r"1 \.md.*\.csv"):
         RunSet.read(tmp_path)
 
 
@@ -140,19 +140,19 @@ def test_runs_describe_any_file_that_has_run_ids(tmp_path: Path):
     path.write_text("run,step,avg@4\na,1,0.5\nb,1,0.6\n")
     described = {"a": {"n": 8, "bp": 32}, "b": {"n": 16, "bp": 32}}
     assert [info.rollouts for info in read_runs(path, runs=described).runs()] == [256.0, 512.0]
-    with pytest.raises(RecordError, match=r"run 'b' is not in runs="):
+    with pytest.raises(RecordError, match=r"'b'.*runs="):
         read_runs(path, runs={"a": described["a"]})
 
 
 def test_runs_without_run_ids_are_refused(folder: Path):
-    with pytest.raises(RecordError, match="no column run_id"):
+    with pytest.raises(RecordError, match="run_id"):
         read_runs(folder / "easy.csv", runs={"a": {"n": 8}})
 
 
 def test_what_a_file_says_cannot_be_said_again_in_runs(tmp_path: Path):
     path = tmp_path / "runs.csv"
     path.write_text("run,n,bp,step,avg@4\na,8,32,1,0.5\n")
-    with pytest.raises(RecordError, match="group_size is given twice"):
+    with pytest.raises(RecordError, match="group_size"):
         read_runs(path, runs={"a": {"n": 8}})
 
 
@@ -163,7 +163,7 @@ def test_rename_and_ignore_need_not_fit_every_file(folder: Path):
 
 
 def test_a_misspelt_option_is_refused(folder: Path):
-    with pytest.raises(RecordError, match=r"argument problem_per_batch: no such column(.|\n)*'problems_per_batch'"):
+    with pytest.raises(RecordError, match=r"problem_per_batch(.|\n)*'problems_per_batch'"):
         RunSet.read(folder / "easy.csv", problem_per_batch=32)
-    with pytest.raises(RecordError, match="on_truncated: received 'keep'"):
+    with pytest.raises(RecordError, match=r"on_truncated.*'keep'"):
         RunSet.read(folder / "easy.csv", on_truncated="keep")

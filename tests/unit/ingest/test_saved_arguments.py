@@ -185,7 +185,7 @@ def test_sources_that_disagree_are_asked_about(tmp_path: Path) -> None:
     (tmp_path / "run" / "args.json").write_text(json.dumps({"num_generations": 4, "steps_per_generation": 1, **sizes}))
     (question, *_) = [one for one in propose(tmp_path).questions.values() if one.field == "group_size"]
     assert set(question.candidates) == {"4", "8"}
-    with pytest.raises(RecordError, match="disagree"):
+    with pytest.raises(RecordError):
         RunSet.read(tmp_path)
     runs = RunSet.read(tmp_path, group_size=8, problems_per_batch=1)
     assert runs.runs()[0].group_size == 8

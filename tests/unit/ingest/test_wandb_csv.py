@@ -50,13 +50,9 @@ def test_charts_of_several_metrics_join_by_run(tmp_path: Path):
 
 def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
     path = write(tmp_path, CHART)
-    with pytest.raises(
-        RecordError, match=r"'sun-3 - eval/avg@4' belongs to no run(.|\n)*runs=\{'sun-3': \{'group_size'"
-    ):
+    with pytest.raises(RecordError, match=r"'sun-3 - eval/avg@4'(.|\n)*runs=\{'sun-3': \{'group_size'"):
         RunSet.read(path)
-    with pytest.raises(
-        RecordError, match=r"'a - b - eval/avg@4' belongs to no run that is known; received runs: 'sun-3'"
-    ):
+    with pytest.raises(RecordError, match=r"'a - b - eval/avg@4'.*'sun-3'"):
         RunSet.read(path, runs={"sun-3": RUNS["sun-3"]})
 
 
@@ -66,18 +62,18 @@ def test_a_column_that_is_not_wanted_can_be_ignored(tmp_path: Path):
 
 
 def test_a_column_that_fits_two_runs_is_ambiguous(tmp_path: Path):
-    with pytest.raises(RecordError, match="'a - b - eval/avg@4' fits several runs: 'a - b', 'a'"):
+    with pytest.raises(RecordError, match=r"'a - b - eval/avg@4'.*'a - b', 'a'"):
         RunSet.read(write(tmp_path, CHART), runs={**RUNS, "a": {"n": 4}})
 
 
 def test_a_run_that_no_file_has_is_refused(tmp_path: Path):
-    with pytest.raises(RecordError, match=r"run 'moon-3' of runs= is in no file; the files have: a - b, sun-3"):
+    with pytest.raises(RecordError, match=r"'moon-3' of runs=.*a - b, sun-3"):
         RunSet.read(write(tmp_path, CHART), runs={**RUNS, "moon-3": {"n": 4}})
 
 
 def test_time_on_the_x_axis_is_refused(tmp_path: Path):
     path = write(tmp_path, CHART.replace('"Step"', '"Relative Time (Process)"'))
-    with pytest.raises(RecordError, match=r"x axis of the chart is 'Relative Time \(Process\)'"):
+    with pytest.raises(RecordError, match=r"'Relative Time \(Process\)'"):
         RunSet.read(path, runs=RUNS)
 
 
@@ -89,7 +85,7 @@ def test_the_step_of_a_trainer_is_a_step(tmp_path: Path, name: str):
 
 def test_an_error_in_a_chart_names_the_line(tmp_path: Path):
     path = write(tmp_path, CHART.replace('"0.52","0.52","0.52"', '"NaN","NaN","NaN"'))
-    with pytest.raises(RecordError, match=r"chart.csv:3, column value: received 'NaN'"):
+    with pytest.raises(RecordError, match=r"chart\.csv:3.*value.*'NaN'"):
         RunSet.read(path, runs=RUNS)
 
 
@@ -102,7 +98,7 @@ def test_a_history_needs_only_its_configuration(tmp_path: Path):
 
 def test_what_runs_says_is_checked(tmp_path: Path):
     path = write(tmp_path, CHART)
-    with pytest.raises(RecordError, match="field of run 'sun-3' in runs=: received 'group'"):
+    with pytest.raises(RecordError, match=r"'sun-3' in runs=.*'group'"):
         RunSet.read(path, runs={**RUNS, "sun-3": {"group": 8}})
     with pytest.raises(RecordError, match=r"group_size.*8.5"):
         RunSet.read(path, runs={**RUNS, "sun-3": {"group_size": 8.5, "bp": 32}})

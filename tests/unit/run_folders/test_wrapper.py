@@ -137,11 +137,29 @@ def test_a_second_start_of_one_attempt_waits_for_the_first(start: Start, tmp_pat
     assert (tmp_path / "done").read_text() == "x\nx\n"
 
 
+def kill(running: subprocess.Popen[bytes], *, guard: bool) -> None:
+    """SIGKILL a wrapper, and perhaps what guards its command."""
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    guards = [int(one) for one in children if Path(f"/proc/{one}/cmdline").read_bytes().count(b"wrapper.py")]
+    assert len(guards) == 1
+    if guard:
+        os.kill(guards[0], signal.SIGKILL)
+    running.kill()
+    running.wait()
+
+
+def test_a_command_and_what_it_has_started_die_with_their_wrapper(start: Start, tmp_path: Path) -> None:
+    first = start("trap '' TERM; sleep 60 & touch begun; wait")
+    wait_for((tmp_path / "begun").exists)
+    kill(first, guard=False)
+    wait_for(lambda: not locks.is_running(tmp_path))
+    assert start("exit 0", attempt=2).wait(30) == 0
+
+
 def test_what_a_killed_wrapper_leaves_behind_keeps_the_folder(start: Start, tmp_path: Path) -> None:
     first = start("mkdir alone; while [[ ! -e go ]]; do sleep 0.05; done; rmdir alone")
     wait_for((tmp_path / "alone").exists)
-    first.kill()
-    first.wait()
+    kill(first, guard=True)
     assert locks.is_running(tmp_path)
     assert store.read_exit(tmp_path) is None
     second = start(EXCLUSIVE, attempt=2)

@@ -123,14 +123,28 @@ def process(folder: Path, part: str) -> int | None:
     return locks.find_process(str(beat.get(part)))
 
 
-def kill_wrapper(folder: Path) -> int:
-    """SIGKILL the wrapper of a run once its command runs; returns the process id of the command."""
+def kill_wrapper(folder: Path, *, guard: bool) -> int:
+    """SIGKILL the wrapper of a run, and perhaps its guard, once its command runs; returns the command's process id."""
     wait_for(lambda: process(folder, "command") is not None)
     leader, command = process(folder, "process"), process(folder, "command")
     assert leader is not None
     assert command is not None
+    started_by_it = set(map(int, Path(f"/proc/{leader}/task/{leader}/children").read_text().split()))
+    (its_guard,) = started_by_it - {command}
+    if guard:
+        os.kill(its_guard, signal.SIGKILL)
     os.kill(leader, signal.SIGKILL)
     return command
+
+
+def test_a_training_dies_with_its_wrapper_and_is_started_again(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    kill_wrapper(tmp_path / "run", guard=False)
+    wait_for(lambda: state(made, handle) == "stopped")
+    assert not locks.is_running(tmp_path / "run")
+    second = started(made, job(tmp_path / "run", "exit 0"), 2)
+    wait_for(lambda: state(made, second) == "finished")
 
 
 def test_the_folder_speaks_first_and_the_engine_is_not_asked(engine: Processes, tmp_path: Path) -> None:
@@ -203,7 +217,7 @@ def test_an_end_that_the_engine_reports_is_not_believed_while_the_training_lives
 ) -> None:
     made = executor(engine)
     handle = started(made, job(tmp_path / "run"))
-    command = kill_wrapper(tmp_path / "run")
+    command = kill_wrapper(tmp_path / "run", guard=True)
     engine.jobs["0"].wait(10)
     time.sleep(0.5)
     assert state(made, handle) == "running"
@@ -218,7 +232,7 @@ def test_an_end_that_the_engine_reports_is_not_believed_while_the_training_lives
 def test_cancel_ends_a_training_whose_wrapper_was_killed(script: str, engine: Processes, tmp_path: Path) -> None:
     made = executor(engine)
     handle = started(made, job(tmp_path / "run", script))
-    kill_wrapper(tmp_path / "run")
+    kill_wrapper(tmp_path / "run", guard=True)
     engine.jobs["0"].wait(10)
     made.cancel(handle)
     wait_for(lambda: state(made, handle) == "stopped")

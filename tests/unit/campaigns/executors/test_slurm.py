@@ -188,6 +188,18 @@ def test_a_campaign_inside_of_a_job_does_not_pass_that_jobs_variables_on(
     assert passed.isdisjoint({"SLURM_JOB_ID", "SLURM_GPUS_PER_NODE", "SQUEUE_STATES"})
 
 
+@pytest.mark.parametrize(("own", "seen"), [(None, "local"), ("head:6379", "head:6379")])
+def test_a_framework_on_ray_joins_no_cluster_of_another_job(
+    own: str | None, seen: str, answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if own is not None:
+        monkeypatch.setenv("RAY_ADDRESS", own)
+    answers("sbatch", "4711")
+    SlurmEngine().submit(job(tmp_path, Needs(4, ray=True)), 1, ("true",))
+    assert f"RAY_ADDRESS={seen}" in (tmp_path / "bin" / "sbatch.environment").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("spec", "needs"),
     [

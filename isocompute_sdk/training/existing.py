@@ -1,0 +1,159 @@
+"""A run in its framework's own words, and a command that somebody already has against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, read_config
+from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training.rendering import sh
+
+COMPARED = (
+    "algorithm",
+    "learning_rate",
+    "updates_per_batch",
+    "kl_coef",
+    "entropy_coef",
+    "max_prompt_tokens",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "filter",
+    "eval_samples",
+    "eval_temperature",
+)
+"""Context fields, beside n, B_p and M, that are compared under our names."""
+_CLOSE = 1e-9
+"""Relative difference up to which two numbers are the same: a script may print fewer digits."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a run under its framework's own name."""
+
+    name: str
+    """As on the command line or in the configuration, without dashes."""
+    value: str | int | float | bool | None
+    words: tuple[str, ...]
+    """The words to append to a command."""
+    of_plan: bool
+    """Whether it decides n, B_p, M, the learning rate, its schedule or the evaluation; others belong to the recipe."""
+
+
+@runtime_checkable
+class WritesSettings(Protocol):
+    """Optional addition to the contract of a backend whose framework takes a command line."""
+
+    def settings(self, run: RunSpec) -> tuple[Setting, ...]:
+        """What an accepted run sets, but for paths, memory and machines."""
+        ...
+
+    def update_steps(self, keys: Mapping[str, Any]) -> float | None:
+        """M of a configuration with these dotted keys; None if it does not say."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of a script beside that of the run."""
+
+    name: str
+    """Ours where we have one, else the framework's."""
+    script: Any
+    """None: the script does not say, so the framework's default holds."""
+    plan: Any
+    evidence: str
+    """File and keys behind the script's value; empty without a value."""
+
+    @property
+    def same(self) -> bool:
+        """Whether both say the same."""
+        return _same(self.script, self.plan)
+
+
+def settings_of(backend: object, name: str, run: RunSpec) -> tuple[Setting, ...]:
+    """The settings of a run.
+
+    Raises:
+        BackendError: the backend's framework takes no command line.
+    """
+    return _writer(backend, name).settings(run)
+
+
+def overrides(settings: Iterable[Setting]) -> str:
+    """The settings of the plan as lines to append to a command, quoted for bash."""
+    lines = [" ".join(sh(word) for word in one.words) for one in settings if one.of_plan]
+    return " \\\n  ".join(lines)
+
+
+def against(backend: object, name: str, run: RunSpec, script: Path) -> list[Row]:
+    """What a script would run beside what the run says.
+
+    n, B_p, M, C and the fields of `COMPARED` come first, under our names; settings of the objective follow where the
+    script sets them to something else, under the framework's.
+
+    Raises:
+        BackendError: the backend has no settings, or the script is not one of its framework.
+    """
+    writer = _writer(backend, name)
+    settings = writer.settings(run)
+    config = read_config(script) if script.is_file() else None
+    if config is None or name not in config.dialect:
+        found = "no such file" if not script.is_file() else "none of its settings are known"
+        if config is not None:
+            found = f"its settings are those of {config.dialect}"
+        raise BackendError(
+            f"{script}: {found}; accepted: a command of {name} in a shell script, a Python file or a configuration",
+            "Give the file that names n and the batch size, or choose its framework with --backend.",
+        )
+    rows = [*_sizes(run, config, writer.update_steps(config.keys)), *_fields(run, config)]
+    known = [str(said.evidence) for said in config.fields.values()]
+    return rows + list(_others(settings, config, known))
+
+
+def _sizes(run: RunSpec, config: SavedConfig, steps: float | None) -> list[Row]:
+    names = ("group_size", "problems_per_batch")
+    said = [config.fields.get(name) for name in names]
+    rows = [
+        Row(name, one.value if one else None, getattr(run, name), one.evidence if one else "")
+        for name, one in zip(names, said, strict=True)
+    ]
+    n, problems = (one.value if one else None for one in said)
+    whole = int(n * problems * steps) if n is not None and problems is not None and steps is not None else None
+    rows.append(Row("update_steps", steps, run.update_steps, str(config.path) if steps else ""))
+    return [*rows, Row("rollouts", whole, run.rollouts, "n x B_p x M" if whole else "")]
+
+
+def _fields(run: RunSpec, config: SavedConfig) -> list[Row]:
+    context = run.context()
+    found = [(name, config.fields.get(name), context.get(name)) for name in COMPARED]
+    return [Row(name, one.value if one else None, plan, one.evidence if one else "") for name, one, plan in found]
+
+
+def _others(settings: Sequence[Setting], config: SavedConfig, known: Sequence[str]) -> Iterable[Row]:
+    for one in settings:
+        if one.of_plan or one.name not in config.keys or any(f"{one.name} =" in text for text in known):
+            continue
+        row = Row(one.name, config.keys[one.name], one.value, f"{config.path}: {one.name}")
+        if not row.same:
+            yield row
+
+
+def _writer(backend: object, name: str) -> WritesSettings:
+    if isinstance(backend, WritesSettings):
+        return backend
+    raise BackendError(
+        f"backend {name!r} has no command line of a framework that its settings could be appended to",
+        "Choose openrlhf, trl or verl with --backend, or leave the option out to write a whole script.",
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    if numbers and not isinstance(one, bool) and not isinstance(other, bool):
+        return abs(one - other) <= _CLOSE * max(abs(one), abs(other))
+    return one == other

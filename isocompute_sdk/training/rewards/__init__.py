@@ -1,0 +1,1 @@
+"""Reward functions that a run can use as they are; `isocompute problems --reward` writes a copy."""

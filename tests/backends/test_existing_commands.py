@@ -1,0 +1,143 @@
+"""A plan for a command that somebody already has, in each framework's documented style."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk import Planner, api, published
+from isocompute_sdk.planning import Plan
+from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import existing, registry
+from tests.backends.openrlhf.real_parser import VERSION as OPENRLHF
+from tests.backends.openrlhf.real_parser import RealParser
+from tests.backends.verl.composing import Composer
+from tests.backends.wheels import ANY_LINUX, cached_wheel
+
+COMMANDS = Path(__file__).parent / "commands"
+N, PROBLEMS, STEPS = "group_size", "problems_per_batch", "update_steps"
+SAYS = {
+    "verl": {
+        N: 8,
+        PROBLEMS: 1024,
+        STEPS: 435,
+        "rollouts": 8 * 1024 * 435,
+        "learning_rate": 1e-6,
+        "updates_per_batch": 4,
+    },
+    "openrlhf": {N: 8, PROBLEMS: 128, STEPS: 400, "rollouts": 8 * 128 * 400, "learning_rate": 5e-7, "kl_coef": 1e-3},
+    "trl": {N: 8, PROBLEMS: 32, STEPS: 500, "rollouts": 8 * 32 * 500, "learning_rate": 1e-5, "max_tokens": 256},
+}
+"""What the commands run, worked out by hand."""
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return Planner(published("qwen2.5-7b-instruct/guru-math-easy")).allocate("1M")
+
+
+def run_of(plan: Plan, backend: str) -> RunSpec:
+    return api.run_spec(plan, backend, gpus=8)
+
+
+def words(plan: Plan, backend: str) -> list[str]:
+    """The command's own words and, behind them, what bash makes of the printed overrides."""
+    run = run_of(plan, backend)
+    printed = existing.overrides(existing.settings_of(registry.load(backend), backend, run))
+    script = (COMMANDS / f"{backend}.sh").read_text().rstrip().removesuffix("$@").rstrip(" \\")
+    fake = 'python3() { printf "%s\\0" "$@"; }\naccelerate() { printf "%s\\0" "$@"; }\n'
+    text = f"{fake}{script.replace('set -x', '')} \\\n  {printed}\n"
+    done = subprocess.run(["bash"], input=text.encode(), capture_output=True, check=True)
+    return done.stdout.decode().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("backend", sorted(SAYS))
+def test_a_script_is_shown_as_it_would_run(plan: Plan, backend: str) -> None:
+    run = run_of(plan, backend)
+    rows = existing.against(registry.load(backend), backend, run, COMMANDS / f"{backend}.sh")
+    found = {row.name: row for row in rows}
+    assert {name: found[name].script for name in SAYS[backend]} == SAYS[backend]
+    ours = {N: run.group_size, PROBLEMS: run.problems_per_batch, STEPS: run.update_steps, "rollouts": run.rollouts}
+    assert {name: found[name].plan for name in ours} == ours
+    assert found["learning_rate"].plan == run.learning_rate
+    assert all(row.same == (row.script == row.plan) for row in rows)
+    assert all(row.evidence for row in rows if row.script is not None)
+
+
+def test_settings_of_the_objective_that_differ_are_shown(plan: Plan) -> None:
+    rows = existing.against(registry.load("verl"), "verl", run_of(plan, "verl"), COMMANDS / "verl.sh")
+    (row,) = [row for row in rows if row.name.endswith("kl_loss_type")]
+    assert (row.script, row.plan) == ("kl", "low_var_kl")
+
+
+def test_veRL_composes_the_plan_from_a_command_and_the_overrides(plan: Plan, tmp_path_factory: Any) -> None:
+    import zipfile
+
+    folder = tmp_path_factory.mktemp("verl")
+    with zipfile.ZipFile(cached_wheel("verl", "0.9.1")) as wheel:
+        wheel.extractall(folder, [name for name in wheel.namelist() if name.startswith("verl/trainer/config/")])
+    found = Composer(folder / "verl" / "trainer" / "config")(words(plan, "verl")[2:])
+    run, actor = run_of(plan, "verl"), found.actor_rollout_ref.actor
+    assert found.actor_rollout_ref.rollout.n == run.group_size
+    assert found.data.train_batch_size == actor.ppo_mini_batch_size == run.problems_per_batch
+    assert found.trainer.total_training_steps == run.update_steps
+    assert (actor.optim.lr, actor.optim.lr_warmup_steps) == (run.learning_rate, run.recipe.warmup_steps)
+    assert actor.optim.lr_scheduler_type == "constant"
+    assert found.actor_rollout_ref.rollout.val_kwargs.n == run.evaluation.samples
+    assert found.data.max_response_length == 1024  # the command's own
+
+
+def test_openrlhf_parses_the_plan_from_a_command_and_the_overrides(plan: Plan) -> None:
+    parser = RealParser(cached_wheel("openrlhf", OPENRLHF, *ANY_LINUX))
+    found, run = parser.parse(words(plan, "openrlhf")[2:]).flat, run_of(plan, "openrlhf")
+    assert found["rollout.n_samples_per_prompt"] == run.group_size
+    assert found["rollout.batch_size"] == run.problems_per_batch
+    assert found["train.batch_size"] == run.rollouts_per_batch
+    batches = found["data.max_samples"] // run.problems_per_batch
+    assert batches * found["train.num_episodes"] == run.update_steps
+    assert found["actor.adam.lr"] == run.learning_rate
+    assert found["rollout.max_new_tokens"] == 1024  # the command's own
+
+
+def test_trl_gets_one_update_per_batch(plan: Plan) -> None:
+    given, run = words(plan, "trl"), run_of(plan, "trl")
+    found = {word: given[i + 1] for i, word in enumerate(given[:-1]) if word.startswith("--")}
+    per_update = int(found["--per_device_train_batch_size"]) * int(found["--gradient_accumulation_steps"]) * 8
+    assert per_update == run.rollouts_per_batch
+    assert found["--steps_per_generation"] == found["--gradient_accumulation_steps"]
+    assert (int(found["--num_generations"]), int(found["--max_steps"])) == (run.group_size, run.update_steps)
+    assert float(found["--learning_rate"]) == run.learning_rate
+
+
+@pytest.mark.parametrize("backend", sorted(SAYS))
+def test_nothing_of_the_plan_differs_once_the_overrides_are_appended(plan: Plan, backend: str, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.sh"
+    changed.write_text("run " + shlex.join(words(plan, backend)))
+    rows = existing.against(registry.load(backend), backend, run_of(plan, backend), changed)
+    sizes = (N, PROBLEMS, STEPS, "rollouts", "learning_rate", "updates_per_batch", "eval_samples")
+    assert all(row.same for row in rows if row.name in sizes), [row for row in rows if row.name in sizes]
+
+
+def test_the_command_line_prints_both(plan: Plan, tmp_path: Path) -> None:
+    plan.save(tmp_path / "plan.json")
+    program = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()"]
+    command = [*program, "launch", "plan.json", "--backend=trl", "--gpus=8"]
+    script = str(COMMANDS / "trl.sh")
+    both = [*command, "--overrides", "--against", script]
+    shown = subprocess.run(both, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert f"--num_generations {plan.group_size}" in shown
+    as_json = subprocess.run([*both, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    rows = {row["name"]: row for row in json.loads(as_json)["against"]}
+    assert rows[N]["script"] == 8
+    assert not rows[N]["same"]
+    other = [*command, "--backend=verl", "--against", script]
+    refused = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "trl" in refused.stderr
+    assert not (tmp_path / "launch.sh").exists()

@@ -1,0 +1,106 @@
+"""Data sets of others as problem files, and the reward for mathematics, with the real packages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from isocompute_sdk.errors import BackendError
+from isocompute_sdk.training.payload.problem_files import read_problems
+from isocompute_sdk.training.problem_sets import read_rows, write_problems
+from isocompute_sdk.training.rewards import maths
+
+ROWS = [{"question": f"{i} + {i}?", "answer": f"twice\n#### {2 * i}", "level": i} for i in range(5)]
+
+
+def as_parquet(path: Path) -> None:
+    pl.DataFrame(ROWS).write_parquet(path)
+
+
+def as_csv(path: Path) -> None:
+    pl.DataFrame(ROWS).write_csv(path)
+
+
+def as_json(path: Path) -> None:
+    path.write_text(json.dumps(ROWS))
+
+
+def as_lines(path: Path) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("a.parquet", as_parquet), ("a.csv", as_csv), ("a.json", as_json), ("a.jsonl", as_lines)],
+)
+def test_a_file_becomes_problems_that_backends_read(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    write(tmp_path / name)
+    assert write_problems(read_rows(str(tmp_path / name)), tmp_path / "out.jsonl", limit=4) == 4
+    found = read_problems(tmp_path / "out.jsonl", "out", None, None)
+    assert [(one.prompt, one.answer) for one in found] == [(row["question"], row["answer"]) for row in ROWS[:4]]
+    assert len({one.id for one in found}) == 4
+
+
+def test_a_data_set_is_loaded_by_the_real_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "sums"
+    folder.mkdir()
+    as_parquet(folder / "train.parquet")
+    pl.DataFrame(ROWS[:2]).write_parquet(folder / "test.parquet")
+    assert write_problems(read_rows(str(folder)), tmp_path / "train.jsonl") == 5
+    assert write_problems(read_rows(str(folder), split="test"), tmp_path / "test.jsonl") == 2
+    with pytest.raises(BackendError) as caught:
+        list(read_rows(str(folder), split="missing"))
+    assert "missing" in caught.value.message
+
+
+def test_rows_in_verls_form_keep_their_chat_and_truth(tmp_path: Path) -> None:
+    row: dict[str, Any] = {
+        "data_source": "gsm8k",
+        "prompt": [{"role": "user", "content": "1 + 1?"}],
+        "reward_model": {"style": "rule", "ground_truth": "2"},
+    }
+    pl.DataFrame([row]).write_parquet(tmp_path / "verl.parquet")
+    write_problems(read_rows(str(tmp_path / "verl.parquet")), tmp_path / "out.jsonl")
+    (found,) = read_problems(tmp_path / "out.jsonl", "out", None, None)
+    assert (found.messages, found.answer) == (row["prompt"], "2")
+
+
+@pytest.mark.parametrize("row", [{"text": "x"}, {"question": "x"}, {"question": "x", "problem": "y", "answer": 1}])
+def test_a_row_without_one_prompt_and_one_answer_names_its_keys(tmp_path: Path, row: dict[str, Any]) -> None:
+    with pytest.raises(BackendError) as caught:
+        write_problems([row], tmp_path / "out.jsonl")
+    assert all(name in caught.value.message for name in row)
+    assert "-key" in (caught.value.hint or "")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("source", ["table.txt", "broken.parquet"])
+def test_an_unreadable_file_is_named(tmp_path: Path, source: str) -> None:
+    (tmp_path / source).write_text("PAR1 no")
+    with pytest.raises(BackendError) as caught:
+        list(read_rows(str(tmp_path / source)))
+    assert source in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "expected"),
+    [
+        ("so it is $\\frac{1}{2}$", "0.5", 1.0),
+        ("The answer is \\boxed{72}.", "48+24 = 72\n#### 72", 1.0),
+        ("\\boxed{x^2 + 2x + 1}", "$(x+1)^2$", 1.0),
+        ("\\boxed{73}", "72", 0.0),
+        ("<think>maybe 72</think> It is 71.", "72", 0.0),
+        ("no number at all", "72", 0.0),
+        ("", "72", 0.0),
+        ("\\boxed{1,234}", 1234, 1.0),
+        ("\\boxed{\\{1, 2\\}}", "$\\{2, 1\\}$", 1.0),
+    ],
+)
+def test_answers_are_compared_as_mathematics(response: str, answer: Any, expected: float) -> None:
+    assert maths.reward("", response, answer) == expected
