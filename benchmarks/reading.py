@@ -1,4 +1,6 @@
-"""Reading a million rows of tables, W&B and MLflow, and a million TensorBoard events: `reading.py [ROWS] [EVENTS]`.
+"""Reading a million rows of tables, W&B, MLflow, prime-rl and a console, and a million TensorBoard events.
+
+Usage: `reading.py [ROWS] [EVENTS]`.
 
 Each file is written first, read once to warm the disk's cache, then read by polars and pandas alone (typed columns, no
 checks) and by `RunSet.read` (every cell checked, repeats refused, rows put in order) in the same process. Seconds are
@@ -110,6 +112,24 @@ def write_mlflow(path: Path, rows: int) -> None:
         connection.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
+def write_prime_rl(path: Path, rows: int) -> None:
+    """`metrics.jsonl` with a row of the orchestrator and one of the trainer for every step."""
+    with path.open("w", encoding="utf-8") as file:
+        for step in range(rows // 2):
+            sizes = f'"progress/samples": 256, "progress/problems": 32, "reward/all/mean": {step / rows}'
+            file.write(f'{{"step": {step}, {sizes}, "progress/total_problems": {32 * step}}}\n')
+            file.write(f'{{"step": {step}, "optim/lr": 1e-06, "optim/grad_norm": 0.5, "mismatch_kl/all/mean": 0.1}}\n')
+
+
+def write_console(path: Path, rows: int) -> None:
+    """What veRL prints under Ray."""
+    with path.open("w", encoding="utf-8") as file:
+        for step in range(1, rows + 1):
+            file.write(
+                f"(TaskRunner pid=7) step:{step} - critic/score/mean:{step / rows} - training/global_step:{step}\n"
+            )
+
+
 def walk(path: Path) -> int:
     """Number of records in an event file."""
     count, raw, at = 0, path.read_bytes(), 0
@@ -156,7 +176,13 @@ def main() -> None:
         ours, wall = seconds(partial(RunSet.read, events.parent, n=8, bp=32))
         plain, _ = seconds(partial(walk, events))
         print(f"{'tensorboard':<12} {ours:>12.2f} {'':>8} {'':>8} {ours / plain:>7.1f} {wall:>7.2f}")
-        for kind, file, write in (("wandb run", "run-x.wandb", write_wandb), ("mlflow", "mlflow.db", write_mlflow)):
+        logs = {
+            "wandb run": ("run-x.wandb", write_wandb),
+            "mlflow": ("mlflow.db", write_mlflow),
+            "prime-rl": ("metrics.jsonl", write_prime_rl),
+            "console": ("train.log", write_console),
+        }
+        for kind, (file, write) in logs.items():
             path = folder / kind / file
             path.parent.mkdir()
             write(path, rows)

@@ -19,9 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_SET, LogFormat, Meaning, Measure
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.notes import Note
+
+
+class NothingMeasured(RecordError):
+    """A run that was started and has no measurement yet; it keeps no other from being read."""
 
 
 @dataclass(frozen=True)

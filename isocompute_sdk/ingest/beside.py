@@ -26,6 +26,16 @@ def is_console(path: Path) -> bool:
     return _CONSOLE.fullmatch(unpacked(path).name) is not None
 
 
+def may_be_console(path: Path) -> bool:
+    """Whether a file may be a captured console by its name, if there is no other log."""
+    bare = unpacked(path)
+    return is_console(path) or bare.suffix.lower() == ".txt" or _OF_QUEUES.fullmatch(bare.suffix) is not None
+
+
+_OF_QUEUES = re.compile(r"\.[oe]\d+")
+"""Endings that job queues give, such as `train.o48213`."""
+
+
 def dump_folders(files: Iterable[Path]) -> list[Path]:
     """Folders among `files` that hold dumps; once one is recognised, no other file of its folder is opened."""
     found: set[Path] = set()

@@ -23,6 +23,7 @@ from isocompute_sdk.ingest.logs import (
     with_generations,
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
@@ -141,8 +142,8 @@ def read_logs(
     waiting: list[RecordError] = []
 
     def lost(name: str, error: RecordError) -> None:
-        # A run that has only just begun, or is of another kind, keeps no other from being read.
-        if unreadable is None and not isinstance(error, NothingMeasured):
+        # A run that has only just begun, is of another kind or needs a package keeps no other from being read.
+        if unreadable is None and not isinstance(error, NothingMeasured | PackageMissing):
             raise error
         waiting.append(error)
         if unreadable is not None:
@@ -182,6 +183,16 @@ def read_logs(
         Note("run-without-reward", "info", f"left out: {error.message}", {"message": error.message})
         for error in waiting
         if isinstance(error, NoRewardLearning)
+    ]
+    notes += [
+        Note("run-without-values", "info", f"left out: {error.message}", {"message": error.message})
+        for error in waiting
+        if isinstance(error, NothingMeasured) and not isinstance(error, NoRewardLearning)
+    ]
+    notes += [
+        Note("events-not-read", "warning", f"left out: {error.message}. {error.hint}", {"message": error.message})
+        for error in waiting
+        if isinstance(error, PackageMissing)
     ]
     notes += [_repeated(name, of) for name, of in copies.items()]
     return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import RunLog, counted_from_one, in_order
-from isocompute_sdk.ingest.beside import assign, dump_folders, is_console
+from isocompute_sdk.ingest.attempts import NothingMeasured, RunLog, counted_from_one, in_order
+from isocompute_sdk.ingest.beside import assign, dump_folders, is_console, may_be_console
 from isocompute_sdk.ingest.console_logs import CONSOLE, is_console_log, launches, read_console_log
 from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogStore, RunFolder
 from isocompute_sdk.ingest.formats.registry import formats
@@ -102,11 +102,11 @@ class LogSource:
             found is not None
             and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
         ):
-            return found
+            return _by_release(log, found)
         printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
         if printed:
             found = find_config(self.folder, root, (*log.settings, *printed), measured, began, **where)
-        return self._by_banner(log, found)
+        return _by_release(log, self._by_banner(log, found))
 
     def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
         """A configuration that does not say B_p, with what the banner of a trainer in the console says of it."""
@@ -172,6 +172,27 @@ def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
     return replace(log, rollouts=generated)
 
 
+_OF_RELEASES = ("reward_weights", "num_iterations", "loss_type", "generation_batch_size", "steps_per_generation")
+
+
+def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+    """A few arguments of TRL with what they mean in 0.14 and after it, if neither they nor the log tell the release."""
+    size, problems = (
+        None if found is None else found.fields.get(name) for name in ("group_size", "problems_per_batch")
+    )
+    if found is None or size is None or problems is None or log.framework is None or log.framework.name != "trl":
+        return found
+    whole = "adam_beta1" in found.keys and "max_grad_norm" in found.keys
+    if whole or _counts_completions(log) or any(name in found.keys for name in _OF_RELEASES):
+        return found
+    meant = (
+        Said(problems.value, f"{problems.evidence}; TRL from 0.15 on, whose batches count completions"),
+        Said(problems.value * size.value, f"{problems.evidence}; TRL 0.14, whose batches count prompts"),
+    )
+    fields = {name: said for name, said in found.fields.items() if name != "problems_per_batch"}
+    return replace(found, fields=fields, disagreements={**found.disagreements, "problems_per_batch": meant})
+
+
 def _counts_completions(log: RunLog) -> bool:
     """Whether a log is of a release of TRL whose batches count completions, by what it measures."""
     names = {tag.removeprefix("train/") for tag in log.tags}
@@ -179,18 +200,17 @@ def _counts_completions(log: RunLog) -> bool:
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
-    """N and B_p as far as the log itself measures or names them, and they never change; None if it says neither."""
+    """Sizes n and B_p as far as the log itself measures or names them, and they never change; None without any."""
     form = log.framework
     if form is None:
         return None
     found: dict[str, Said] = {}
-    named = (
-        {} if form.group_size_tag is None else {t: m for t in log.tags if (m := re.fullmatch(form.group_size_tag, t))}
-    )
-    sizes = {int(match["n"]): tag for tag, match in named.items()}
+    named = re.compile(form.group_size_tag or "(?!)")
+    sizes = {int(match["n"]): tag for tag in log.tags if (match := named.fullmatch(tag)) is not None}
     if len(sizes) == 1:
         ((size, tag),) = sizes.items()
         found["group_size"] = Said(size, f"{log.source}: {tag}")
+    total: Said | None = None
     problems, batch = _constant(log, form.problems_tag), _constant(log, form.batch_tag)
     if problems is not None:
         found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
@@ -200,7 +220,9 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
     elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
         shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
         found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
-    return SavedConfig(log.source, form.name, found) if found else None
+    elif batch is not None and problems is None:
+        total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
+    return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
 
 
 def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
@@ -209,10 +231,6 @@ def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:
     values = {float(value) for one in log.attempts if tag in one.series for value in one.series[str(tag)].value_T}
     number = values.pop() if len(values) == 1 else 0.0
     return (str(tag), int(number)) if number >= 1 and number == int(number) else None
-
-
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet."""
 
 
 class NoRewardLearning(NothingMeasured):
@@ -307,7 +325,7 @@ def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[L
     if format not in ("auto", CONSOLE) or found or others or (root.is_dir() and any(map(_is_table, free))):
         return [*found, *others]
     # A console tells less than any log, and is read where there is nothing else.
-    consoles = [file for file in free if (file == root or is_console(file)) and is_console_log(file)]
+    consoles = [file for file in free if (file == root or may_be_console(file)) and is_console_log(file)]
     return [one for file in consoles for one in _in_console(file, base)]
 
 
@@ -387,7 +405,13 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
     started = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
     found: list[LogSource] = []
     for name, runs in parts.logs.items():
-        for run, own in runs.items():
+        for run, every in runs.items():
+            apart = stores[name].apart
+            own, *others = [every] if apart is None else apart(every)
+            for other in others:
+                # What an earlier run left in the same folder says everything in its own.
+                folder = max(other).parent
+                found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
             # A state that was saved is that of the launch that wrote last.
             beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
             found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), beside.paths, notes=beside.notes))
@@ -506,7 +530,7 @@ def _read_events(name: str, source: Path, folders: Iterable[Path]) -> RunLog:
     attempts = in_order(attempt for part in parts for attempt in part.attempts if attempt.series)
     notes = tuple(note for part in parts for note in part.notes)
     if not attempts:
-        raise RecordError(
+        raise NothingMeasured(
             f"{source} holds event files without a single scalar that is whole",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )

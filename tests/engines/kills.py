@@ -68,10 +68,11 @@ class Place:
         if self.seconds is not None:
             (self.folder / "seconds").write_text(str(self.seconds))
 
-    def start(self) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHON": str(self.folder / "python")}
+    def start(self, **variables: str) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHON": str(self.folder / "python"), **variables}
         program = CONTROLLER.replace("ENGINE", self.engine)
-        return subprocess.Popen([sys.executable, "-c", program], cwd=self.folder, env=environment)
+        with (self.folder / "controllers.txt").open("ab") as log:
+            return subprocess.Popen([sys.executable, "-c", program], cwd=self.folder, env=environment, stderr=log)
 
     def runs(self) -> list[Path]:
         return sorted(path.parent for path in self.folder.glob("runs/kills/*/spec.json"))
@@ -130,7 +131,9 @@ class Place:
                     raise
             if code == 0:
                 return
-        raise AssertionError("six controllers could not finish the study")
+        raise AssertionError(
+            f"six controllers could not finish: {(self.folder / 'controllers.txt').read_text()[-2000:]}"
+        )
 
 
 def wait_for(condition, seconds: float) -> None:

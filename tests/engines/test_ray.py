@@ -130,6 +130,25 @@ def test_a_cancelled_job_that_waits_for_room_never_trains(ray_cluster: RayCluste
     assert not (jobs[2].cwd / "trained").exists()
 
 
+def test_a_client_without_the_token_is_refused_before_anything_is_written(
+    ray_cluster: RayCluster, tmp_path: Path
+) -> None:
+    place = Place(tmp_path / "token", engine(ray_cluster))
+    with place.start(RAY_AUTH_MODE="disabled") as controller:
+        assert controller.wait(60) != 0
+    assert "RAY_AUTH_TOKEN_PATH" in (place.folder / "controllers.txt").read_text()
+    assert not place.runs()
+
+
+def test_a_wrapper_that_cannot_start_ends_with_the_jobs_own_words(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    job = Job("lost", Launch(tmp_path, (), ("true",)), tmp_path, Needs())
+    made = executor(ray_cluster, python="/no/such/python")
+    handle = made.submit(job, 1)
+    assert handle is not None
+    wait_for(lambda: made.poll([handle])[0].state not in ("waiting", "running"), 60)
+    assert "/no/such/python" in made.poll([handle])[0].reason
+
+
 def test_stop_ends_runs_and_a_later_campaign_goes_on(
     ray_cluster: RayCluster, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:

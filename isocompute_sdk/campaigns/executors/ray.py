@@ -231,8 +231,9 @@ class RayEngine:
             # Ray keeps such a job until there is room, starts it, and ends it at once.
             return EngineJob("stopped", f"{words}, withdrawn")
         if state == "failed":
-            first = str(job.message or "").strip().partition("\n")[0]
-            words = f"{words}: {job.error_type or first}"
+            # The last line is that of the job's log, or what has happened to its node.
+            last = str(job.message or "").strip().rpartition("\n")[2].strip()
+            words = ": ".join(part for part in (words, str(job.error_type or ""), last[:200]) if part)
         return EngineJob(state, words, job.driver_exit_code if state in ("finished", "failed") else None)
 
     def _jobs(self) -> list[Any]:

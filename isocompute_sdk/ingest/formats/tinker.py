@@ -86,6 +86,7 @@ FORMAT = LogFormat(
     components=r"(test/)?env/all/(?!reward/total|ac_tokens|total_episodes).+",
     from_zero="training",
     rollouts_tag="env/all/total_episodes",
+    batch_tag="env/all/total_episodes",
     configurations=(Configuration("tinker", f"{_BUILDER}.group_size", _fields),),
     store=LogStore("tinker", _is_metrics, lambda path: path.parent, _read),
 )

@@ -177,7 +177,7 @@ class _Format:
                 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
                 from tensorboard.util.tensor_util import make_ndarray
         except ImportError as error:
-            raise RecordError(
+            raise PackageMissing(
                 f"TensorBoard files need the package tensorboard, which cannot be imported: {error}",
                 "Install it: pip install 'isocompute[tensorboard]'.",
             ) from error
@@ -203,6 +203,10 @@ class _Format:
                 plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
                 if plugin == _PLUGIN_OF_SCALARS:
                     yield value.tag, float(self.make_ndarray(value.tensor).reshape(-1)[0])
+
+
+class PackageMissing(RecordError):
+    """A log that only a package which is not installed can read."""
 
 
 EVENT_MARK = "tfevents"

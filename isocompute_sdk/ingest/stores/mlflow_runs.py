@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, scalar_series
+from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.ingest.tables.raw import read_text
 from isocompute_sdk.notes import Note
 
-DATABASE = "mlflow.db"
 META, METRICS, PARAMS, TAGS = "meta.yaml", "metrics", "params", "tags"
 _MAGIC = b"SQLite format 3\0"
 _TABLES = {"runs", "metrics", "params"}
@@ -170,7 +169,7 @@ def read_mlflow(paths: Sequence[Path], name: str) -> RunLog:
     (part,) = paths
     run = read_folder(part) if part.is_dir() else read_from_database(part.parent, part.name)
     if not run.metrics:
-        raise RecordError(
+        raise NothingMeasured(
             f"{part}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the run out."
         )
     series = {

@@ -187,7 +187,7 @@ def find_config(
             break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
-        if sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
+        if not alone and sum(1 for entry in here.iterdir() if entry.is_dir() and not entry.name.startswith(".")) > 1:
             break
     found += [] if measured is None else [measured]
     if not found:
@@ -201,6 +201,15 @@ def find_config(
 def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> SavedConfig:
     """A trainer's configuration with the number of processes that a launch script or Accelerate's file says."""
     said: dict[int, Path] = {}
+    for path in (*here.glob(METADATA), *here.glob(f"wandb/*run-*/files/{METADATA}")):
+        try:
+            if dict(flat(document(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0]))).get("gpu_count") == 1:
+                # Nobody trains with several processes on one GPU.
+                said[1] = path
+        except (RecordError, ValueError, RecursionError):
+            continue
+    if run.is_dir() and (number := _processes(run / training_args.FILE).get("num_processes")):
+        said[number] = run
     for path in _any_name(here, run, alone):
         if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
             continue

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
-from isocompute_sdk.ingest.attempts import Attempt, RunLog, ScalarSeries, in_order, scalar_series
+from isocompute_sdk.ingest.attempts import Attempt, NothingMeasured, RunLog, ScalarSeries, in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import FoundRun, LogStore
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores import wire
@@ -383,13 +383,16 @@ def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
     read = [to_attempt(one) for one in starts]
     attempts = in_order(attempt for attempt, _ in read if attempt.series)
     if not attempts:
-        raise RecordError(
+        raise NothingMeasured(
             f"{paths[0]}: run {name!r} has logged nothing yet", "Wait for its first update, or leave the file out."
         )
     steps = {step for attempt, step in read if attempt.series}
     # The command line of a program that did not log its arguments may still hold them.
     settings = [(one.path, one.config) for one in starts if translate(one.path, one.config) is not None]
     settings = settings[-1:] or [(one.path, command_line(list(one.arguments))) for one in starts if one.arguments]
+    if settings and starts[-1].gpus == 1:
+        # Nobody trains with several processes on one GPU.
+        settings = [(settings[-1][0], {"num_processes": 1, **settings[-1][1]})]
     notes = tuple(note for one in starts for note in one.notes)
     step = min(steps, key=lambda key: key == _STEP)
     return RunLog(name, paths[0], "wandb", attempts, notes, step_name=step, settings=tuple(settings[-1:]))

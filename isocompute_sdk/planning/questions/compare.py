@@ -140,7 +140,8 @@ class PlanComparison(Saved):
             self.update_steps,
         ):
             return f"the configuration is the {plan}"
-        if abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
+        apart = d.low > 0 or d.high < 0
+        if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
             return f"the configuration is as good as the {plan}{where}, within {tie:g} of {self.metric}"
         if not math.isnan(d.low) and d.low <= 0 <= d.high:
             return (

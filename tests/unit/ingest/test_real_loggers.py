@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -76,3 +77,14 @@ def test_skyrl(tmp_path: Path, part: str) -> None:
     runs = check(left(tmp_path, part), 6, 64, 12)
     (series,) = runs.series("avg@4", "validation")
     assert series.rollouts_T.tolist() == [0, 4 * 384, 8 * 384, 12 * 384]
+
+
+@pytest.mark.parametrize("framework", ["skyrl", "verl"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_console_that_was_cut_off_costs_only_its_last_step(tmp_path: Path, framework: str, packed: bool) -> None:
+    text = (DATA / framework / "console.txt").read_bytes()
+    cut = text[: text.rindex(b"score" if framework == "verl" else b"reward/avg_raw_reward") + 20]
+    path = tmp_path / ("train.log.gz" if packed else "train.log")
+    path.write_bytes(gzip.compress(cut) if packed else cut)
+    (series,) = RunSet.read(path, group_size=8, problems_per_batch=32).series("train_reward")
+    assert series.step_T.tolist() == list(range(1, 20 if framework == "verl" else 12))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.saved_config import in_source
 from isocompute_sdk.records import RunSet
@@ -176,6 +177,19 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     assert diagnose(tmp_path).next.endswith("--output runs.parquet")
     (info,) = RunSet.read(tmp_path).runs()
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
+
+
+def test_a_missing_package_costs_only_the_files_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.unit.ingest.test_twins import VERL
+
+    write_verl(tmp_path / "exp.jsonl", range(61))
+    write_events(tmp_path / "tensorboard_log" / "proj" / "other", range(61), VERL)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    runs = RunSet.read(tmp_path, group_size=4, problems_per_batch=32)
+    assert runs.run_ids == ("exp",)
+    assert "events-not-read" in {note.code for note in runs.notes}
+    with pytest.raises(RecordError, match="tensorboard"):
+        RunSet.read(tmp_path / "tensorboard_log", group_size=4, problems_per_batch=32)
 
 
 def test_several_projects_in_one_tree_are_read_by_their_own_configurations(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.stores.saved_config import in_source, translate
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import write_events, write_verl
@@ -195,3 +195,91 @@ def test_rows_of_two_trainers_in_one_folder_are_told_apart(tmp_path: Path) -> No
         (tmp_path / f"run{i}.json").write_text(json.dumps(rows(10 * i, seed=i)))
         (tmp_path / f"run{i}.yaml").write_text(f"num_generations: {4 * i}\ngeneration_batch_size: 16\n")
     assert sizes(tmp_path) == [("4", "4", 160.0), ("8", "2", 320.0)]
+
+
+def test_one_gpu_is_one_process(tmp_path: Path) -> None:
+    write_state(tmp_path, 10)
+    old = {**EVERY, **SIZES, "reward_weights": None, "loss_type": "bnpo"}
+    (tmp_path / "args.json").write_text(json.dumps(old))
+    assert sizes(tmp_path) == [("8", "?", None)]
+    files = tmp_path / "wandb" / "run-20260102_100000-abc" / "files"
+    files.mkdir(parents=True)
+    (files / "wandb-metadata.json").write_text(json.dumps({"gpu_count": 1, "gpu": "Tesla T4", "args": []}))
+    assert sizes(tmp_path) == [("8", "1", 80.0)]
+    (files / "wandb-metadata.json").write_text(json.dumps({"gpu_count": 2, "args": []}))
+    assert sizes(tmp_path) == [("8", "?", None)]
+
+
+def test_of_a_batch_that_was_counted_only_n_is_asked(tmp_path: Path) -> None:
+    found = [{"step": i, "env/all/total_episodes": 128, "env/all/reward/total": i / 9} for i in range(6)]
+    write_rows(tmp_path / "metrics.jsonl", found)
+    (run,) = diagnose(tmp_path).runs
+    assert run.group_size == "?"
+    assert not any("B_p" in problem for problem in run.problems)
+    (info,) = RunSet.read(tmp_path, group_size=16).runs()
+    assert (info.problems_per_batch, info.rollouts) == (8, 768)
+
+
+@pytest.mark.parametrize("name", ["grpo_output.txt", "train.o48213", "log.txt", "nohup.out", "slurm-7.out"])
+def test_consoles_by_the_names_that_people_and_queues_give(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(trainer_console(range(1, 11), 10))
+    (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION}))
+    (tmp_path / "requirements.txt").write_text("trl==0.19\n")
+    assert sizes(tmp_path) == [("8", "4", 320.0)]
+
+
+def test_starts_that_logged_nothing_keep_no_other_run_from_being_read(tmp_path: Path) -> None:
+    launch(tmp_path / "a" / "runs" / "Nov21_10-00-00_host", arguments(8), range(0), 1000)
+    launch(tmp_path / "b" / "runs" / "Nov22_10-00-00_host", arguments(8), range(1, 11), 2000)
+    runs = RunSet.read(tmp_path)
+    assert [info.rollouts for info in runs.runs()] == [320]
+    assert "run-without-values" in {note.code for note in runs.notes}
+
+
+def test_a_state_may_hold_what_is_no_number(tmp_path: Path) -> None:
+    path = write_state(tmp_path, 6)
+    path.write_text(path.read_text().replace('"loss": ', '"loss": NaN, "old": ', 1))
+    (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION}))
+    assert sizes(tmp_path) == [("8", "4", 192.0)]
+
+
+def test_rows_that_every_process_prints_count_once(tmp_path: Path) -> None:
+    console = trainer_console(range(1, 11), 10, bars=False)
+    lines = [line for line in console.splitlines() for _ in range(4 if "'reward'" in line else 1)]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION, "logging_steps": 1}))
+    assert sizes(tmp_path) == [("8", "4", 320.0)]
+
+
+def test_colours_without_their_escapes(tmp_path: Path) -> None:
+    said = "[36m(TaskRunner pid=77)[0m "
+    lines = [f"{said}{{'actor_rollout_ref': {{'rollout': {{'n': 8}}}},", f"{said} 'data': {{'train_batch_size': 16}}}}"]
+    lines += [f"{said}step:{i} - critic/score/mean:{i / 10} - actor/lr:1e-06" for i in range(1, 11)]
+    (tmp_path / "verl.txt").write_text("\n".join(lines) + "\n")
+    assert sizes(tmp_path) == [("8", "16", 1280.0)]
+
+
+def test_checkpoints_of_an_earlier_run_into_the_same_folder_are_another_run(tmp_path: Path) -> None:
+    for count, seed, n in ((10, 1, 4), (20, 1, 4), (8, 2, 8)):
+        folder = tmp_path / "out" / f"checkpoint-{count}"
+        write_state(folder, count, seed)
+        save(folder / "training_args.bin", **arguments(n))
+    assert sizes(tmp_path) == [("4", "4", 320.0), ("8", "4", 256.0)]
+
+
+def test_a_program_alone_tells_no_release_of_trl(tmp_path: Path) -> None:
+    found = [
+        {"step": i, "reward": i / 20, "rewards/accuracy_reward": 0.5, "completion_length": 9.0} for i in range(1, 11)
+    ]
+    (tmp_path / "checkpoint-10").mkdir()
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
+    (tmp_path / "checkpoint-10" / "rng_state.pth").touch()
+    call = "GRPOConfig(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2)"
+    (tmp_path / "train.py").write_text(f"import trl\n{call}\n")
+    # In TRL 0.14 the batch would be 8 prompts, after it 2.
+    (question,) = propose(tmp_path).questions.values()
+    assert (question.field, set(question.candidates)) == ("problems_per_batch", {"2", "8"})
+    for row in found:
+        row["num_tokens"] = 1000.0 * row["step"]
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
+    assert sizes(tmp_path) == [("4", "2", 80.0)]

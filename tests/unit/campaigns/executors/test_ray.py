@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -115,7 +116,7 @@ def test_states_and_exit_codes_of_jobs() -> None:
         row("b", "RUNNING"),
         row("c", "SUCCEEDED", driver_exit_code=0),
         row("d", "FAILED", driver_exit_code=3),
-        row("e", "FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED"),
+        row("e", "FAILED", error_type="JOB_SUPERVISOR_ACTOR_DIED", message="The actor died\nits node was lost\n"),
         row("f", "STOPPED"),
     ]
     seen = engine(*jobs).look(["a", "b", "c", "d", "e", "f", "g"])
@@ -128,6 +129,7 @@ def test_states_and_exit_codes_of_jobs() -> None:
         ("f", "stopped", None),
     ]
     assert "JOB_SUPERVISOR_ACTOR_DIED" in seen["e"].words
+    assert "its node was lost" in seen["e"].words
 
 
 def test_a_job_that_was_asked_to_end_before_there_was_room_counts_as_ended() -> None:
@@ -149,6 +151,13 @@ def test_a_head_that_does_not_answer_is_silence(monkeypatch: pytest.MonkeyPatch)
         made.room(job(OWN_RAY))
     assert time.monotonic() - begun < 10
     never.set()
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    with pytest.raises(BackendError) as refused:
+        RayEngine().check([Needs()])
+    assert "isocompute[ray]" in str(refused.value.hint)
 
 
 def test_the_address_of_the_study_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
