@@ -35,6 +35,7 @@ class OpenRLHFBackend(ScriptBackend):
 
     name: str = "openrlhf"
     packages: tuple[str, ...] = ("openrlhf",)
+    reads_inputs: bool = True
     log_format: str | None = "openrlhf"
 
     def describe(self) -> BackendInfo:

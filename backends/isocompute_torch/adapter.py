@@ -23,6 +23,7 @@ class TorchBackend(ScriptBackend):
     name: str = "torch"
     beside_sdk: bool = True
     packages: tuple[str, ...] = ("torch", "transformers")
+    reads_inputs: bool = True
 
     def describe(self) -> BackendInfo:
         """Framework, requirements and options of this backend."""

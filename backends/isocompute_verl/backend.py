@@ -29,6 +29,7 @@ class VeRLBackend(ScriptBackend):
 
     name: str = "verl"
     packages: tuple[str, ...] = ("verl",)
+    reads_inputs: bool = True
     log_format: str | None = "verl"
 
     def describe(self) -> BackendInfo:
