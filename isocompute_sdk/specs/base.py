@@ -104,7 +104,7 @@ def holds_login(name: str) -> bool:
 def _without_login(name: str) -> str:
     if holds_login(name):
         raise problem(
-            message="received a URL with a login in it, which scripts and logs would show; accepted: a hub name or a path",
+            message="received a URL with a login in it, which scripts would show; accepted: a hub name or a path",
             hint="Remove what stands before the @, and log in through the environment (HF_TOKEN).",
         )
     return name
