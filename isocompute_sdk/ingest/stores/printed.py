@@ -22,7 +22,8 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
 
-_COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
+"""Colours, also those that lost their escape when somebody copied them."""
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
@@ -107,6 +108,7 @@ def printed_runs(path: Path) -> list[PrintedRun]:
     found: list[PrintedRun] = []
     now = PrintedRun()
     shown: tuple[int, int] | None = None
+    before: dict[str, float] = {}
     for line in _lines(path):
         if _STARTED in line:
             found.append(now)
@@ -122,6 +124,10 @@ def printed_runs(path: Path) -> list[PrintedRun]:
         now.batch = int(batch[1].replace(",", "")) if batch else now.batch
         for row in _ROW.findall(line):
             values = {name: float(value) for name, value in _PAIR.findall(row)}
+            if values and values == before:
+                # Every process printed it.
+                continue
+            before = values
             if _ENDED in values:
                 now.ended = True
             elif any(name.startswith(_EVALUATION) for name in values):
