@@ -124,17 +124,25 @@ def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]
                 {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
             )
         )
-    if observed_problems and problems not in observed_problems:
-        notes.append(
-            Note(
-                "problems-per-batch-not-observed",
-                "info",
-                f"No run had B_p = {problems} (runs: {', '.join(map(str, observed_problems))}). The paper saw B_p "
-                "matter little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
-                {"problems_per_batch": problems, "observed": list(observed_problems)},
-            )
-        )
+    notes += problems_not_observed(problems, observed_problems)
     return notes
+
+
+def problems_not_observed(problems: int, observed: Sequence[int]) -> list[Note]:
+    """No run had this B_p; a warning if it lies more than an octave outside those that were run."""
+    if not observed or problems in observed:
+        return []
+    far = not observed[0] / 2 <= problems <= observed[-1] * 2
+    beyond = " Predictions are those of the nearest B_p within an octave." if far else ""
+    return [
+        Note(
+            "problems-per-batch-not-observed",
+            "warning" if far else "info",
+            f"No run had B_p = {problems} (runs: {', '.join(map(str, observed))}).{beyond} The paper saw B_p matter "
+            "little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
+            {"problems_per_batch": problems, "observed": list(observed)},
+        )
+    ]
 
 
 def steps(candidate: Candidate, recipe: Recipe) -> list[Note]:
