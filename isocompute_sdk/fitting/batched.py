@@ -43,7 +43,6 @@ class BatchedFit:
     converged_N: Mask
     """Whether the next step, or its predicted drop of the sum of squares, became negligible in time."""
     at_bound_NP: Mask
-    iterations_N: Indices
 
 
 @dataclass
@@ -122,7 +121,6 @@ def least_squares_batch(
     found = np.clip(start, low, high)
     sse = np.full(len(start), np.inf)
     converged = np.zeros(len(start), dtype=bool)
-    iterations = np.zeros(len(start), dtype=np.intp)
     waiting = np.arange(len(start))
     with np.errstate(all="ignore"):
         active = _enter(residual, waiting[:together], found, low, high)
@@ -140,12 +138,12 @@ def least_squares_batch(
             if ended.any():
                 index = active.index[ended]
                 found[index], sse[index] = active.parameters[ended], active.sse[ended]
-                converged[index], iterations[index] = done[ended], active.tried[ended]
+                converged[index] = done[ended]
                 active, step, predicted = active.keep(~ended), step[~ended], predicted[~ended]
             if len(active.index):
                 _try(residual, active, step, predicted)
     touching = ((found <= low) | (found >= high)) & (low < high)
-    return BatchedFit(found, sse, converged, touching, iterations)
+    return BatchedFit(found, sse, converged, touching)
 
 
 def _enter(residual: BatchFunction, index: Indices, found: Array, low: Array, high: Array) -> _Active:

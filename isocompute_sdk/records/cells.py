@@ -20,9 +20,6 @@ NAN_HINT = (
     "rows should be dropped."
 )
 
-_COUNTS = ("step", "rollouts", "rollouts_spent", "tokens")
-_THOUSANDS = r"^[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+$"
-
 
 def row_in_memory(index: int) -> str:
     """Name of a row for somebody who passed arrays."""
@@ -120,20 +117,13 @@ def _from_pandas(name: str, series: Any) -> pl.Series:
 def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
     """Check every cell of `series` against `column` and give it the column's type; null stays null.
 
-    Counts in text may have commas between thousands (`3,000`); in other columns a comma could be a decimal one.
-
     Raises:
         RecordError: naming the first cell that cannot be read, its value and what is accepted.
     """
-    import polars as pl
 
     series = series.alias(column.name)
     if column.kind == "text":
         return _texts(series, column, source)
-    if series.dtype == pl.String and (column.kind == "integer" or column.name in _COUNTS):
-        series = series.str.strip_chars()
-        grouped = series.str.contains(_THOUSANDS).fill_null(False)
-        series = series.zip_with(~grouped, series.str.replace_all(",", "")) if grouped.any() else series
     numbers = to_numbers(series, column.name, source, column.accepted)
     if column.kind == "integer":
         numbers = _whole(series, numbers, column, source)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import problem_rows
-import reward_calls
 
 
 def row_maker(chat_template: bool) -> problem_rows.Row:
@@ -45,17 +44,8 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1:
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
-    folder = Path(argv[0])
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    status = problem_rows.main(argv, row_maker(request["chat_template"]))
-    if status:
-        return status
-    try:
-        reward_calls.check(folder, reward_calls.function_of(folder), asked)
-    except reward_calls.RewardFileError as error:
-        sys.stderr.write(f"prepare_rows: {error}\n")
-        return 2
-    return 0
+    request = json.loads((Path(argv[0]) / "request.json").read_text(encoding="utf-8"))
+    return problem_rows.main(argv, row_maker(request["chat_template"]), asked=asked)
 
 
 if __name__ == "__main__":

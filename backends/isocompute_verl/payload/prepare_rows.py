@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import problem_rows
-import reward_calls
 
 
 def row(problem: problem_rows.Problem, split: str) -> dict[str, Any]:
@@ -29,16 +27,7 @@ def row(problem: problem_rows.Problem, split: str) -> dict[str, Any]:
 
 def main(argv: list[str]) -> int:
     """Prepare the run folder named on the command line; 0 on success, 2 where its input cannot be used."""
-    status = problem_rows.main(argv, row)
-    if status:
-        return status
-    folder = Path(argv[0])
-    try:
-        reward_calls.check(folder, reward_calls.function_of(folder), asked)
-    except reward_calls.RewardFileError as error:
-        sys.stderr.write(f"prepare_rows: {error}\n")
-        return 2
-    return 0
+    return problem_rows.main(argv, row, asked=asked)
 
 
 def asked(line: dict[str, Any]) -> tuple[str, str, Any]:

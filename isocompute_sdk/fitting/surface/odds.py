@@ -51,8 +51,6 @@ class GroupSizeOdds:
     """Share of the draws in which this n loses at most `NEAR` of the metric's range against the best n."""
     on_grid: npt.NDArray[np.bool_]
     """False above the largest n that was run."""
-    gain_over: Array
-    """Mean reward gained over the best n on the grid, in units of its standard deviation over draws; 0 there."""
     probability_above: float
     """Share of the draws in which the octave above the grid is the best."""
     doubt: float
@@ -125,8 +123,6 @@ def group_size_odds(
     drawn_DN = surface.draws(spent, sizes, problems_per_batch)
     reward = drawn_DN.mean(axis=0)
     on_grid = sizes <= largest_on_grid
-    reference = int(np.argmax(np.where(on_grid, reward, -np.inf))) if on_grid.any() else 0
-    ahead_DN = drawn_DN - drawn_DN[:, [reference]]
     asked_N, reward_DN = _with_octave_above(surface, compute, sizes, problems_per_batch, largest_on_grid, drawn_DN)
     best_D = reward_DN.max(axis=1, keepdims=True)
     loss_DN = best_D - reward_DN
@@ -144,7 +140,6 @@ def group_size_odds(
         probability_best=chance_N[: len(sizes)],
         probability_above=float(chance_N[asked_N > largest_on_grid].sum()),
         expected_regret=(best_D - drawn_DN).mean(axis=0),
-        gain_over=ahead_DN.mean(axis=0) / np.maximum(ahead_DN.std(axis=0), 1e-12),
         doubt=doubt,
         squared_octaves=np.mean((np.log2(sizes)[None, :] - centre_D[:, None]) ** 2, axis=0),
     )

@@ -19,8 +19,8 @@ from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve, curve_and_slopes
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
-HUBER = 2.5
-"""Whitened residual beyond which a bin counts less."""
+HUBER, REDESCENDING = 2.5, 5.0
+"""Whitened residuals beyond which a bin counts less (weight 1 / |r|), and beyond which its pull falls (1 / r^2)."""
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
 FEWEST_TO_COMPARE = 4
@@ -108,8 +108,6 @@ class Posterior:
     weight_M: Array
     """Share of each member in the draws' distribution."""
     layout: Layout
-    noise_factor: float
-    """Factor on the evaluation noise's variance that the residuals asked for."""
     odd_R: Array
     """By how much each run that is named as outlying lies above the fit; 0 for the others."""
 
@@ -121,7 +119,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     start = _start(data)
     problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
     found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
-    data, factor, odd_R = _reweighted(data, problem, found)
+    data, odd_R = _reweighted(data, problem, found)
     by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
     starts = np.stack([by_shape[member.shape] for member in members])
     for _ in range(2):
@@ -137,7 +135,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
     parameters = drawn.parameters_NP if draws else starts[:0]
-    return Posterior(parameters, member_D, members, weight, data.layout, factor, odd_R)
+    return Posterior(parameters, member_D, members, weight, data.layout, odd_R)
 
 
 @dataclass(frozen=True)
@@ -261,11 +259,11 @@ def _rough_effects(data: Data, prior: Prior, members: Sequence[Member]) -> Array
     return np.repeat(effects[None], len(members), axis=0)
 
 
-def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, float, Array]:
+def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, Array]:
     """Noise as large as the residuals of the best shape ask for, outlying bins and runs discounted.
 
     Returns:
-        The data, the factor on the noise variance, and the shift of each run that is named (0 for the others).
+        The data, and the shift of each run that is named as outlying (0 for the others).
     """
     best = int(np.argmin(found.sse_N))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
@@ -283,10 +281,12 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     common_R = np.where(odd_R, ((unusual_R / OUTLYING) ** 2 - 1.0) / weight_R, 0.0)
     # What is common to a run is no outlier of its bins.
     residual = np.where(odd_R[:, None], residual + shift_R[:, None] * one_RJ, residual)
-    excess = np.where(real, np.sqrt(factor * np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)), 1.0)
+    size = np.abs(residual) / np.sqrt(factor)
+    lighter = np.maximum(size / HUBER, 1.0) * np.maximum(size / REDESCENDING, 1.0)
+    excess = np.where(real, np.sqrt(factor * lighter), 1.0)
     noise = data.noise_RJJ * excess[:, :, None] * excess[:, None, :]
     noise = noise + common_R[:, None, None] * (real[:, :, None] & real[:, None, :])
-    return replace(data, noise_RJJ=noise), factor, np.where(unusual_R > NAMED, shift_R, 0.0)
+    return replace(data, noise_RJJ=noise), np.where(unusual_R > NAMED, shift_R, 0.0)
 
 
 def bin_covariance(run: PreparedRun) -> Array:

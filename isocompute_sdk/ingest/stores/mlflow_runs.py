@@ -23,7 +23,6 @@ from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.ingest.tables.raw import read_text
 from isocompute_sdk.notes import Note
 
-DATABASE = "mlflow.db"
 META, METRICS, PARAMS, TAGS = "meta.yaml", "metrics", "params", "tags"
 _MAGIC = b"SQLite format 3\0"
 _TABLES = {"runs", "metrics", "params"}

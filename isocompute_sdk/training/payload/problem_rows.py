@@ -1,6 +1,6 @@
 """Turn problem files into the rows of one run; each framework's prepare_rows.py imports this.
 
-`main(argv, row, completed)` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
+`main` reads request.json and inputs.json (claim_folder.py) in the run folder and writes there:
 
 * train_rows.jsonl: problems_per_batch * update_steps rows. Whole epochs, each in its own seeded order, the last one
   cut short.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import reward_calls
 from problem_files import Problem, ProblemFileError, read_problems
 from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, write_json, write_text
 
@@ -27,6 +28,8 @@ Row = Callable[[Problem, str], dict[str, Any]]
 """Makes the framework's row from a problem and the name of its split: train, validation or another evaluation set."""
 Sets = dict[str, list[Problem]]
 """Name of an evaluation set -> its problems."""
+Asked = Callable[[dict[str, Any]], tuple[str, str, Any]]
+"""Id, prompt as text and answer of a row."""
 Completed = Callable[[dict[str, Any], list[Problem], Sets], Sets]
 """Returns the evaluation sets, from the request, the training problems and the given sets; refuses what the framework
 cannot use."""
@@ -37,14 +40,26 @@ def as_given(request: dict[str, Any], train: list[Problem], sets: Sets) -> Sets:
     return sets
 
 
-def main(argv: list[str], row: Row, completed: Completed = as_given) -> int:
-    """Write the rows of the run folder named on the command line; 0 on success, 2 on bad input."""
+def main(argv: list[str], row: Row, completed: Completed = as_given, asked: Asked | None = None) -> int:
+    """Write the rows of the run folder named on the command line and try the reward function on them.
+
+    Args:
+        argv: the run folder.
+        row: makes the framework's row.
+        completed: returns the evaluation sets.
+        asked: what the reward function is given for a row; None leaves the trial to another program.
+
+    Returns:
+        0 on success, 2 on bad input.
+    """
     if len(argv) != 1:
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
     try:
         prepare(Path(argv[0]), row, completed)
-    except (InputError, ProblemFileError) as error:
+        if asked is not None:
+            reward_calls.check(Path(argv[0]), reward_calls.function_of(Path(argv[0])), asked)
+    except (InputError, ProblemFileError, reward_calls.RewardFileError) as error:
         sys.stderr.write(f"prepare_rows: {error}\n")
         return 2
     return 0

@@ -113,7 +113,6 @@ def test_a_problem_ends_the_same_in_any_company(together: int) -> None:
     np.testing.assert_allclose(backwards.parameters_NP[::-1], everyone.parameters_NP, rtol=1e-9, atol=1e-12)
     for k, one in enumerate(alone):
         np.testing.assert_allclose(one.parameters_NP[0], everyone.parameters_NP[k], rtol=1e-9, atol=1e-12)
-        assert one.iterations_N[0] == everyone.iterations_N[k]
 
 
 def test_normal_equations_may_take_the_place_of_a_jacobian() -> None:
@@ -156,7 +155,6 @@ def test_a_start_that_cannot_be_evaluated_stays_and_is_marked() -> None:
 def test_iterations_that_run_out_are_not_called_converged() -> None:
     found = solve(sigmoid_problems(10, seed=10), max_iterations=2)
     assert not found.converged_N.any()
-    assert np.all(found.iterations_N == 2)
 
 
 def test_parameters_that_cannot_move_stay() -> None:
