@@ -30,6 +30,7 @@ from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, who
 from isocompute_sdk.planning.setups import choose_setup
 from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
 
 
@@ -525,6 +526,11 @@ def _check_kinds(fits: object, *others: object) -> None:
             raise PlanError(
                 f"{name}: received {value!r:.60}; accepted: {'text' if kind is str else f'a {kind.__name__}'}, or None",
                 f"Give {name}=" + ("the name of the model." if kind is str else f"{kind.__name__}(...)."),
+            )
+        if isinstance(value, str) and holds_login(value):
+            raise PlanError(
+                f"{name}: received a URL with a login in it; accepted: a hub name or a path",
+                "Remove what stands before the @: plans and scripts would show it.",
             )
 
 
