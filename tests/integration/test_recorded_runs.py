@@ -1,0 +1,79 @@
+"""The recorded runs of the built-in task that ship, and forecasts on a part of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import RunSet
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DATA = REPOSITORY / "benchmarks" / "data" / "recorded"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("recorded_benchmark", REPOSITORY / "benchmarks" / "recorded.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["easy", "hard"])
+def test_the_tables_hold_every_group_size_with_two_seeds_up_to_600k(name: str) -> None:
+    runs = RunSet.read(str(DATA / f"{name}_*.csv"))
+    series = runs.series("avg@4")
+    reached = {(one.group_size, one.seed) for one in series if one.rollouts_T[-1] > 590_000}
+    assert {(n, seed) for n in (4, 8, 16, 32, 64, 128, 256) for seed in (0, 1)} <= reached
+    for one in series:
+        assert one.problems_per_batch == 16
+        assert one.rollouts_T[0] == 0
+        assert len(one.value_T) >= 30 or one.rollouts_T[-1] < 590_000
+    base = {round(float(one.value_T[0]), 2) for one in series}
+    assert max(base) - min(base) < 0.03
+
+
+def test_three_group_sizes_of_easy_go_on_to_3m() -> None:
+    series = RunSet.read(str(DATA / "easy_long.csv")).series("avg@4")
+    assert {one.group_size for one in series if one.rollouts_T[-1] > 2_900_000} == {4, 16, 64}
+
+
+def test_provenance_names_task_and_versions() -> None:
+    found = json.loads((DATA / "provenance.json").read_text())
+    assert set(found["tasks"]) == {"task-easy", "task-hard"}
+    assert all("torch" in versions for versions in found["versions"].values())
+    assert sum(path.stat().st_size for path in DATA.iterdir()) < 1_000_000
+
+
+def test_a_pilot_of_easy_forecasts_twice_its_compute(benchmark: ModuleType) -> None:
+    rows = benchmark.examine(benchmark.Recorded.read("easy"), 150_000.0, (4, 16, 64), (0,))
+    errors = [row.error for row in rows if isinstance(row, benchmark.Forecast) and row.factor == 2.0]
+    assert len(errors) == 3
+    assert np.abs(errors).max() < 0.05
+    decided = [row for row in rows if isinstance(row, benchmark.Decision)]
+    assert {row.factor for row in decided} == {2.0, 3.0, 8.0}
+    assert max(row.regret for row in decided) < 0.03
+
+
+def test_a_pilot_of_hard_says_that_most_of_the_rise_was_not_seen(benchmark: ModuleType) -> None:
+    rows = benchmark.examine(benchmark.Recorded.read("hard"), 75_000.0, (4, 16, 64), (0,))
+    decided = [row for row in rows if isinstance(row, benchmark.Decision)]
+    assert decided
+    assert all(row.warned for row in decided)
+    assert all(row.measured < 0.5 for row in decided)
+
+
+def test_measured_rewards_are_the_best_smoothed_ones_up_to_there(benchmark: ModuleType) -> None:
+    at = np.array([0.0, 100.0, 110.0, 1_000.0, 10_000.0])
+    reward = np.array([0.9, 0.2, 0.4, 0.6, 0.1])
+    assert benchmark.best_smoothed(at, reward, 110.0) == pytest.approx(0.3)
+    assert benchmark.best_smoothed(at, reward, 10_000.0) == pytest.approx(0.6)
