@@ -11,12 +11,15 @@ from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import log_grid, span
+from isocompute_sdk.fitting.surface.odds import best_size_interval
 from isocompute_sdk.notes import Note
 
 POINTS_PER_DECADE = 24
 LAW_POINTS_PER_DECADE = 8
 REACH = 10.0
 """The law and the picture of n* reach this many times beyond the runs."""
+LEVEL = 0.8
+"""Coverage of the set of n* that the law is drawn into."""
 ROUNDS = 12
 INSIDE = 0.05
 """Rounds in which a law is drawn into the set of n*, and octaves by which it is to keep inside."""
@@ -44,9 +47,11 @@ def with_law(fits: Fits) -> Fits:
 def _through(fits: Fits, compute_T: Array) -> AllocationLaw:
     """The sigmoid nearest to n*(C) that keeps within its set as far as a sigmoid can (alternating projections)."""
     octave_T = np.log2(fits.best_group_size(compute_T))
-    band = fits.law_interval(compute_T)
-    assert band is not None, "a surface has draws"
-    low_T, high_T = np.log2(band[0]), np.log2(band[1])
+    assert fits.surface is not None, "checked by the caller"
+    smallest, largest = fits.group_size_range
+    ends = [best_size_interval(fits.surface, float(c), (smallest, 2 * largest), None, LEVEL) for c in compute_T]
+    low_T, high_T = np.log2(np.array(ends, dtype=float)).T
+    low_T, high_T = np.minimum(low_T, octave_T), np.maximum(high_T, octave_T)
     margin_T = np.minimum(INSIDE, (high_T - low_T) / 2)
     law = AllocationLaw.fit(compute_T, 2.0**octave_T, fits.compute)
     for _ in range(ROUNDS):
