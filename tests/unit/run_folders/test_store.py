@@ -210,3 +210,30 @@ def test_the_headline_is_the_average_over_most_samples() -> None:
     assert headline(**{"best@16": 0.9, "avg@2": 0.1, "avg@16": 0.3, "avg@4": 0.2}) == ("avg@16", 0.3)
     assert headline(reward=0.5, other=0.1) == ("reward", 0.5)
     assert headline() is None
+
+
+def test_records_of_starts_are_those_of_executors_only(tmp_path: Path) -> None:
+    # Launch scripts of OpenRLHF, TRL and veRL keep a file of this name.
+    script = {"request": {"identity": {}}, "inputs": {}}
+    (tmp_path / "started.json").write_text(json.dumps(script))
+    assert store.read_started(tmp_path) is None
+    assert store.last_attempt(tmp_path) == 0
+    store.write_started(tmp_path, store.Started(2, "local", "7 7 boot", ("0",)))
+    assert json.loads((tmp_path / "started.json").read_text()) == script
+    assert store.last_attempt(tmp_path) == 2
+    store.write_job(tmp_path, store.JobRecord(3, ("true",), "/", {}, 1.0))
+    assert store.last_attempt(tmp_path) == 3
+
+
+def test_the_record_of_a_start_by_the_release_before_is_read(tmp_path: Path) -> None:
+    earlier = {"kind": "run-started", "schema_version": 1, "attempt": 4, "engine": "local", "ref": "7 7 boot"}
+    (tmp_path / "started.json").write_text(json.dumps(earlier))
+    assert store.read_started(tmp_path) == store.Started(4, "local", "7 7 boot")
+
+
+def test_a_run_that_was_given_up_says_why_until_it_may_start_again(tmp_path: Path) -> None:
+    store.write_abandoned(tmp_path, "hung: recorded nothing for 61.0 min")
+    status = store.RunWatch(tmp_path).status()
+    assert (status.state, status.message) == ("stopped", "hung: recorded nothing for 61.0 min")
+    store.clear_stop(tmp_path)
+    assert store.RunWatch(tmp_path).status().state == "waiting"
