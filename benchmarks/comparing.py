@@ -24,6 +24,8 @@ PROBLEMS_PER_BATCH = 32
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=30.0, gpus=8)
 """A step of 64 rollouts takes 22 s, one of 512 takes 37 s."""
 SIZES = (2, 4, 8, 16, 32)
+LARGER_BATCH = 256
+"""B_p of three more simulated runs, n = 2, 4 and 8."""
 NOISE = 0.01
 """Standard deviation of one simulated evaluation."""
 LARGEST = 2e6
@@ -48,10 +50,13 @@ class Row:
         return {name: self.found.at_equal[name].difference for name in EQUALS if name in self.found.at_equal}
 
 
-def true_reward(rollouts: npt.ArrayLike, group_size: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The simulated law: a larger n rises later, to a slightly higher plateau."""
+def true_reward(
+    rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int = PROBLEMS_PER_BATCH
+) -> npt.NDArray[np.float64]:
+    """The simulated law: a larger n rises later, to a slightly higher plateau; a larger B_p a little later."""
     octaves = np.log2(np.asarray(group_size, dtype=float) / 2)
-    rise = -np.expm1(-np.asarray(rollouts, dtype=float) / (3e4 * 2.0 ** (0.9 * octaves)))
+    scale = 3e4 * 2.0 ** (0.9 * octaves) * (problems_per_batch / PROBLEMS_PER_BATCH) ** 0.1
+    rise = -np.expm1(-np.asarray(rollouts, dtype=float) / scale)
     return np.asarray(0.40 + (0.16 + 0.005 * octaves) * rise, dtype=float)
 
 
@@ -60,12 +65,14 @@ def simulated() -> Planner:
     """A planner on a noisy sweep of the simulated law."""
     rng = np.random.default_rng(SEED)
     compute = np.concatenate([[0.0], np.geomspace(4e3, LARGEST, 40)])
-    columns: dict[str, list[float]] = {"n": [], "C": [], "avg@4": []}
-    for n in SIZES:
+    columns: dict[str, list[float]] = {"n": [], "bp": [], "C": [], "avg@4": []}
+    for n, problems in [(n, PROBLEMS_PER_BATCH) for n in SIZES] + [(n, LARGER_BATCH) for n in SIZES[:3]]:
         columns["n"] += [n] * len(compute)
+        columns["bp"] += [problems] * len(compute)
         columns["C"] += compute.tolist()
-        columns["avg@4"] += (true_reward(compute, n) + rng.normal(0.0, NOISE, len(compute))).tolist()
-    return Planner(iso.fit(RunSet.from_columns(columns, problems_per_batch=PROBLEMS_PER_BATCH)), throughput=SPEED)
+        measured = true_reward(compute, n, problems) + rng.normal(0.0, NOISE, len(compute))
+        columns["avg@4"] += measured.tolist()
+    return Planner(iso.fit(RunSet.from_columns(columns)), throughput=SPEED)
 
 
 @cache

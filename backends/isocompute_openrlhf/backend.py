@@ -35,6 +35,7 @@ class OpenRLHFBackend(ScriptBackend):
 
     name: str = "openrlhf"
     packages: tuple[str, ...] = ("openrlhf",)
+    reads_inputs: bool = True
     log_format: str | None = "openrlhf"
 
     def describe(self) -> BackendInfo:
@@ -52,6 +53,13 @@ class OpenRLHFBackend(ScriptBackend):
             ),
             algorithms=("grpo", "ppo"),
             options=describe_options(OpenRLHFOptions),
+            install=(
+                "python3.11 -m venv openrlhf-env && source openrlhf-env/bin/activate",
+                f"pip install openrlhf[vllm]=={VERSION} --no-deps && pip install vllm==0.29.0",
+                "pip install flash-attn==2.8.3 --no-build-isolation",
+                f"pip install openrlhf[vllm]=={VERSION}",
+                "export PYTHON=$PWD/openrlhf-env/bin/python",
+            ),
             passes=OpenRLHFOptions.PASSES,
         )
 

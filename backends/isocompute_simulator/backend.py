@@ -9,7 +9,7 @@ import numpy as np
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
-from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, describe_options, read_options
+from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, read_options
 from isocompute_simulator.configuration import REQUEST, RUN_FILE
 from isocompute_simulator.options import SimulatorOptions
 
@@ -22,6 +22,7 @@ class SimulatorBackend(ScriptBackend):
 
     name: str = "simulator"
     beside_sdk: bool = True
+    packages: tuple[str, ...] = ("isocompute_simulator",)
 
     def describe(self) -> BackendInfo:
         """Its description."""
@@ -44,11 +45,6 @@ class SimulatorBackend(ScriptBackend):
         """No GPU, whatever number of GPUs is simulated."""
         del run
         return Needs()
-
-    def requires(self, run: RunSpec) -> Requires:
-        """Neither data nor a model."""
-        del run
-        return Requires(packages=("isocompute_simulator",), beside_sdk=True)
 
     def values(self, run: RunSpec) -> dict[str, Any]:
         """Variables of the template."""

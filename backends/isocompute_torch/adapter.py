@@ -23,6 +23,7 @@ class TorchBackend(ScriptBackend):
     name: str = "torch"
     beside_sdk: bool = True
     packages: tuple[str, ...] = ("torch", "transformers")
+    reads_inputs: bool = True
 
     def describe(self) -> BackendInfo:
         """Framework, requirements and options of this backend."""
@@ -37,6 +38,7 @@ class TorchBackend(ScriptBackend):
                 "training and validation problems as JSON lines, and a Python file with the reward function",
                 "for sampler = vllm: vLLM in the same interpreter",
             ),
+            install=("pip install 'isocompute[torch]'", "pip install 'isocompute[vllm]' # for sampler = vllm"),
             algorithms=("grpo", "ppo", "cispo"),
             options=describe_options(TorchOptions),
         )

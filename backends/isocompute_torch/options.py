@@ -22,6 +22,8 @@ class TorchOptions(Spec):
     """CPU threads of the process. None: torch's default, normally all cores."""
     max_tokens_per_micro_batch: Count = 8_192
     """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it."""
+    gradient_checkpointing: Flag | None = None
+    """Compute layers again in the backward pass instead of keeping their activations. None: on cuda."""
     sampling_batch: Count = 4096
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True

@@ -26,6 +26,7 @@ class TRLBackend(ScriptBackend):
 
     name: str = "trl"
     packages: tuple[str, ...] = ("trl",)
+    reads_inputs: bool = True
 
     def describe(self) -> BackendInfo:
         """Its description."""
@@ -42,6 +43,11 @@ class TRLBackend(ScriptBackend):
             ),
             algorithms=("grpo", "cispo"),
             options=describe_options(TRLOptions),
+            install=(
+                "python3 -m venv trl-env && source trl-env/bin/activate",
+                f"pip install trl[vllm]=={VERSION} deepspeed",
+                "export PYTHON=$PWD/trl-env/bin/python",
+            ),
             passes=TRLOptions.PASSES,
         )
 

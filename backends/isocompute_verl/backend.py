@@ -29,6 +29,7 @@ class VeRLBackend(ScriptBackend):
 
     name: str = "verl"
     packages: tuple[str, ...] = ("verl",)
+    reads_inputs: bool = True
     log_format: str | None = "verl"
 
     def describe(self) -> BackendInfo:
@@ -46,6 +47,11 @@ class VeRLBackend(ScriptBackend):
             ),
             algorithms=("grpo", "ppo", "cispo"),
             options=describe_options(VeRLOptions),
+            install=(
+                "python3 -m venv verl-env && source verl-env/bin/activate",
+                f"pip install verl[vllm,fsdp]=={VERSION} 'TransferQueue>=0.1.10'",
+                "export PYTHON=$PWD/verl-env/bin/python",
+            ),
             passes=VeRLOptions.PASSES,
         )
 

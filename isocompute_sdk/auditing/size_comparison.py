@@ -67,7 +67,7 @@ def _verdict(sizes: Sequence[SizeAudit], top: int, compute: float, known: Field)
             f"{at} n hardly matters: from n = {sizes[0].group_size} to {sizes[-1].group_size} expected {measure} "
             f"differs by {worst.behind.mean:.3f}, at most by {furthest:.3f}; choose what suits the hardware"
         )
-    rivals = [one for one in others if one.behind.low <= 0 or one.behind.mean <= known.tie]
+    rivals = [one for one in others if one.behind.low <= 0]
     beaten = [one for one in others if one not in rivals]
     ahead_of = ", ".join(f"n = {one.group_size} by {_by(one)}" for one in beaten)
     if not rivals:

@@ -44,6 +44,17 @@ def backends(
     _print(found, broken, with_options=name is not None)
 
 
+INPUTS = (
+    "problems (data.train, data.validation): JSON lines such as",
+    '  {"id": "1", "prompt": "What is 2 + 3?", "answer": "5"}',
+    "  `isocompute problems SOURCE` writes them from a data set",
+    "reward (data.reward): a Python file with",
+    "  def reward(prompt, response, answer): return float(response.strip().endswith(str(answer)))",
+    "docs/backends.md has the study file and an example of each",
+)
+"""What every backend that trains a model reads."""
+
+
 def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_options: bool) -> None:
     from rich.console import Console
     from rich.padding import Padding
@@ -60,6 +71,13 @@ def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_option
         indented("needs")
         for need in info.needs:
             indented(f"- {need}", 4)
+        if with_options:
+            console.print(Text("install", style="bold"))
+            for command in info.install or ("pip install isocompute",):
+                indented(command)
+            console.print(Text("inputs", style="bold"))
+            for line in INPUTS:
+                indented(line)
         if with_options and info.options:
             console.print(Text("options", style="bold"))
         for option in info.options if with_options else ():

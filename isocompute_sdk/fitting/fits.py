@@ -28,6 +28,7 @@ from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number, Vector
 from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
 from isocompute_sdk.fitting.paper.interpolation import between_levels
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
+from isocompute_sdk.fitting.surface.choice import chosen_sizes
 from isocompute_sdk.fitting.surface.curves import SurfaceCurve, curve_of
 from isocompute_sdk.fitting.surface.odds import GroupSizeOdds, best_size_interval, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
@@ -250,7 +251,10 @@ class Fits:
         seen = [c.last_compute for c in self.curves.values()]
         law = self.laws.get("group_size")
         if law is not None and law.x_range is not None:
-            seen.append(float(10.0 ** law.x_range[1]))
+            end = float(10.0 ** law.x_range[1])
+            # The law of a surface reaches beyond its runs; that of an earlier release ends with them, but for rounding.
+            if self.surface is None or end <= max(seen) * (1 + 1e-9):
+                seen.append(end)
         return max(seen, default=None)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
@@ -273,7 +277,8 @@ class Fits:
         Args:
             value: compute C, or M for the laws in steps; positive, any shape.
             level: coverage asked for.
-            name: as in `law`. For `group_size` a surface gives the interval of the best n itself.
+            name: as in `law`. For `group_size` a surface gives the interval of the best n itself, widened to hold the
+                n that plans choose.
 
         Returns:
             Lower and upper ends in the shape of `value`; None without draws.
@@ -289,6 +294,8 @@ class Fits:
             reach = (smallest, 2 * largest)
             ends = [best_size_interval(self.surface, float(c), reach, None, level) for c in at.ravel()]
             low, high = np.array(ends, dtype=float).reshape(-1, 2).T
+            chosen = self.best_group_size(at)
+            low, high = np.minimum(low, chosen), np.maximum(high, chosen)
         elif name in self.law_draws:
             at = np.atleast_1d(self.law(name).to_x(value))
             low, high = self.law(name).interval(self.law_draws[name], at.ravel(), level)
@@ -448,15 +455,40 @@ class Fits:
         return group_size_odds(surface, one_positive(compute, "compute"), sizes, bp, largest, spent)
 
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
-        """Real-valued n with the largest expected reward on the grid, shape (T,) (`method="surface"` only).
+        """The n that plans choose at each compute, shape (T,): n*(C) as it is drawn (`method="surface"` only).
 
-        A level counts from its first evaluation on.
+        Among powers of two (`candidate_sizes`), with whole steps, without limits of hardware; for compute in tokens
+        without the limit on steps.
+
+        Args:
+            compute: budgets in rollouts (tokens for fits on a token axis).
+            problems_per_batch: None for those that were run, of which a plan takes the smallest that loses little.
 
         Raises:
             FitError: fits of another method.
         """
-        sizes_N, reward_TN = self.reward_by_size(compute, problems_per_batch)
-        return sizes_N[np.argmax(reward_TN, axis=1)]
+        surface, passport = self._joint_model(), self.passport
+        compute_T = np.atleast_1d(positive(compute)).ravel()
+        check_problems(problems_per_batch)
+        problems: list[int | None] = [problems_per_batch]
+        if problems_per_batch is None and passport is not None and self.problems_per_batch:
+            stable = [bp for bp in self.problems_per_batch if bp not in passport.unstable_problems_per_batch]
+            problems = [*(stable or self.problems_per_batch[-1:])]
+        octaves = 0 if passport is None else passport.beyond_grid_octaves
+        sizes = self.candidate_sizes(octaves) or [self.group_size_range[1]]
+        largest = self.group_size_range[1]
+        in_rollouts = self.compute == "log10_rollouts"
+        return chosen_sizes(surface, compute_T, sizes, problems, largest, in_rollouts=in_rollouts)
+
+    def candidate_sizes(self, octaves_beyond: int, *, powers_of_two: bool = True) -> list[int]:
+        """Group sizes that a plan chooses from, increasing, up to so many octaves above the largest that was run."""
+        smallest, largest = self.group_size_range
+        smallest, largest = max(smallest, 2), largest * 2**octaves_beyond
+        if not powers_of_two:
+            return list(range(smallest, largest + 1))
+        powers = [2**i for i in range(1, 31) if smallest <= 2**i <= largest]
+        # A grid such as n = 5, 6, 7 holds no power of two: then its levels are the choice.
+        return powers or [n for n in self.group_sizes if n >= 2]
 
     def reward_by_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> tuple[Array, Array]:
         """Real-valued n on the grid, and the expected reward of each at every compute (`method="surface"` only).
@@ -493,6 +525,10 @@ class Fits:
         check_problems(wanted)
         levels = self.problems_per_batch
         return None if wanted is None or not levels else float(min(max(wanted, levels[0] / 2), levels[-1] * 2))
+
+    def reaches_problems_per_batch(self, wanted: int) -> bool:
+        """Whether `wanted` lies at most an octave outside the levels of B_p that were run; True if none is known."""
+        return not self.problems_per_batch or self.reachable_problems_per_batch(wanted) == wanted
 
     def summary(self) -> str:
         """The fit as text: passport, laws, hand-overs, curves and notes, one line each."""

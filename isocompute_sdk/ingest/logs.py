@@ -102,11 +102,11 @@ class LogSource:
             found is not None
             and {"group_size", "problems_per_batch"} <= found.fields.keys() | found.disagreements.keys()
         ):
-            return found
+            return _by_release(log, found)
         printed = [(path, raw) for path in self.consoles for raw in printed_configurations(path)]
         if printed:
             found = find_config(self.folder, root, (*log.settings, *printed), measured, began, **where)
-        return self._by_banner(log, found)
+        return _by_release(log, self._by_banner(log, found))
 
     def _by_banner(self, log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
         """A configuration that does not say B_p, with what the banner of a trainer in the console says of it."""
@@ -170,6 +170,27 @@ def with_generations(log: RunLog, saved: SavedConfig | None) -> RunLog:
         return replace(log, notes=(*log.notes, note))
     generated = replace(times, value_T=np.cumsum(times.value_T * float(saved.generated.value)))
     return replace(log, rollouts=generated)
+
+
+_OF_RELEASES = ("reward_weights", "num_iterations", "loss_type", "generation_batch_size", "steps_per_generation")
+
+
+def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+    """A few arguments of TRL with what they mean in 0.14 and after it, if neither they nor the log tell the release."""
+    size, problems = (
+        None if found is None else found.fields.get(name) for name in ("group_size", "problems_per_batch")
+    )
+    if found is None or size is None or problems is None or log.framework is None or log.framework.name != "trl":
+        return found
+    whole = "adam_beta1" in found.keys and "max_grad_norm" in found.keys
+    if whole or _counts_completions(log) or any(name in found.keys for name in _OF_RELEASES):
+        return found
+    meant = (
+        Said(problems.value, f"{problems.evidence}; TRL from 0.15 on, whose batches count completions"),
+        Said(problems.value * size.value, f"{problems.evidence}; TRL 0.14, whose batches count prompts"),
+    )
+    fields = {name: said for name, said in found.fields.items() if name != "problems_per_batch"}
+    return replace(found, fields=fields, disagreements={**found.disagreements, "problems_per_batch": meant})
 
 
 def _counts_completions(log: RunLog) -> bool:
@@ -384,7 +405,13 @@ def _unlaunched(root: Path, files: Sequence[Path], base: Path, format: str) -> l
     started = {run: list(_launches(run, folders)) for run, folders in parts.events.items()}
     found: list[LogSource] = []
     for name, runs in parts.logs.items():
-        for run, own in runs.items():
+        for run, every in runs.items():
+            apart = stores[name].apart
+            own, *others = [every] if apart is None else apart(every)
+            for other in others:
+                # What an earlier run left in the same folder says everything in its own.
+                folder = max(other).parent
+                found.append(LogSource(_name(folder, base), name, folder, tuple(other)))
             # A state that was saved is that of the launch that wrote last.
             beside = started[run].pop() if stores[name].with_events and started.get(run) else _Launch(())
             found.append(LogSource(parts.name_of(run, base), name, run, tuple(own), beside.paths, notes=beside.notes))

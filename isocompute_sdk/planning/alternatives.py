@@ -20,8 +20,9 @@ class Alternative:
     """Another allocation worth knowing about, at the same budget."""
 
     kind: str
-    """`near-tie`, `on-grid`, `beyond-grid`, `conservative`, `best-by-curves`, `next-power-of-two` or `other`; of a
-    plan that a person changed `before-change`."""
+    """`near-tie`; `close`: within a tie too, but ahead or behind by the 80 % interval of the difference; `on-grid`,
+    `beyond-grid`, `conservative`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person changed
+    `before-change`."""
     group_size: int
     problems_per_batch: int
     update_steps: int
@@ -73,7 +74,10 @@ def alternatives(
     if reward is not None:
         known = [(c, r) for c in rest if (r := request.reward(c)) is not None]
         tie = TIE * request.span
-        found += [Alternative.of("near-tie", c, r, reward - r) for c, r in known if abs(r - reward) <= tie]
+        close = [(c, r) for c, r in known if abs(r - reward) <= tie]
+        found += [
+            Alternative.of("close" if request.apart(chosen, c) else "near-tie", c, r, reward - r) for c, r in close
+        ]
         best = max(known, key=lambda pair: pair[1], default=None)
         if best is not None and best[1] > reward + tie:
             kind = "beyond-grid" if best[0].group_size > request.largest else "best-by-curves"

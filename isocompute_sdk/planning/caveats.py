@@ -17,7 +17,7 @@ LONGEST_EPOCHS = 83
 """Passes over the data in the longest run of the paper's Easy sweep: 4 M rollouts at n = 8 over 6,000 problems."""
 LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
-LOST_BEYOND = {"surface": (0.047, 0.073), "paper": (0.132, 0.204)}
+LOST_BEYOND = {"surface": (0.056, 0.067), "paper": (0.119, 0.168)}
 """Mean share of the reachable gain that simulated sweeps lost at 3x and 10x of their compute, by method
 (docs/allocation.md)."""
 LIKELY_DECLINE = 0.6
@@ -124,17 +124,25 @@ def batch(candidate: Candidate, recipe: Recipe, observed_problems: Sequence[int]
                 {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
             )
         )
-    if observed_problems and problems not in observed_problems:
-        notes.append(
-            Note(
-                "problems-per-batch-not-observed",
-                "info",
-                f"No run had B_p = {problems} (runs: {', '.join(map(str, observed_problems))}). The paper saw B_p "
-                "matter little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
-                {"problems_per_batch": problems, "observed": list(observed_problems)},
-            )
-        )
+    notes += problems_not_observed(problems, observed_problems)
     return notes
+
+
+def problems_not_observed(problems: int, observed: Sequence[int]) -> list[Note]:
+    """No run had this B_p; a warning if it lies more than an octave outside those that were run."""
+    if not observed or problems in observed:
+        return []
+    far = not observed[0] / 2 <= problems <= observed[-1] * 2
+    beyond = " Predictions are those of the nearest B_p within an octave." if far else ""
+    return [
+        Note(
+            "problems-per-batch-not-observed",
+            "warning" if far else "info",
+            f"No run had B_p = {problems} (runs: {', '.join(map(str, observed))}).{beyond} The paper saw B_p matter "
+            "little on Easy (1.9 %) and more on Hard (2.2 % against 3.8 % for n).",
+            {"problems_per_batch": problems, "observed": list(observed)},
+        )
+    ]
 
 
 def steps(candidate: Candidate, recipe: Recipe) -> list[Note]:

@@ -30,6 +30,7 @@ from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, who
 from isocompute_sdk.planning.setups import choose_setup
 from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
 
 
@@ -169,7 +170,8 @@ class Planner:
         if not self.allow_off_policy:
             self.inheritance.refuse_stale_runs()
         asked = self._resolve(request)
-        sizes = _group_sizes(self.fits, self._octaves(request.beyond_grid), request.powers_of_two)
+        octaves = self._octaves(request.beyond_grid)
+        sizes = self.fits.candidate_sizes(octaves, powers_of_two=request.powers_of_two)
         counts = self._gpu_counts(request.budget)
         setup = choose_setup(asked, sizes, counts)
         resolved, candidates = setup.request, setup.candidates
@@ -525,16 +527,11 @@ def _check_kinds(fits: object, *others: object) -> None:
                 f"{name}: received {value!r:.60}; accepted: {'text' if kind is str else f'a {kind.__name__}'}, or None",
                 f"Give {name}=" + ("the name of the model." if kind is str else f"{kind.__name__}(...)."),
             )
-
-
-def _group_sizes(fits: Fits, octaves: int, powers_of_two: bool) -> list[int]:
-    smallest, largest = fits.group_size_range
-    smallest, largest = max(smallest, 2), largest * 2**octaves
-    if not powers_of_two:
-        return list(range(smallest, largest + 1))
-    powers = [2**i for i in range(1, 31) if smallest <= 2**i <= largest]
-    # A grid such as n = 5, 6, 7 holds no power of two: then its levels are the choice.
-    return powers or [n for n in fits.group_sizes if n >= 2]
+        if isinstance(value, str) and holds_login(value):
+            raise PlanError(
+                f"{name}: received a URL with a login in it; accepted: a hub name or a path",
+                "Remove what stands before the @: plans and scripts would show it.",
+            )
 
 
 def _recipe_name(fits: Fits) -> Literal["easy", "hard"]:

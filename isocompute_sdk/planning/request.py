@@ -127,6 +127,17 @@ class ResolvedRequest:
         low, high = float(predicted.low), float(predicted.high)
         return mean, None if np.isnan(low) else (low, high)
 
+    def apart(self, one: Candidate, other: Candidate) -> bool:
+        """Whether the 80 % interval of their difference, draw by draw, leaves out 0; False without draws."""
+        if self.fits.surface is None or not self.can_predict:
+            return False
+        drawn = [
+            self.fits.draws(self.pricing.compute(c.rollouts, self.fits.compute), c.group_size, c.problems_per_batch)
+            for c in (one, other)
+        ]
+        low, high = np.quantile(drawn[0][:, 0] - drawn[1][:, 0], (0.1, 0.9))
+        return bool(low > 0 or high < 0)
+
     def curves(self, c: Candidate) -> list[RewardCurve]:
         """The curves that predict a candidate: those at the nearest B_p that was run."""
         return self.fits.select(self.fits.nearest_problems_per_batch(c.problems_per_batch))

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from isocompute_sdk.fitting.surface.choice import PROBLEMS_TOLERANCE
 from isocompute_sdk.planning.candidates import Candidate, Rejection, enumerate_candidates
 from isocompute_sdk.planning.request import ResolvedRequest
 
-PROBLEMS_TOLERANCE = 0.005
-"""Share of the metric's range that a smaller B_p may be predicted to lose before a larger one is taken."""
 TIMED_TOLERANCE = 0.001
 """The same tolerance if time decides: then B_p is chosen for speed, which is measured."""
 

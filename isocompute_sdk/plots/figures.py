@@ -18,6 +18,7 @@ from isocompute_sdk.fitting.allocation import AllocationLaw
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.law import REACH
 from isocompute_sdk.planning import Plan
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = Non
 def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure:
     """Best group size against compute: frontier points, fitted law with its band, grid limits, budget.
 
-    For a surface, the thick line and its band are the surface's own best n, dashed beyond the data. A law is drawn over
-    them if the fits have one.
+    For a surface, the thick line is the n that plans choose at each budget, in steps, with the 80 % set of the best n;
+    dashed beyond the data. A law is drawn over them if the fits have one.
 
     Args:
         source: fits, or a plan (which adds its budget and choice).
@@ -216,16 +217,18 @@ def _draw_band(axes: Axes, fits: Fits, grid: np.ndarray, name: str) -> list[np.n
 
 
 def _draw_best(axes: Axes, fits: Fits, grid: np.ndarray) -> np.ndarray:
-    """Draw a surface's best n with its 80 % set; returns the best n on a thinned grid."""
+    """Draw the n that plans choose with the 80 % set, which holds it; returns that n on a thinned grid."""
     # Each compute is one query of the surface; fewer suffice, since the set's edges are steps.
     at = grid[:: max(len(grid) // BAND_POINTS, 1)]
     band = fits.law_interval(at)
     assert band is not None, "a surface has draws"
-    axes.fill_between(at, *band, color=LAW, alpha=0.15, linewidth=0, step="mid", label="80 % set of n*")
     best = fits.best_group_size(at)
+    axes.fill_between(at, *band, color=LAW, alpha=0.15, linewidth=0, step="mid", label="80 % set of n*")
     last = fits.largest_compute or at[-1]
-    axes.plot(at[at <= last], best[at <= last], color=LAW, linewidth=2.2, label="n* of the surface")
-    axes.plot(at[at >= last], best[at >= last], color=LAW, linewidth=1.4, linestyle="--")
+    seen, later = at <= last, at >= at[max(int(np.searchsorted(at, last, side="right")) - 1, 0)]
+    style: dict[str, Any] = {"color": LAW, "drawstyle": "steps-mid"}
+    axes.plot(at[seen], best[seen], linewidth=2.2, label="n* of the surface", **style)
+    axes.plot(at[later], best[later], linewidth=1.4, linestyle="--", **style)
     return best
 
 
@@ -240,8 +243,8 @@ def _draw_law(axes: Axes, fits: Fits, law: AllocationLaw, grid: np.ndarray, *, b
 
 def _law_range(fits: Fits, plan: Plan | None, name: str) -> tuple[float, float]:
     if fits.surface is not None and name == "group_size":
-        curves = fits.select()
-        low, high = (float(np.log10(end)) for end in span(curves))
+        low, high = (float(np.log10(end)) for end in span(fits.select()))
+        high += float(np.log10(REACH))
     else:
         law = fits.law(name)
         if law.x == "update_steps":

@@ -16,7 +16,7 @@ from pathlib import Path
 from isocompute_sdk.run_folders import wrapper
 from isocompute_sdk.run_folders.wrapper import process_ref
 
-__all__ = ["find_process", "is_running", "process_ref", "submitting", "try_lock"]
+__all__ = ["find_process", "holders", "is_running", "process_ref", "submitting", "try_lock"]
 
 _SUBMIT_FILE = ".submit.lock"
 
@@ -32,6 +32,18 @@ def is_running(folder: str | Path) -> bool:
     # The runner's own lock comes last: a look takes it for a moment, and a run of ours is known by the other one.
     locks = (place / wrapper.LOCK_FILE, place / wrapper.RUNNER_LOCK_FILE)
     return any(map(wrapper.is_locked, locks)) or wrapper.is_beating(place)
+
+
+def holders(folder: str | Path) -> tuple[int, ...]:
+    """Ids of other processes of this user, on this machine, that have inherited the lock of whoever started the run."""
+    lock = os.path.realpath(Path(folder) / wrapper.LOCK_FILE)
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        # Processes end meanwhile, and those of others show nothing.
+        with suppress(OSError):
+            if os.readlink(path) == lock:
+                found.add(int(path.parts[2]))
+    return tuple(sorted(found - {os.getpid()}))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -12,7 +13,7 @@ from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.problems import Place, explain, problem
 from isocompute_sdk.specs.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
-__all__ = ["Count", "Flag", "Items", "Levels", "Number", "Quantity", "Spec", "Text", "parse_count"]
+__all__ = ["Count", "Flag", "Items", "Levels", "ModelName", "Number", "Quantity", "Spec", "Text", "parse_count"]
 
 
 class Spec(BaseModel):
@@ -91,6 +92,26 @@ def _one_line(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_one_line)]
 """One line of text that is not empty."""
+
+_LOGIN = re.compile(r"://[^/\s]*@")
+
+
+def holds_login(name: str) -> bool:
+    """Whether a name is a URL with a login in it, which scripts and logs would show."""
+    return _LOGIN.search(name) is not None
+
+
+def _without_login(name: str) -> str:
+    if holds_login(name):
+        raise problem(
+            message="received a URL with a login in it, which scripts would show; accepted: a hub name or a path",
+            hint="Remove what stands before the @, and log in through the environment (HF_TOKEN).",
+        )
+    return name
+
+
+ModelName = Annotated[str, AfterValidator(_one_line), AfterValidator(_without_login)]
+"""A model hub's name or a local path."""
 
 Flag = Annotated[bool, Strict()]
 """true or false; 1, "yes" and the like are refused."""

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from isocompute_sdk.specs.base import Spec, Text
+from isocompute_sdk.specs.base import ModelName, Spec, Text
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.quantities import Count, Number, finite_scalar
@@ -82,7 +82,7 @@ class RunSpec(Spec):
 
     run_id: FolderName
     """Name of the run, unique in its study; also the name of its folder."""
-    model: Text
+    model: ModelName
     """Base model: a model hub's name or a local path."""
     data: Data
     """Problems and reward function."""

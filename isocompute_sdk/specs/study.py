@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs.base import Spec, Text
+from isocompute_sdk.specs.base import ModelName, Spec, Text
 from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
@@ -23,7 +23,7 @@ class Study(Spec):
 
     name: FolderName
     """Name of the study; also the name of its folder below output_dir."""
-    model: Text
+    model: ModelName
     """Base model: a model hub's name or a local path."""
     data: Data
     """Problems and reward function."""

@@ -82,6 +82,8 @@ class BackendInfo:
     """Values of `Recipe.algorithm` that it runs."""
     options: tuple[BackendOption, ...]
     """All accepted options."""
+    install: tuple[str, ...] = ()
+    """Shell commands that make an environment for it, in order."""
     passes: tuple[str, ...] = ()
     """Flags of the framework that options may also name, as patterns."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ class ScriptBackend(ABC):
     """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
+    reads_inputs: bool = False
+    """Whether training reads the run's problems, reward function and model."""
 
     @abstractmethod
     def describe(self) -> BackendInfo:
@@ -71,9 +74,11 @@ class ScriptBackend(ABC):
         return self._rendered(run, self._accepted(run), beside=False)
 
     def requires(self, run: RunSpec) -> Requires:
-        """Problems, reward function, model and packages."""
-        data = run.data
-        return Requires((data.train, data.validation), data.reward, run.model, self.packages, self.beside_sdk)
+        """The packages, and the inputs if training reads them."""
+        data, packages = run.data, Requires(packages=self.packages, beside_sdk=self.beside_sdk)
+        if not self.reads_inputs:
+            return packages
+        return replace(packages, files=(data.train, data.validation), reward=data.reward, model=run.model)
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
         """Write a short `launch.sh` and, beside it, the files it needs; return how to start it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -319,3 +320,23 @@ def test_a_refused_run_writes_nothing_and_names_every_reason(backend: Backend, t
         backend.prepare(run, tmp_path / "new")
     assert all(f"[{code}]" in str(caught.value) for code in refused)
     assert not list(tmp_path.iterdir())
+
+
+def test_its_install_commands_are_in_the_documentation(backend: Backend) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "backends.md").read_text(encoding="utf-8")
+    assert all(command in page for command in backend.describe().install)
+
+
+@pytest.mark.slow
+def test_what_its_install_commands_name_exists(backend: Backend) -> None:
+    """A dry run of pip for every pinned package, without what it depends on: that would be gigabytes."""
+    named = {
+        word
+        for command in backend.describe().install
+        for word in shlex.split(command, comments=True)
+        if re.match(r"[A-Za-z][\w.-]*(\[[\w,]+\])?(==|>=)", word)
+    }
+    for package in sorted(named):
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed", package]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "No matching distribution" not in done.stderr, package

@@ -101,7 +101,7 @@ def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path
     with start(place) as controller:
         train_until(place, study, 5, controller)
         controller.kill()
-    stop_runs([place / run.output_dir for run in study.expand()])
+    assert stop_runs([place / run.output_dir for run in study.expand()]).foreign == ()
     assert training(place) == []
     with start(place) as controller:
         assert controller.wait(400) == 0

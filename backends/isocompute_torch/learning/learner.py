@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -67,6 +69,7 @@ class Learner:
         value_model: needed for PPO.
         n_train: rollouts per problem that enter the gradient; None for all.
         token_budget: most tokens in one forward and backward pass.
+        checkpointing: compute layers again in the backward pass instead of keeping their activations.
         merge: treat equal rollouts as one with a weight, and read shared prefixes once.
     """
 
@@ -81,6 +84,7 @@ class Learner:
         n_train: int | None = None,
         token_budget: int = 8_192,
         merge: bool = True,
+        checkpointing: bool = False,
     ) -> None:
         self.policy = policy
         self.recipe = recipe
@@ -90,6 +94,7 @@ class Learner:
         self.n_train = n_train
         self.token_budget = token_budget
         self.merge = merge
+        self.checkpointing = checkpointing
         common: dict[str, Any] = {
             "betas": recipe.adam_betas,
             "weight_decay": recipe.weight_decay,
@@ -137,14 +142,30 @@ class Learner:
                 _, measured = self._loss(rows, chosen_U, targets)
             _add(stats, measured)
         for chosen_U in micro_batches(rows, loud_U, self.token_budget):
-            loss, measured = self._loss(rows, chosen_U, targets)
-            _finite("loss", measured["loss"])
-            loss.backward()  # pyright: ignore[reportUnknownMemberType]
+            with self._recomputing():
+                loss, measured = self._loss(rows, chosen_U, targets)
+                _finite("loss", measured["loss"])
+                loss.backward()  # pyright: ignore[reportUnknownMemberType]
             self.optimiser.collect()
             if self.value_optimiser is not None:
                 self.value_optimiser.collect()
             _add(stats, measured)
         return dict(stats)
+
+    @contextmanager
+    def _recomputing(self) -> Generator[None]:
+        """Checkpointed layers, which transformers has in training mode only; the models have no dropout."""
+        policies = [self.policy.model] if self.value_model is None else [self.policy.model, self.value_model.backbone]
+        models = cast("list[Any]", policies) if self.checkpointing else []
+        for model in models:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.train()
+        try:
+            yield
+        finally:
+            for model in models:
+                model.eval()
+                model.gradient_checkpointing_disable()
 
     def _targets(self, rows: Rows, reward_R: Tensor) -> tuple[GroupAdvantages, _Targets]:
         recipe = self.recipe

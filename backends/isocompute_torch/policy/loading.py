@@ -65,6 +65,24 @@ def load_value_model(name: str, device: torch.device, dtype: torch.dtype) -> Val
     return ValueModel(model.base_model, int(model.get_output_embeddings().in_features))
 
 
+def load_config(name: str) -> Any:
+    """The configuration of a model.
+
+    Raises:
+        InputError: the model does not exist, or its configuration cannot be read.
+    """
+    import transformers
+
+    _check_folder(name)
+    try:
+        return transformers.AutoConfig.from_pretrained(name)
+    except Exception as error:  # as in load_model
+        raise InputError(
+            f"{_place(name)} cannot be loaded: {_first_line(error)}",
+            "Accepted: a local folder written by save_pretrained, or the name of a causal language model on the hub.",
+        ) from error
+
+
 def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module:
     """A causal language model without dropout, so that sampler and trainer see the same function."""
     import transformers

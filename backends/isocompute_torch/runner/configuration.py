@@ -29,6 +29,7 @@ OPTIONS_OF_SPEED = frozenset(
     {
         "threads",
         "max_tokens_per_micro_batch",
+        "gradient_checkpointing",
         "sampling_batch",
         "merge_duplicates",
         "save_every_steps",

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Handle, Job, Seen, wrapper_command
 from isocompute_sdk.campaigns.executors.gpus import VARIABLE, Gpu, claim, visible_gpus
@@ -192,9 +193,13 @@ class LocalExecutor:
         child, started = self._children.get(_key(handle.job)), handle.started
         if started is None or started.engine != ENGINE:
             return None
+        folder = handle.job.launch.folder
         leader = child.pid if child is not None and child.poll() is None else locks.find_process(started.ref)
-        beat = wrapper.read_json(handle.job.launch.folder / wrapper.BEAT_FILE) or {}
+        beat = wrapper.read_json(folder / wrapper.BEAT_FILE) or {}
         command = locks.find_process(str(beat.get("command"))) if beat.get("attempt") == started.attempt else None
+        if leader is None and command is None and (self._said(handle) is None or _key(handle.job) in self._deadlines):
+            # A wrapper that was killed at once has left no record of what it had just started.
+            command = next(iter(_groups(folder)), None)
         return None if leader is None and command is None else (leader, command)
 
     def _signal(self, handle: Handle, number: signal.Signals) -> bool:
@@ -271,6 +276,15 @@ def _refuse_missing(job: Job, environment: Mapping[str, str]) -> None:
             f"{job.name}: {program} cannot be started in {job.cwd}: not found",
             "Check that the program is installed and that the folder exists.",
         )
+
+
+def _groups(folder: Path) -> list[int]:
+    """Process groups, other than our own, that keep the lock of a folder."""
+    found: list[int] = []
+    for one in locks.holders(folder):
+        with suppress(ProcessLookupError):
+            found.append(os.getpgid(one))
+    return [one for one in dict.fromkeys(found) if one != os.getpgrp()]
 
 
 def _started(job: Job) -> store.Started | None:

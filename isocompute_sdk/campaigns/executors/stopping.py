@@ -12,7 +12,7 @@ from isocompute_sdk.campaigns.executors.registry import executors_of
 from isocompute_sdk.run_folders import locks, store
 from isocompute_sdk.training.backend import Launch
 
-SECONDS_TO_APPEAR = 2.0
+SECONDS_TO_APPEAR = 5.0
 """Longest time between a process that takes a folder's lock and its record in the folder."""
 
 

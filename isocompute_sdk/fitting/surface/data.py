@@ -160,11 +160,37 @@ def _second_variance(rho: float) -> float:
 
 
 def without_outliers(values: Array, noise: float) -> Array:
-    """Values far from the running median of their neighbours, moved towards it."""
+    """Values far from the running median of their neighbours, moved towards it.
+
+    Short stretches first, by a wide median where both sides are known, then single values. The first and the last have
+    neighbours on one side only: they are compared with the median of the next three. Wide medians and ends may also lie
+    off by twice the trend there.
+    """
     if len(values) < WINDOW:
         return values
-    off = values - running_median(values)
-    return np.where(np.abs(off) > WILD * noise, values - off + np.sign(off) * KEPT * noise, values)
+    values = _without_stretches(values, noise)
+    off, limit = values - running_median(values), np.full(len(values), WILD * noise)
+    for end, inward in ((0, values), (-1, values[::-1])):
+        near, further = float(np.median(inward[1:4])), float(np.median(inward[3:6]))
+        off[end] = values[end] - near
+        limit[end] += 2.0 * abs(further - near)
+    return np.where(np.abs(off) > limit, values - off + np.sign(off) * KEPT * noise, values)
+
+
+def _without_stretches(values: Array, noise: float) -> Array:
+    """The same for up to `WINDOW` - 1 wrong values in a row, by a median over twice as many."""
+    wide = 2 * WINDOW - 1
+    if len(values) < wide + 1:
+        return values
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(values, wide), axis=1)
+    ends = np.pad(middle, WINDOW - 1, mode="edge")
+    trend = np.abs(ends[2 * (WINDOW - 1) :] - ends[: -2 * (WINDOW - 1)])
+    inner = slice(WINDOW - 1, len(values) - WINDOW + 1)
+    off = values[inner] - middle
+    moved = values.copy()
+    wild = np.abs(off) > 2.0 * (WILD * noise + trend)
+    moved[inner] = np.where(wild, middle, values[inner])
+    return moved
 
 
 def _spread(values: Array) -> float:

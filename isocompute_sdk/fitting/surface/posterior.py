@@ -19,8 +19,8 @@ from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve, curve_and_slopes
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
-HUBER = 2.5
-"""Whitened residual beyond which a bin counts less."""
+HUBER, REDESCENDING = 2.5, 5.0
+"""Whitened residuals beyond which a bin counts less (weight 1 / |r|), and beyond which its pull falls (1 / r^2)."""
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
 FEWEST_TO_COMPARE = 4
@@ -281,7 +281,9 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     common_R = np.where(odd_R, ((unusual_R / OUTLYING) ** 2 - 1.0) / weight_R, 0.0)
     # What is common to a run is no outlier of its bins.
     residual = np.where(odd_R[:, None], residual + shift_R[:, None] * one_RJ, residual)
-    excess = np.where(real, np.sqrt(factor * np.maximum(np.abs(residual) / (HUBER * np.sqrt(factor)), 1.0)), 1.0)
+    size = np.abs(residual) / np.sqrt(factor)
+    lighter = np.maximum(size / HUBER, 1.0) * np.maximum(size / REDESCENDING, 1.0)
+    excess = np.where(real, np.sqrt(factor * lighter), 1.0)
     noise = data.noise_RJJ * excess[:, :, None] * excess[:, None, :]
     noise = noise + common_R[:, None, None] * (real[:, :, None] & real[:, None, :])
     return replace(data, noise_RJJ=noise), np.where(unusual_R > NAMED, shift_R, 0.0)

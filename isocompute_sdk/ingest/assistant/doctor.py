@@ -272,7 +272,7 @@ class _Command:
     def _reads(self, paths: Sequence[str]) -> int:
         """How many runs all paths at once give; 0 if they cannot be read so."""
         told = self.told
-        options = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
+        options: dict[str, Any] = {"rename": told.rename, "ignore": told.ignore, "set": told.set}
         try:
             runs = read_runs(paths, metric=told.metric, on_truncated="drop", lenient=True, **options)
         except IsoComputeError:

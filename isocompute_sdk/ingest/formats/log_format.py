@@ -165,6 +165,8 @@ class LogStore:
     """Whether event files in the folder of a run are another log of the same run."""
     runs_of: Callable[[Path], Sequence[FoundRun]] | None = None
     """File -> the runs in it, instead of `run_of`, if the file names its runs."""
+    apart: Callable[[Sequence[Path]], Sequence[Sequence[Path]]] | None = None
+    """Files of one folder -> the files of each run, the newest run first, if a folder may hold those of several."""
 
 
 @dataclass

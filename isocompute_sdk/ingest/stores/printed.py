@@ -22,7 +22,8 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.stores.packed import DAMAGED, open_bytes
 
-_COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_COLOURS = re.compile(r"\x1b\[[\d;]*[A-Za-z]|\[\d{1,2}(?:;\d{1,2})*m")
+"""Colours, also those that lost their escape when somebody copied them."""
 _PREFIX = re.compile(r"^\s*\((?:\w+ )?pid=\d+[^)]*\)\s?")
 """Ray's words before a line of a worker."""
 _ROW = re.compile(r"\{'[^{}]+\}")
@@ -107,6 +108,7 @@ def printed_runs(path: Path) -> list[PrintedRun]:
     found: list[PrintedRun] = []
     now = PrintedRun()
     shown: tuple[int, int] | None = None
+    before: dict[str, float] = {}
     for line in _lines(path):
         if _STARTED in line:
             found.append(now)
@@ -122,6 +124,10 @@ def printed_runs(path: Path) -> list[PrintedRun]:
         now.batch = int(batch[1].replace(",", "")) if batch else now.batch
         for row in _ROW.findall(line):
             values = {name: float(value) for name, value in _PAIR.findall(row)}
+            if values and values == before:
+                # Every process printed it.
+                continue
+            before = values
             if _ENDED in values:
                 now.ended = True
             elif any(name.startswith(_EVALUATION) for name in values):
@@ -142,7 +148,7 @@ def printed_configurations(path: Path) -> Iterator[dict[str, Any]]:
     Yields nested or flat mappings, in the order of the console.
     """
     block: _Block | None = None
-    for line in _lines(path):
+    for line in _lines(path, leave_out=_STEP_LINE):
         text = _PREFIX.sub("", line)
         worker = line[: len(line) - len(text)]
         if block is not None:
@@ -288,7 +294,11 @@ def _words(text: str) -> dict[str, Any]:
         return {}
 
 
-def _lines(path: Path) -> Iterable[str]:
+_STEP_LINE = re.compile(rb"\bstep:\d+ - \S|\bGlobal step \d+: \{")
+"""Lines of steps that hold no configuration: consoles have many of them."""
+
+
+def _lines(path: Path, leave_out: re.Pattern[bytes] | None = None) -> Iterable[str]:
     """Lines of a console without colours; a carriage return ends one too.
 
     A last line without an end may be cut inside a number and is left out.
@@ -296,7 +306,7 @@ def _lines(path: Path) -> Iterable[str]:
     try:
         with open_bytes(path) as file:
             for raw in file:
-                if raw.endswith(b"\n"):
+                if raw.endswith(b"\n") and (leave_out is None or not leave_out.search(raw)):
                     yield from _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r")
     except DAMAGED:
         return

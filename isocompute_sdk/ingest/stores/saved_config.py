@@ -208,6 +208,8 @@ def _with_processes(found: SavedConfig, here: Path, run: Path, alone: bool) -> S
                 said[1] = path
         except (RecordError, ValueError, RecursionError):
             continue
+    if run.is_dir() and (number := _processes(run / training_args.FILE).get("num_processes")):
+        said[number] = run
     for path in _any_name(here, run, alone):
         if path.suffix.lower() not in (".sh", ".yaml", ".yml"):
             continue

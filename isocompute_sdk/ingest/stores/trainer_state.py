@@ -67,6 +67,31 @@ def latest(paths: list[Path]) -> Path:
     return max(paths, key=order)
 
 
+def by_run(paths: Sequence[Path]) -> list[list[Path]]:
+    """States of one folder by the run that they are of, the run of the largest step first.
+
+    All states of a run begin with the same row; those of an earlier run into the same folder do not.
+    """
+    groups: dict[bytes, list[Path]] = {}
+    for path in paths:
+        groups.setdefault(_first_row(path), []).append(path)
+    # A state that cannot be read is that of the run beside it.
+    unread = groups.pop(b"", [])
+    found = sorted(groups.values(), key=lambda group: str(latest(list(paths))) not in map(str, group))
+    return [[*found[0], *unread], *found[1:]] if found else [unread]
+
+
+def _first_row(path: Path) -> bytes:
+    """The first row of a history, as it was written; nothing if the beginning of the file does not hold it."""
+    try:
+        with open_bytes(path) as file:
+            head = file.read(_BEGINNING)
+    except (OSError, RecordError, *DAMAGED):
+        return b""
+    found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', head)
+    return b"" if found is None else re.sub(rb"\s", b"", found[1])
+
+
 def read_trainer_state(paths: Sequence[Path], name: str) -> RunLog:
     """Read the history of one run from the latest of its states that is whole.
 
@@ -125,5 +150,5 @@ def _attempts(path: Path, history: Sequence[dict[str, Any]]) -> tuple[Attempt, .
     return attempts_from_rows(path, steps, measured)
 
 
-STORE = LogStore("trl", is_state, run_folder, read_trainer_state, with_events=True)
+STORE = LogStore("trl", is_state, run_folder, read_trainer_state, with_events=True, apart=by_run)
 """States of TRL's trainers, and of others that are built on the Hugging Face Trainer."""

@@ -19,6 +19,7 @@ from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
@@ -90,7 +91,8 @@ class PlanComparison(Saved):
     equal: str = "budget"
     """What both have in common: the budget, what `compare` was asked for, or `update_steps` that were given."""
     at_equal: Mapping[str, AtEqual] = field(default_factory=dict[str, AtEqual])
-    """The same two at equal rollouts, steps, time and batch, as far as they can be had."""
+    """The same two at equal rollouts, steps, time and batch, as far as they can be had: hours need a throughput, and an
+    equal batch a B_p at most an octave outside those that were run."""
     against_plan: bool = True
     """False if `plan` is not the best plan but a reference that the caller chose."""
 
@@ -140,7 +142,8 @@ class PlanComparison(Saved):
             self.update_steps,
         ):
             return f"the configuration is the {plan}"
-        if abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
+        apart = d.low > 0 or d.high < 0
+        if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
             return f"the configuration is as good as the {plan}{where}, within {tie:g} of {self.metric}"
         if not math.isnan(d.low) and d.low <= 0 <= d.high:
             return (
@@ -262,7 +265,7 @@ def compare(
             bp, m = _sized(n, asked, plan, pricing, name)
         except PlanError:
             continue
-        if m >= 1:
+        if m >= 1 and (name == equal or fits.reaches_problems_per_batch(bp)):
             other_D = drawn(bp, m)
             at_equal[name] = AtEqual(bp, m, n * bp * m, plans.between(other_D), plans.between(plan_D - other_D))
     equal_reward, saved, bounded = _identical(costs, budget.unit) if identical else _equal_reward(plans, own_D, costs)
@@ -279,7 +282,10 @@ def compare(
         equal_reward=equal_reward,
         equal_reward_bounded=bounded,
         gpu_hours_saved=saved,
-        notes=tuple(note for note in plan.notes if note.code.startswith("extrapolation")),
+        notes=(
+            *(note for note in plan.notes if note.code.startswith("extrapolation")),
+            *caveats.problems_not_observed(problems, fits.problems_per_batch),
+        ),
         equal=shared,
         at_equal=at_equal,
         against_plan=reference is None,

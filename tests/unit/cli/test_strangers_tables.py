@@ -141,6 +141,26 @@ def test_every_command_takes_the_same_words_for_columns(in_process: Command, tmp
         assert "'iteration'" in done.stderr, command
 
 
+def test_a_probe_and_a_scorecard_read_tables_of_strangers(in_process: Command, tmp_path: Path) -> None:
+    table = eight_runs("accuracy").assign(
+        took=lambda rows: 20 + rows["num_generations"] * 16 / 10 + rows["step"] % 3 / 100
+    )
+    WAYS["letters.csv"](table, tmp_path / "t.csv")
+    words = ["--rename", "G=n", "--rename", "iteration=step", "--rename", "batch_size=bp"]
+    done = in_process("probe", "--read", "t.csv", *words, "--seconds", "took", "--json")
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)
+    assert measured["step_overhead_seconds"] == pytest.approx(20, rel=0.1)
+    assert measured["rollouts_per_second"] == pytest.approx(10, rel=0.1)
+    planned = in_process("allocate", "t.csv", *words, "--metric", "accuracy", "--budget", "100k", "-o", "plan.json")
+    assert planned.returncode == 0, planned.stderr
+    scored = in_process("scorecard", ".", "--add", "plan.json", "--runs", "t.csv", *words, "--json")
+    assert "no column group_size" not in scored.stderr
+    refused = in_process("scorecard", ".", "--add", "plan.json", "--runs", "t.csv")
+    assert refused.returncode == 1
+    assert "--rename G=group_size" in refused.stderr
+
+
 def test_a_missing_column_is_answered_with_the_command_that_works(in_process: Command, tmp_path: Path) -> None:
     WAYS["letters.csv"](eight_runs(), tmp_path / "t.csv")
     refused = in_process("fit", "t.csv", "--draws", 20)
@@ -264,6 +284,18 @@ def test_among_columns_whose_names_say_nothing_the_command_asks(in_process: Comm
     done = in_process(*next_of(done))
     assert next_of(done)[-2:] == ["--metric", "zeta"]
     assert in_process(*next_of(done), "--draws", 20).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["acc", "gsm8k"])
+def test_columns_of_ones_own_beside_those_of_a_framework_are_kept(
+    in_process: Command, tmp_path: Path, name: str
+) -> None:
+    own = {"completion_length": lambda rows: 100 + rows["step"], "gpus": 8, "host": "node-1"}
+    eight_runs(name).assign(**own).to_csv(tmp_path / "t.csv", index=False)
+    document = json.loads(in_process("ingest", "t.csv", "--json").stdout)
+    assert set(document["metrics"]) == {name, "entropy", "response_length"}
+    runs = RunSet.read(tmp_path / "t.csv")
+    assert sum(len(one.value_T) for one in runs.series(name)) == 182
 
 
 def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(

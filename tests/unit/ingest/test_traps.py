@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.stores.saved_config import in_source, translate
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import write_events, write_verl
@@ -241,3 +241,45 @@ def test_a_state_may_hold_what_is_no_number(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"loss": ', '"loss": NaN, "old": ', 1))
     (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION}))
     assert sizes(tmp_path) == [("8", "4", 192.0)]
+
+
+def test_rows_that_every_process_prints_count_once(tmp_path: Path) -> None:
+    console = trainer_console(range(1, 11), 10, bars=False)
+    lines = [line for line in console.splitlines() for _ in range(4 if "'reward'" in line else 1)]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    (tmp_path / "args.json").write_text(json.dumps({**SIZES, **GENERATION, "logging_steps": 1}))
+    assert sizes(tmp_path) == [("8", "4", 320.0)]
+
+
+def test_colours_without_their_escapes(tmp_path: Path) -> None:
+    said = "[36m(TaskRunner pid=77)[0m "
+    lines = [f"{said}{{'actor_rollout_ref': {{'rollout': {{'n': 8}}}},", f"{said} 'data': {{'train_batch_size': 16}}}}"]
+    lines += [f"{said}step:{i} - critic/score/mean:{i / 10} - actor/lr:1e-06" for i in range(1, 11)]
+    (tmp_path / "verl.txt").write_text("\n".join(lines) + "\n")
+    assert sizes(tmp_path) == [("8", "16", 1280.0)]
+
+
+def test_checkpoints_of_an_earlier_run_into_the_same_folder_are_another_run(tmp_path: Path) -> None:
+    for count, seed, n in ((10, 1, 4), (20, 1, 4), (8, 2, 8)):
+        folder = tmp_path / "out" / f"checkpoint-{count}"
+        write_state(folder, count, seed)
+        save(folder / "training_args.bin", **arguments(n))
+    assert sizes(tmp_path) == [("4", "4", 320.0), ("8", "4", 256.0)]
+
+
+def test_a_program_alone_tells_no_release_of_trl(tmp_path: Path) -> None:
+    found = [
+        {"step": i, "reward": i / 20, "rewards/accuracy_reward": 0.5, "completion_length": 9.0} for i in range(1, 11)
+    ]
+    (tmp_path / "checkpoint-10").mkdir()
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
+    (tmp_path / "checkpoint-10" / "rng_state.pth").touch()
+    call = "GRPOConfig(num_generations=4, per_device_train_batch_size=4, gradient_accumulation_steps=2)"
+    (tmp_path / "train.py").write_text(f"import trl\n{call}\n")
+    # In TRL 0.14 the batch would be 8 prompts, after it 2.
+    (question,) = propose(tmp_path).questions.values()
+    assert (question.field, set(question.candidates)) == ("problems_per_batch", {"2", "8"})
+    for row in found:
+        row["num_tokens"] = 1000.0 * row["step"]
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
+    assert sizes(tmp_path) == [("4", "2", 80.0)]

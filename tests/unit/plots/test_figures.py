@@ -9,10 +9,11 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib import image
+from matplotlib.lines import Line2D
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, Plan, RunSet
-from isocompute_sdk.plots.figures import plot_allocation_law, plot_reward_curves, save_figure
+from isocompute_sdk.plots.figures import LAW, plot_allocation_law, plot_reward_curves, save_figure
 
 Make = Callable[..., RunSet]
 EASY = "qwen2.5-7b-instruct/guru-math-easy"
@@ -200,6 +201,23 @@ def test_a_surfaces_best_n_is_drawn_with_its_set_and_its_law(surface: Fits) -> N
     x = np.asarray(own.get_xdata())
     np.testing.assert_allclose(np.asarray(own.get_ydata()), surface.best_group_size(x))
     assert x[-1] <= surface.largest_compute * (1 + 1e-9)  # type: ignore[operator]
+
+
+def test_what_is_drawn_as_best_n_is_what_plans_choose(surface: Fits) -> None:
+    for source in (surface, iso.Planner(surface).allocate("6M", spend="all")):
+        (axes,) = plot_allocation_law(source).axes
+        drawn = [line for line in axes.lines if line.get_color() == LAW]
+        x, n = (
+            np.concatenate([np.asarray(part(line)) for line in drawn]) for part in (Line2D.get_xdata, Line2D.get_ydata)
+        )
+        assert x.max() > 3 * surface.largest_compute  # type: ignore[operator]
+        for compute, size in list(zip(x, n, strict=True))[::9]:
+            if compute < 20 * 8 * 32:
+                continue
+            assert iso.Planner(surface).allocate(float(compute), spend="all").group_size == size
+        band = axes.collections[0].get_paths()[0].vertices
+        assert band[:, 1].min() <= n.min()
+        assert n.max() <= band[:, 1].max()
 
 
 def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits, tmp_path: Path) -> None:

@@ -125,3 +125,12 @@ def test_specs_survive_pickling_and_json() -> None:
     whole = study(budget="$5", hardware={"gpus": [4, 8]}, options={"a": True})
     assert pickle.loads(pickle.dumps(whole)) == whole
     assert Study.model_validate_json(whole.model_dump_json()) == whole
+
+
+def test_a_login_in_the_name_of_a_model_is_refused_and_not_repeated() -> None:
+    name = "https://me:secret@hub.example/org/model"
+    for make in (run, study):
+        with pytest.raises(SpecError) as caught:
+            make(model=name)
+        assert "secret" not in str(caught.value)
+        assert make(model="https://hub.example/org/model@main").model.endswith("@main")

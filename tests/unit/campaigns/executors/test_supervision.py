@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -196,4 +197,25 @@ def test_a_detached_run_can_be_stopped(job: Callable[..., Job]) -> None:
     assert handle is not None
     assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
     assert executor.poll([handle])[0].state == "stopped"
+    assert not locks.is_running(one.launch.folder)
+
+
+def test_a_command_of_which_a_killed_wrapper_left_no_record_can_be_stopped(job: Callable[..., Job]) -> None:
+    one = job("one", "sleep 60 & wait")
+    executor = LocalExecutor()
+    handle = executor.submit(one, 1)
+    assert handle is not None
+    beat = one.launch.folder / "beat.json"
+    deadline = time.monotonic() + 30
+    while not starts(one):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    leader = int(json.loads(beat.read_text())["process"].split()[0])
+    os.kill(leader, signal.SIGKILL)
+    while locks.process_ref(leader) is not None:
+        time.sleep(0.01)
+    assert executor.poll([handle])[0].state == "running"
+    beat.unlink()
+    assert locks.is_running(one.launch.folder)
+    assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
     assert not locks.is_running(one.launch.folder)

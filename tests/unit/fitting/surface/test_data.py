@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from isocompute_sdk.fitting.surface.data import (
@@ -18,6 +18,7 @@ from isocompute_sdk.fitting.surface.data import (
     pooled_noise,
     prepare,
     smoothed,
+    without_outliers,
 )
 
 MakeRun = Callable[..., SurfaceRun]
@@ -122,11 +123,12 @@ def test_a_run_of_the_base_model_alone_has_no_bins(make_run: MakeRun) -> None:
 @given(rewards, st.integers(0, 2**32 - 1))
 def test_binning_preserves_means_and_order(values: list[float], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    # Falls are repaired on purpose, so they are left out here.
+    # Falls and outliers are repaired on purpose, so they are left out here.
     reward = np.sort(np.array(values))
     compute = np.cumsum(rng.uniform(1.0, 1e4, len(reward)))
     shuffled = rng.permutation(len(reward))
     (run,) = prepare([SurfaceRun("run", 8, 32, compute[shuffled], reward[shuffled])])
+    assume(not run.outliers)
     assert run.count_J.sum() == len(reward)
     assert len(run.reward_J) <= MOST_BINS
     assert np.sum(run.count_J * run.reward_J) == pytest.approx(reward.sum(), abs=1e-9)
@@ -181,3 +183,30 @@ def test_rewards_that_differ_by_rounding_leave_the_usual_noise() -> None:
     rewards = [np.array([0.0, 1e-175]), np.array([0.0])]
     assert noise_scale(rewards, 1.0) == 1.0
     assert noise_scale([1e6 * values for values in rewards], 1e6) == 1e6
+
+
+@pytest.mark.parametrize("where", [0, 1, 20, -2, -1])
+@pytest.mark.parametrize("wrong", [0.0, 1.0])
+def test_one_wrong_evaluation_is_moved_wherever_it_stands(where: int, wrong: float) -> None:
+    noise = 0.01
+    values = rising(COMPUTE) + noise * np.random.default_rng(4).standard_normal(len(COMPUTE))
+    hit = values.copy()
+    hit[where] = wrong
+    cleaned = without_outliers(hit, noise)
+    assert abs(cleaned[where] - values[where]) < 6 * noise
+    np.testing.assert_array_equal(np.delete(cleaned, where), np.delete(without_outliers(values, noise), where))
+
+
+def test_a_short_stretch_of_wrong_evaluations_is_moved_and_a_collapse_is_not() -> None:
+    values = rising(COMPUTE)
+    hit, collapsed = values.copy(), values.copy()
+    hit[20:23] = 1.0
+    collapsed[40:] = 0.3
+    assert np.abs(without_outliers(hit, 0.01) - values).max() < 0.05
+    np.testing.assert_array_equal(without_outliers(collapsed, 0.01), collapsed)
+
+
+def test_steep_ends_of_a_curve_are_no_outliers() -> None:
+    steep = 0.2 + 0.5 * -np.expm1(-np.geomspace(1e4, 1e6, 12) / 3e4)
+    np.testing.assert_array_equal(without_outliers(steep, 0.005), steep)
+    np.testing.assert_array_equal(without_outliers(steep[::-1], 0.005), steep[::-1])

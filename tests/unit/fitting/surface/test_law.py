@@ -14,6 +14,8 @@ from hypothesis.extra.numpy import arrays
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, RunSet
 from isocompute_sdk.fitting.surface.law import one_way
+from isocompute_simulator.families import FAMILIES
+from isocompute_simulator.scenario import draw_scenario
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e7, 25)])
@@ -47,6 +49,22 @@ def test_a_growing_best_n_has_a_law_near_the_surfaces_own(make_runs: Make) -> No
     assert fits.law().rising
     at = np.geomspace(1e5, 2e7, 20)
     assert np.median(np.abs(np.log2(fits.law().predict(at) / fits.best_group_size(at)))) < 0.75
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_law_keeps_to_the_set_of_best_n_at_budgets_that_are_planned(seed: int) -> None:
+    scenario = draw_scenario(np.random.default_rng(90_000 + seed), FAMILIES[seed])
+    fits = iso.fit(scenario.runs, draws=60)
+    for reach in (1, 3, 10):
+        budget = reach * scenario.largest_rollouts
+        band, law = fits.law_interval(budget), float(fits.law().log2(budget))
+        assert band is not None
+        low, high = (float(np.log2(end[0])) for end in band)
+        # The set is known to a quarter of an octave.
+        assert low - 0.25 <= law <= high + 0.25, (scenario.family, reach)
+        planned = iso.Planner(fits).allocate(budget, spend="all").group_size
+        assert planned == fits.best_group_size(budget)[0]
+        assert abs(np.log2(planned) - law) <= 1.5
 
 
 def test_a_best_n_that_turns_has_no_law_and_still_plans(make_runs: Make) -> None:
