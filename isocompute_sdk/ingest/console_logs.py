@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.attempts import Attempt, RunLog, attempt_of_steps
+from isocompute_sdk.ingest.formats.log_format import LogFormat
 from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.stores.console import read_console
+from isocompute_sdk.ingest.stores.console import read_console, shows_steps
 from isocompute_sdk.ingest.stores.printed import PrintedRun, printed_configurations, printed_runs, prints_rows
 from isocompute_sdk.ingest.stores.saved_config import find_config, flat, translate
 
@@ -23,7 +25,7 @@ _INTERVAL = "logging_steps"
 def is_console_log(path: Path) -> bool:
     """Whether a console holds the steps of a run, not only messages."""
     try:
-        return any(read_console(path, one.console) for one in formats() if one.console is not None) or (
+        return any(shows_steps(path, one.console) for one in formats() if one.console is not None) or (
             prints_rows(path) and bool(printed_runs(path))
         )
     except (OSError, RecordError):
@@ -42,24 +44,49 @@ def read_console_log(path: Path, name: str, launch: int | None = None) -> RunLog
         RecordError: it shows no step of a known framework, or rows without a step and nothing says how far they are
             apart.
     """
+    stamp = path.stat()
+    seen = _read(path, stamp.st_mtime_ns, stamp.st_size)
+    attempts = seen.attempts or tuple(_attempts(path, seen))
+    log = RunLog(name, path, CONSOLE, attempts, known_format=seen.form, settings=seen.settings)
+    return _of_launch(log, launch)
+
+
+@dataclass(frozen=True)
+class _Console:
+    """What a console shows by itself."""
+
+    settings: Settings
+    form: LogFormat | None = None
+    attempts: tuple[Attempt, ...] = ()
+    """Of a framework that prints its steps."""
+    runs: tuple[PrintedRun, ...] = ()
+    """Of a trainer that prints rows."""
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, changed: int, size: int) -> _Console:
+    """The content of a console; it is asked for several times, and may be long."""
     settings = _settings(path)
     for form in formats():
         steps = [] if form.console is None else read_console(path, form.console)
         if steps:
             attempts = [replace(attempt_of_steps(path, one), started=float(i)) for i, one in enumerate(steps)]
-            return _of_launch(RunLog(name, path, CONSOLE, tuple(attempts), known_format=form), settings, launch)
-    runs = printed_runs(path)
-    if not runs:
+            return _Console(settings, form, tuple(attempts))
+    return _Console(settings, runs=tuple(printed_runs(path)))
+
+
+def _attempts(path: Path, seen: _Console) -> Iterator[Attempt]:
+    if not seen.runs:
         raise RecordError(f"{path} shows no step of a known framework", "Give the log that the framework writes.")
-    per_row = _interval(path, settings) or max((one.steps_per_row or 0 for one in runs), default=0)
+    per_row = _interval(path, seen.settings) or max((one.steps_per_row or 0 for one in seen.runs), default=0)
     if not per_row:
         raise RecordError(
             f"{path} shows rows of a trainer without their steps, and neither a progress bar nor {_INTERVAL} says how "
             "many updates they are apart",
             f"Put the trainer's arguments beside it, e.g. args.json with {_INTERVAL}.",
         )
-    found = [_attempt(path, one, per_row, i) for i, one in enumerate(runs)]
-    return _of_launch(RunLog(name, path, CONSOLE, tuple(found)), settings, launch)
+    for i, one in enumerate(seen.runs):
+        yield _attempt(path, one, per_row, i)
 
 
 def launches(path: Path) -> int:
@@ -84,12 +111,12 @@ def _groups(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
     return found
 
 
-def _of_launch(log: RunLog, settings: Settings, launch: int | None) -> RunLog:
+def _of_launch(log: RunLog, launch: int | None) -> RunLog:
     """The part of one launch, with the configuration that it printed; all that differ if this is not certain."""
-    groups = _groups(log.attempts)
     if launch is None:
-        return replace(log, settings=settings if len(groups) > 1 else settings[:1])
-    own = settings if len(settings) < 2 else settings[launch : launch + 1] if len(settings) == len(groups) else settings
+        return log
+    groups, settings = _groups(log.attempts), log.settings
+    own = settings[launch : launch + 1] if len(settings) == len(groups) else settings
     return replace(log, attempts=tuple(groups[launch]), settings=own)
 
 

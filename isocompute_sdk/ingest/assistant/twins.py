@@ -35,11 +35,14 @@ def twins(logs: Mapping[str, RunLog], sizes: Mapping[str, Configuration]) -> dic
     order = sorted(logs, key=lambda name: (-len(logs[name].attempts), -_last(logs[name]), -len(logs[name].tags)))
     place = {name: i for i, name in enumerate(order)}
     found: dict[str, str] = {}
-    pairs = {tuple(sorted(pair, key=place.__getitem__)) for pair in (*_alike(logs), *_copies(logs))}
+    measured = _Measured(logs)
+    pairs = {tuple(sorted(pair, key=place.__getitem__)) for pair in (*_alike(logs), *_copies(measured))}
     for kept, name in sorted(pairs, key=lambda pair: (place[pair[0]], place[pair[1]])):
         # A run of its own may agree with several, but not with two of one logger.
         stands_for = [other for other, of in found.items() if of == kept]
-        taken = any(logs[other].format == logs[name].format and not _whole(logs, other, name) for other in stands_for)
+        taken = any(
+            logs[other].format == logs[name].format and not _whole(measured, other, name) for other in stands_for
+        )
         if kept not in found and name not in found and not taken and _agree(sizes[kept], sizes[name]):
             found[name] = kept
     return found
@@ -47,10 +50,10 @@ def twins(logs: Mapping[str, RunLog], sizes: Mapping[str, Configuration]) -> dic
 
 def undecided(logs: Mapping[str, RunLog], copies: Mapping[str, str]) -> tuple[str, str] | None:
     """Two logs of one name by different loggers that hold too little to tell whether they are one run."""
-    rest = [name for name in logs if name not in copies]
+    measured, rest = _Measured(logs), [name for name in logs if name not in copies]
     for one, other in combinations(rest, 2):
         named = one.rpartition("/")[2] == other.rpartition("/")[2]
-        if named and logs[one].format != logs[other].format and _whole(logs, one, other, least=0):
+        if named and logs[one].format != logs[other].format and _whole(measured, one, other, least=0):
             return one, other
     return None
 
@@ -69,21 +72,21 @@ def _alike(logs: Mapping[str, RunLog]) -> Iterator[tuple[str, str]]:
         yield from (pair for pair in combinations(names, 2) if logs[pair[0]].format != logs[pair[1]].format)
 
 
-def _copies(logs: Mapping[str, RunLog]) -> Iterator[tuple[str, str]]:
+def _copies(measured: _Measured) -> Iterator[tuple[str, str]]:
     """Runs of which one holds all values of the other, as an earlier checkpoint or a copy does."""
     alike: dict[tuple[str, float, float], list[str]] = {}
-    for name, log in logs.items():
-        for tag, series in _measured(log).items():
+    for name in measured.logs if len(measured.logs) > 1 else ():
+        for tag, series in measured[name].items():
             if len(series.value_T):
                 first = float(series.step_T[0]), float(np.float32(series.value_T[0]))
                 alike.setdefault((tag, *first), []).append(name)
     pairs = {pair for names in alike.values() for pair in combinations(sorted(names), 2)}
-    yield from (pair for pair in pairs if _whole(logs, *pair))
+    yield from (pair for pair in pairs if _whole(measured, *pair))
 
 
-def _whole(logs: Mapping[str, RunLog], one: str, other: str, least: int = LEAST_CHANGES) -> bool:
+def _whole(measured: _Measured, one: str, other: str, least: int = LEAST_CHANGES) -> bool:
     """Whether all values that both could have are the same, `least` or more of them not those of a constant."""
-    mine, theirs = _measured(logs[one]), _measured(logs[other])
+    logs, mine, theirs = measured.logs, measured[one], measured[other]
     common = mine.keys() & theirs.keys()
     saved = logs[one].format == trainer_state.STORE.name and len(common) == min(len(mine), len(theirs))
     if logs[one].format == logs[other].format and not saved:
@@ -103,10 +106,19 @@ def _whole(logs: Mapping[str, RunLog], one: str, other: str, least: int = LEAST_
     return bool(common) and changes >= least
 
 
-def _measured(log: RunLog) -> dict[str, ScalarSeries]:
-    """What a log measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
-    names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
-    return {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
+class _Measured(dict[str, dict[str, ScalarSeries]]):
+    """Run -> what it measured, by names that loggers share: without `train/`, and with `eval_` before evaluations."""
+
+    def __init__(self, logs: Mapping[str, RunLog]) -> None:
+        super().__init__()
+        self.logs = logs
+
+    def __missing__(self, run: str) -> dict[str, ScalarSeries]:
+        log = self.logs[run]
+        names = {tag: re.sub(r"^train/", "", re.sub(r"^eval/", "eval_", tag)) for tag in log.tags}
+        found = {name: log.series(tag) for tag, name in names.items() if not _NO_MEASUREMENT.fullmatch(name)}
+        self[run] = found
+        return found
 
 
 def told(kept: str) -> str:

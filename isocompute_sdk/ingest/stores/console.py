@@ -37,6 +37,17 @@ def read_console(path: Path, console: Console) -> list[Steps]:
         return parse_console(_marked(text, console), console)
 
 
+def shows_steps(path: Path, console: Console) -> bool:
+    """Whether a captured console has a line of the framework."""
+    if not path.stat().st_size:
+        return False
+    if unpacked(path) != path:
+        with open_bytes(path) as file:
+            return any(console.parse(line) is not None for line in _unpacked(file, console))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        return any(console.parse(line) is not None for line in _marked(text, console))
+
+
 _LONGEST_STEP = 1 << 16
 """Bytes of a step that is printed over several lines."""
 
@@ -65,19 +76,18 @@ def _marked(text: mmap.mmap, console: Console) -> Iterator[str]:
 
     A last line without an end may be cut inside a number and is left out.
     """
-    bounds: dict[int, int] = {}
-    for mark in console.marks:
-        at = text.find(mark)
-        while at >= 0:
-            begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
-            while end >= 0 and console.until and not _ends(text[begin:end], console.until):
-                end = text.find(b"\n", end + 1) if end - begin < _LONGEST_STEP else -1
-            if end < 0:
-                break
-            bounds[begin] = end
-            at = text.find(mark, end)
-    for begin in sorted(bounds):
-        yield text[begin : bounds[begin]].decode(errors="replace")
+    next_of = {mark: text.find(mark) for mark in console.marks}
+    while True:
+        at = min((place for place in next_of.values() if place >= 0), default=-1)
+        if at < 0:
+            return
+        begin, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+        while end >= 0 and console.until and not _ends(text[begin:end], console.until):
+            end = text.find(b"\n", end + 1) if end - begin < _LONGEST_STEP else -1
+        if end < 0:
+            return
+        yield text[begin:end].decode(errors="replace")
+        next_of = {mark: text.find(mark, end) if 0 <= place < end else place for mark, place in next_of.items()}
 
 
 def parse_console(lines: Iterable[str], console: Console) -> list[Steps]:

@@ -148,7 +148,7 @@ def printed_configurations(path: Path) -> Iterator[dict[str, Any]]:
     Yields nested or flat mappings, in the order of the console.
     """
     block: _Block | None = None
-    for line in _lines(path):
+    for line in _lines(path, leave_out=_STEP_LINE):
         text = _PREFIX.sub("", line)
         worker = line[: len(line) - len(text)]
         if block is not None:
@@ -294,7 +294,11 @@ def _words(text: str) -> dict[str, Any]:
         return {}
 
 
-def _lines(path: Path) -> Iterable[str]:
+_STEP_LINE = re.compile(rb"\bstep:\d+ - \S|\bGlobal step \d+: \{")
+"""Lines of steps that hold no configuration: consoles have many of them."""
+
+
+def _lines(path: Path, leave_out: re.Pattern[bytes] | None = None) -> Iterable[str]:
     """Lines of a console without colours; a carriage return ends one too.
 
     A last line without an end may be cut inside a number and is left out.
@@ -302,7 +306,7 @@ def _lines(path: Path) -> Iterable[str]:
     try:
         with open_bytes(path) as file:
             for raw in file:
-                if raw.endswith(b"\n"):
+                if raw.endswith(b"\n") and (leave_out is None or not leave_out.search(raw)):
                     yield from _COLOURS.sub("", raw.decode(errors="replace")).rstrip("\n").split("\r")
     except DAMAGED:
         return
