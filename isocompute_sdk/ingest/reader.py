@@ -258,7 +258,7 @@ def _load(path: Path, request: _Request) -> _Loaded:
         written += tuple(name.rpartition(SEPARATOR)[2] for name in names)
         ignore, rename, notes = [], {}, table.notes
     elif wandb or kind in ("csv", "jsonl", "parquet"):
-        melted = melt_history(path, table, ignore, rename)
+        melted = melt_history(path, table, ignore, rename, exported=wandb)
         if melted is not None:
             table, ignore, rename = melted, [], {}
         elif wandb:

@@ -24,6 +24,8 @@ ENOUGH, LIKELY = 0.65, 0.4
 """Probability, by the draws, of losing at most a tie from which an n counts as decided, and from which it is the best
 bet. The draws are too modest: on simulated sweeps (tuning seeds of benchmarks/allocation.py) n decided so lost more in
 one case of ten, and the best bets in one of four."""
+ONE_SEED = 0.05
+"""More of it that an n needs where every configuration was run once: run effects are then assumed."""
 ALIKE = 0.5
 """The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
 best n anywhere have them too."""
@@ -107,7 +109,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
             f"n hardly matters here: from n = {sizes[0]} to {sizes[-1]} predictions differ by {spread:.3f}; take the "
             "one that suits the hardware",
         )
-    decided = near >= ENOUGH and not doubts
+    once = any(note.code == "one-seed-per-cell" for note in plan.notes)
+    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) and not doubts
     if odds.probability_above >= (ABOVE_DECIDED if decided else ABOVE) or not odds.on_grid[here]:
         return _measure_first(plan, odds)
     if not decided:

@@ -31,6 +31,7 @@ STUDY = Study.model_validate(
     }
 )
 CONTROLLER = """
+import os
 from pathlib import Path
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
@@ -40,10 +41,11 @@ from isocompute_sdk.specs import load_study
 from isocompute_sdk.training.backend import Needs
 from isocompute_simulator import SimulatorBackend
 
-SimulatorBackend.needs = lambda self, run: Needs(1)
+SimulatorBackend.needs = lambda self, run: Needs(GPUS)
 executor = ClusterExecutor(ENGINE, poll_seconds=0.3, ask_seconds=0.3, settle_seconds=1)
 study = load_study("study.yaml")
-carry_out(study.expand(), SimulatorBackend(), executor, Path.cwd(), supervision=study.supervision)
+watch = lambda statuses: Path(f"at-work-{os.getpid()}").touch()
+carry_out(study.expand(), SimulatorBackend(), executor, Path.cwd(), watch, supervision=study.supervision)
 """
 PARTS = ("controller", "process", "command")
 """What is killed: `isocompute run`, the wrapper of a run, its training."""
@@ -58,7 +60,9 @@ class Place:
     engine: str
     """Expression for the engine."""
     seconds: float | None = None
-    """Time that each run takes; None: one to three seconds, at random."""
+    """Time that each run takes; None: three to nine seconds, at random."""
+    gpus: int = 1
+    """GPUs that each run needs. Without any, a second job of a run would start at once, and be seen."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -70,7 +74,7 @@ class Place:
 
     def start(self, **variables: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHON": str(self.folder / "python"), **variables}
-        program = CONTROLLER.replace("ENGINE", self.engine)
+        program = CONTROLLER.replace("ENGINE", self.engine).replace("GPUS", str(self.gpus))
         with (self.folder / "controllers.txt").open("ab") as log:
             return subprocess.Popen([sys.executable, "-c", program], cwd=self.folder, env=environment, stderr=log)
 
@@ -103,8 +107,10 @@ class Place:
         chosen = rng.choice([("controller",), ("process",), ("command",), ("controller", "process"), PARTS])
         kills = 0
         with self.start() as controller:
-            wait_for(lambda: bool(self.training()) or controller.poll() is not None, 90)
-            time.sleep(rng.uniform(0, 0.5))
+            # From then on the controller has adopted or submitted what it could.
+            at_work = self.folder / f"at-work-{controller.pid}"
+            wait_for(lambda: (at_work.exists() and bool(self.training())) or controller.poll() is not None, 90)
+            time.sleep(rng.uniform(0, 1.5))
             training = self.training()
             if training:
                 run = rng.choice(training)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from isocompute_simulator.train import main
 
-TRAINING_SECONDS = (1.0, 3.0)
+TRAINING_SECONDS = (3.0, 9.0)
 
 
 def claim(root: Path, name: str) -> None:

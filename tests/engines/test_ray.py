@@ -54,7 +54,7 @@ def status(made: ClusterExecutor, name: str) -> str:
 def test_ten_kills_while_runs_train_change_no_record(
     ray_cluster: RayCluster, tmp_path: Path, expected: dict[str, bytes]
 ) -> None:
-    places = [Place(tmp_path / f"kills{number}", engine(ray_cluster)) for number in range(6)]
+    places = [Place(tmp_path / f"kills{number}", engine(ray_cluster), gpus=0) for number in range(6)]
     for place in places[: survive(places, 10, random.Random(0), 6)]:
         check(place, expected)
 

@@ -95,7 +95,7 @@ def _unformatted(series: pl.Series, delimiter: str) -> pl.Series:
     known = canonical(series.name)
     if known is not None and BY_NAME[known].kind == "text":
         return series
-    if series.dtype != pl.String or not series.str.contains(r"\d(,\d|\s*%)").any():
+    if series.dtype != pl.String or not any(series.str.contains(sign, literal=True).any() for sign in ",%"):
         return series
     text = series.str.strip_chars()
     percent = text.str.ends_with("%").fill_null(False)

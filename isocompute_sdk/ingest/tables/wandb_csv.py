@@ -19,6 +19,7 @@ from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.tables.raw import RawTable
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.cells import to_series
 from isocompute_sdk.records.columns import WANDB_STEPS, canonical, did_you_mean
 
 SEPARATOR = " - "
@@ -85,11 +86,21 @@ def melt_chart(
     return RawTable(long, lambda index: table.locate(origin[index]), notes)
 
 
-def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Mapping[str, str]) -> RawTable | None:
+def melt_history(
+    path: Path, table: RawTable, ignore: Sequence[str], rename: Mapping[str, str], *, exported: bool = True
+) -> RawTable | None:
     """A history whose tags are those of a known framework in long form, as `melt_chart`; None for any other.
 
     As in every log of a framework, tags that mean nothing here and are not renamed are left out. Rows count by the
     trainer's own step where they have one: OpenRLHF logs updates and evaluations apart, each with a step of its own.
+
+    Args:
+        path: for errors.
+        table: the file as read.
+        ignore: columns to leave out.
+        rename: name in the file -> name to use.
+        exported: whether W&B wrote it. In a table of somebody's own, columns of numbers that the framework does not
+            write are measurements too.
     """
     names = [name for name in table.columns if name not in ignore]
     fields = {name: canonical(rename.get(name, name)) for name in names}
@@ -103,7 +114,7 @@ def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Map
     if form is None:
         return None
     known = form.meanings(tags)
-    named = {tag for tag in tags if NAMED.fullmatch(tag)}
+    named = {tag for tag in tags if NAMED.fullmatch(tag) or (not exported and _is_own(tag, table, form))}
     constant = {name: field for name, field in fields.items() if field not in (None, "value") and name not in apart}
     long: dict[str, list[Any]] = {name: [] for name in (*constant.values(), "step", "metric", "eval_set", "value")}
     origin: list[int] = []
@@ -120,6 +131,19 @@ def melt_history(path: Path, table: RawTable, ignore: Sequence[str], rename: Map
                 origin.append(index)
     notes = (*table.notes, *_calls(path, form, steps[0]))
     return RawTable(long, lambda index: table.locate(origin[index]), notes)
+
+
+def _is_own(tag: str, table: RawTable, form: LogFormat) -> bool:
+    """Whether a column holds a measurement that somebody added to those of a framework."""
+    import polars as pl
+
+    if re.fullmatch(form.components, tag):
+        return False
+    cells = to_series(tag, table.columns[tag]).drop_nulls()
+    if cells.dtype == pl.String:
+        text = cells.str.strip_chars()
+        cells = text.filter(text != "").cast(pl.Float64, strict=False)
+    return cells.dtype.is_numeric() and not cells.null_count() and cells.n_unique() > 1
 
 
 def step_columns(names: Sequence[str]) -> list[str]:

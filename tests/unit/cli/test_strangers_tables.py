@@ -286,6 +286,18 @@ def test_among_columns_whose_names_say_nothing_the_command_asks(in_process: Comm
     assert in_process(*next_of(done), "--draws", 20).returncode == 0
 
 
+@pytest.mark.parametrize("name", ["acc", "gsm8k"])
+def test_columns_of_ones_own_beside_those_of_a_framework_are_kept(
+    in_process: Command, tmp_path: Path, name: str
+) -> None:
+    own = {"completion_length": lambda rows: 100 + rows["step"], "gpus": 8, "host": "node-1"}
+    eight_runs(name).assign(**own).to_csv(tmp_path / "t.csv", index=False)
+    document = json.loads(in_process("ingest", "t.csv", "--json").stdout)
+    assert set(document["metrics"]) == {name, "entropy", "response_length"}
+    runs = RunSet.read(tmp_path / "t.csv")
+    assert sum(len(one.value_T) for one in runs.series(name)) == 182
+
+
 def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(
     in_process: Command, tmp_path: Path
 ) -> None:
