@@ -16,7 +16,7 @@ from typing import Literal
 
 from isocompute_openrlhf.options import OpenRLHFOptions
 from isocompute_openrlhf.payload.supervise import log_spaced
-from isocompute_openrlhf.placement import Placement, packs
+from isocompute_openrlhf.placement import Placement, fixed_batches, packs
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.payload.run_files import ROW_FILES
 from isocompute_sdk.training.request import checkpoint_interval
@@ -283,15 +283,17 @@ def _placement(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> 
             ds__adam_offload=options.adam_offload,
             actor__gradient_checkpointing_enable=options.gradient_checkpointing,
         ),
-        *_micro_batches(run, options),
+        *_micro_batches(run, options, placement),
     ]
 
 
-def _micro_batches(run: RunSpec, options: OpenRLHFOptions) -> list[Flag]:
+def _micro_batches(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> list[Flag]:
     if not packs(run, options):
+        train, rollout = fixed_batches(run, options, placement.gpus)
         return [
-            _flag("train.micro_batch_size", options.micro_train_batch),
-            _flag("rollout.micro_batch_size", options.micro_rollout_batch),
+            *_switches(ds__packing_samples=True),
+            _flag("train.micro_batch_size", train),
+            _flag("rollout.micro_batch_size", rollout),
         ]
     tokens = options.max_tokens_per_gpu or max(16384, longest_sample(run.recipe))
     return [

@@ -54,17 +54,17 @@ class OpenRLHFOptions(FrameworkOptions):
     batches above 16,384 rollouts, several updates per batch, or if a micro-batch option is set."""
     max_tokens_per_gpu: Count | None = None
     """Tokens per micro-batch and GPU if `dynamic_batch` is on. None: the longest sample, at least 16,384."""
-    micro_train_batch: Count = 1
-    """Samples per GPU in one forward and backward pass if `dynamic_batch` is off."""
-    micro_rollout_batch: Count = 1
-    """Samples per GPU in one log-probability pass if `dynamic_batch` is off."""
+    micro_train_batch: Count | None = None
+    """Samples per GPU in one forward and backward pass if `dynamic_batch` is off. None: as fit 32,768 tokens."""
+    micro_rollout_batch: Count | None = None
+    """Samples per GPU in one log-probability pass if `dynamic_batch` is off. None: as fit 32,768 tokens."""
     chat_template: Flag = True
     """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6
     """Share of GPU memory for vLLM while it generates."""
     enforce_eager: Flag = False
     """Run vLLM without CUDA graphs: slower, less memory."""
-    prefix_caching: Flag = False
+    prefix_caching: Flag = True
     """Reuse the prompt's vLLM cache between the rollouts of one problem."""
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""

@@ -20,6 +20,9 @@ OpenRLHF's partitioning (utils/seqlen_balancing.py) takes time and memory that g
 batch; measured with samples of 2,000 tokens and 16,384 tokens per GPU: 2 s and 0.1 GB per step at 2,048
 rollouts, 24 s and 1.7 GB at 8,192, 108 s and 6.5 GB at 16,384, hence about half an hour and 100 GB at 65,536."""
 
+FIXED_TOKENS = 32_768
+"""Tokens of a pass with a fixed number of samples, if all have full length."""
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -88,8 +91,21 @@ def packs(run: RunSpec, options: OpenRLHFOptions) -> bool:
     """Whether micro-batches are packed by tokens instead of holding a fixed number of samples."""
     if options.dynamic_batch is not None:
         return options.dynamic_batch
-    fixed = options.micro_train_batch != 1 or options.micro_rollout_batch != 1
+    fixed = options.micro_train_batch is not None or options.micro_rollout_batch is not None
     return not fixed and run.recipe.updates_per_batch == 1 and run.rollouts_per_batch <= LARGEST_PACKED_BATCH
+
+
+def fixed_batches(run: RunSpec, options: OpenRLHFOptions, gpus: int) -> tuple[int, int]:
+    """Samples per GPU in a pass of the update, and of the log-probabilities, if they are not packed by tokens.
+
+    Without an option as many as fit `FIXED_TOKENS` at full length and share the work of a GPU equally; they are packed
+    without padding, so that short samples cost what they hold.
+    """
+    share = run.rollouts_per_batch // run.recipe.updates_per_batch // gpus
+    longest = run.recipe.max_prompt_tokens + run.recipe.max_response_tokens
+    most = max(1, FIXED_TOKENS // longest)
+    fitting = max((size for size in range(1, most + 1) if share and share % size == 0), default=1)
+    return options.micro_train_batch or fitting, options.micro_rollout_batch or fitting
 
 
 def _batch_notes(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -> list[Note]:
@@ -98,9 +114,10 @@ def _batch_notes(run: RunSpec, options: OpenRLHFOptions, placement: Placement) -
     notes = [*_packing_notes(run, packed), *_unused_options(options, packed)]
     parts = {"GPUs": placement.gpus}
     if not packed:
+        train, rollout = fixed_batches(run, options, placement.gpus)
         parts = {
-            "GPUs x micro_train_batch": placement.gpus * options.micro_train_batch,
-            "GPUs x micro_rollout_batch": placement.gpus * options.micro_rollout_batch,
+            "GPUs x micro_train_batch": placement.gpus * train,
+            "GPUs x micro_rollout_batch": placement.gpus * rollout,
         }
     for what, divisor in parts.items():
         notes += checks.batch_not_divisible(run, divisor, what)
@@ -139,7 +156,7 @@ def _unused_options(options: OpenRLHFOptions, packed: bool) -> list[Note]:
     """Refusals of options that have no effect with this kind of micro-batches."""
     if packed:
         fixed = {"micro_train_batch": options.micro_train_batch, "micro_rollout_batch": options.micro_rollout_batch}
-        unused = [name for name, value in fixed.items() if value != 1]
+        unused = [name for name, value in fixed.items() if value is not None]
         advice = "while micro-batches are packed by tokens: turn dynamic_batch off, or set max_tokens_per_gpu instead"
     else:
         unused = ["max_tokens_per_gpu"] if options.max_tokens_per_gpu is not None else []

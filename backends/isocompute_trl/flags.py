@@ -9,10 +9,10 @@ Facts about settings come from the 1.16.0 wheel: trl/trainer/grpo_config.py and 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from isocompute_sdk.specs import Recipe, RunSpec
+from isocompute_sdk.training.checks import model_billions
 from isocompute_trl.options import TRLOptions
 
 VERSION = "1.16.0"
@@ -26,8 +26,6 @@ STATE_BYTES = 16.0
 SHARED_BYTES = {"zero3": 16.0, "zero2": 12.0, "ddp": 0.0}
 """Those that are divided among the GPUs."""
 LEAST_SHARE, MOST_SHARE = 0.3, 0.6
-_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
-"""Billions of parameters in a model's name, such as Qwen2.5-7B."""
 LOSS_TYPES = {
     ("grpo", "token-mean"): "dapo",
     ("grpo", "seq-mean-token-mean"): "grpo",
@@ -118,11 +116,11 @@ def memory_share(run: RunSpec, options: TRLOptions) -> float:
     """
     if options.gpu_memory_utilization is not None:
         return options.gpu_memory_utilization
-    size = _SIZE.search(run.model)
+    size = model_billions(run.model)
     if size is None:
         return LEAST_SHARE
     shared, count = SHARED_BYTES[options.sharding], processes(run, options)
-    states = float(size[1]) * (STATE_BYTES - shared + shared / count)
+    states = size * (STATE_BYTES - shared + shared / count)
     return round(min(MOST_SHARE, max(LEAST_SHARE, 1 - (states + RESERVED_GB) / CARD_GB)), 2)
 
 

@@ -10,16 +10,19 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import read_options
-from isocompute_sdk.training.checks import LARGEST_CHANGE
+from isocompute_sdk.training.checks import LARGEST_CHANGE, model_billions
 from isocompute_verl.flags import STD_EPSILON
 from isocompute_verl.options import VeRLOptions
+
+BYTES_PER_PARAMETER = 12
+"""Of a checkpoint: a weight and two moments of four bytes."""
 
 
 def examine(run: RunSpec) -> tuple[Note, ...]:
     """All notes on a run, including those of its recipe."""
     options, notes = read_options(run, VeRLOptions)
     if options is not None:
-        notes += tuple(_placement(run, options))
+        notes += (*_placement(run, options), *_disk(run, options))
     recipe = run.recipe
     notes += (*_loss(recipe), *_normalisation(run), *checks.kl_off(recipe), *checks.kl_without_gradient(recipe))
     notes += (
@@ -54,6 +57,21 @@ def _placement(run: RunSpec, options: VeRLOptions) -> list[Note]:
     else:
         notes += checks.batch_not_divisible(run, gpus)
     return notes
+
+
+def _disk(run: RunSpec, options: VeRLOptions) -> list[Note]:
+    """`checkpoint-disk`: what checkpoints take, if the model's name says its size."""
+    size = model_billions(run.model)
+    if size is None:
+        return []
+    models = 2 if run.recipe.algorithm == "ppo" else 1
+    one, kept = size * BYTES_PER_PARAMETER * models, options.keep_checkpoints + 2
+    message = (
+        f"a checkpoint of {size:g} billion parameters takes about {one:.0f} GB (weights and two moments in 32 bits); "
+        f"the newest {options.keep_checkpoints}, the best one and the one being written take {one * kept:.0f} GB. "
+        "save_every_steps writes fewer."
+    )
+    return [Note("checkpoint-disk", "info", message, {"gigabytes": one * kept})]
 
 
 def _loss(recipe: Recipe) -> list[Note]:

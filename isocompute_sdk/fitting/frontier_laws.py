@@ -38,17 +38,20 @@ def with_group_size_law(fits: Fits, curves: list[RewardCurve], drawn: Sequence[A
         curves: one curve per n, whose envelope the law follows.
         drawn: replicates of each curve's parameters; empty without any.
     """
-    grid = log_grid(*span(curves), LAW_POINTS_PER_DECADE)
-    best = frontier(curves, grid)
-    seen = ~best.extrapolated
-    if len(np.unique(grid[seen])) < 2:
-        return replace(fits, unsupported={"group_size": "the best curve has no evaluations near any budget"})
-    rising = not _clearly_falls(np.log2(best.group_size[seen]))
-    law = AllocationLaw.fit(grid[seen], best.group_size[seen], fits.compute, rising=rising)
+    low, high = span(curves)
+    if high <= low:
+        return replace(fits, unsupported={"group_size": "all evaluations were made at the same budget"})
+    grid = log_grid(low, high, LAW_POINTS_PER_DECADE)
+    # The envelope of whole curves: if they only counted from their first evaluation on, the law would follow the
+    # schedule of evaluations.
+    best_T = np.argmax(np.stack([curve.predict(grid) for curve in curves]), axis=0)
+    sizes_T = np.array([curve.group_size for curve in curves], dtype=float)[best_T]
+    rising = not _clearly_falls(np.log2(sizes_T))
+    law = AllocationLaw.fit(grid, sizes_T, fits.compute, rising=rising)
     draws = dict(fits.law_draws)
     if drawn:
-        octaves = _best_octaves(curves, drawn, grid[seen])[0]
-        draws["group_size"] = law_draws(grid[seen], octaves, fits.compute, rising=rising)
+        octaves = _best_octaves(curves, drawn, grid, whole=True)[0]
+        draws["group_size"] = law_draws(grid, octaves, fits.compute, rising=rising)
     return replace(fits, laws={**fits.laws, "group_size": law}, law_draws=draws)
 
 
@@ -140,9 +143,11 @@ def _not_monotone(batch: int) -> Note:
     )
 
 
-def _best_octaves(curves: list[RewardCurve], drawn: Sequence[Array], grid: Array) -> tuple[Array, Array]:
+def _best_octaves(
+    curves: list[RewardCurve], drawn: Sequence[Array], grid: Array, *, whole: bool = False
+) -> tuple[Array, Array]:
     """log2 of the best n and of the best B_p, each of shape (draws, T)."""
-    winners = best_draws(curves, drawn, grid)
+    winners = best_draws(curves, drawn, grid, whole=whole)
     sizes = np.log2([c.group_size for c in curves])
     problems = np.log2([c.problems_per_batch or np.nan for c in curves])
     return sizes[winners], problems[winners]

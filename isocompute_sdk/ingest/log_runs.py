@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.logs import (
 )
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -300,8 +300,9 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
 def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequest) -> tuple[Reading, list[Note]]:
     given = {_column(key): value for key, value in request.constants.items() if value is not None}
     batch = given.pop(BATCH.name, None)
-    values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
     told = log.said | given | {key: value for key, value in request.runs.get(name, {}).items() if value is not None}
+    saved = settled(saved, told)
+    values: dict[str, Any] = {} if saved is None else {key: said.value for key, said in saved.fields.items()}
     values |= told
     if batch is not None:
         values["problems_per_batch"] = told["problems_per_batch"] = _problems(name, batch, values.get("group_size"))

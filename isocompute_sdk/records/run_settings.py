@@ -58,11 +58,6 @@ def values_of(settings: Sequence[RunSettings], name: str) -> tuple[Value, ...]:
     return tuple(sorted(counted, key=lambda value: (-counted[value], repr(value))))
 
 
-def problems_per_batch_of(settings: Sequence[RunSettings]) -> tuple[int, ...]:
-    """Known levels of B_p, increasing."""
-    return tuple(sorted({one.problems_per_batch for one in settings if one.problems_per_batch is not None}))
-
-
 @dataclass(frozen=True)
 class LearningRates:
     """The learning rates of runs: rate * (B / batch)^power."""

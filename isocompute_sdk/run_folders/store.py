@@ -15,9 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from isocompute_sdk import files
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import IsoComputeError, RecordError
@@ -144,20 +141,6 @@ class Started:
 STARTED = Document("run-started", 1, Started)
 
 
-@dataclass(frozen=True, eq=False)
-class PassCounts:
-    """How often each problem of one evaluation set was solved, over a run."""
-
-    samples: int
-    """Samples per problem behind every count."""
-    step_T: NDArray[np.int64]
-    """Update steps done at each evaluation."""
-    rollouts_T: NDArray[np.int64]
-    """Rollouts sampled by then."""
-    passes_TP: NDArray[np.int64]
-    """Samples that were right, shape (evaluations, problems)."""
-
-
 def write_spec(folder: str | Path, run: RunSpec) -> Path:
     """Keep the run beside its measurements.
 
@@ -266,45 +249,6 @@ def read_journals(folder: str | Path) -> RunSet:
     if not begun:
         raise RecordError(f"no {METRICS_FILE} at or below {folder}", "The run has not measured anything yet.")
     return RunSet.read(begun, format="isocompute", on_truncated="drop")
-
-
-def read_records(folder: str | Path) -> list[dict[str, Any]]:
-    """Every whole record of a run's metrics.jsonl; a last line that is still being written is left out.
-
-    Raises:
-        RecordError: there is no such file, or a whole line is no record.
-    """
-    path = Path(folder) / METRICS_FILE
-    if not path.exists():
-        raise RecordError(f"no such file: {path}", "The run has not measured anything yet.")
-    return journal_records.read(path)
-
-
-def pass_counts(folder: str | Path, eval_set: str = "validation") -> PassCounts:
-    """Pass counts per problem of a run, one row per evaluation.
-
-    Raises:
-        RecordError: the run has none on that set, or their number of problems or samples changes.
-    """
-    records = [r for r in read_records(folder) if r["kind"] == "evaluation" and r.get("pass_counts") is not None]
-    chosen = [r for r in records if r["eval_set"] == eval_set]
-    if not chosen:
-        sets = ", ".join(sorted({r["eval_set"] for r in records})) or "none"
-        raise RecordError(
-            f"{folder} has no pass counts on {eval_set!r}; it has them on: {sets}", "Ask for one of these sets."
-        )
-    shapes = {(r["samples"], len(r["pass_counts"])) for r in chosen}
-    if len(shapes) > 1:
-        raise RecordError(
-            f"{folder}: evaluations on {eval_set!r} of different shape (samples, problems): {sorted(shapes)}",
-            "Evaluations of one run use the same problems and samples; the file may be two runs put together.",
-        )
-    return PassCounts(
-        samples=int(chosen[0]["samples"]),
-        step_T=np.array([r["step"] for r in chosen], dtype=np.int64),
-        rollouts_T=np.array([r["rollouts"] for r in chosen], dtype=np.int64),
-        passes_TP=np.array([r["pass_counts"] for r in chosen], dtype=np.int64),
-    )
 
 
 def write_job(folder: str | Path, job: JobRecord) -> Path:

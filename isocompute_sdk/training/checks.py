@@ -6,6 +6,7 @@ Checks of one framework stay in its backend. `docs/notes.md` lists the codes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
@@ -19,6 +20,15 @@ LOWEST_TEMPERATURE = 0.01
 USUAL_NODE = 8
 """GPUs of a machine if `nodes` is not set."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
+
+
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])")
+
+
+def model_billions(name: str) -> float | None:
+    """Billions of parameters that a model's name states, such as Qwen2.5-7B; None if it states none."""
+    found = _SIZE.search(name)
+    return None if found is None else float(found[1])
 
 
 def problem_files(run: RunSpec) -> dict[str, str]:

@@ -17,7 +17,7 @@ import pytest
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders import journal_records, store
 from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
 from isocompute_sdk.training import registry
 from isocompute_torch.tasks.settings import ModelShape
@@ -51,7 +51,7 @@ def make_study(**options: int) -> Study:
         recipe=Recipe.preset(
             "hard", learning_rate_anchor=3e-2, temperature=1.0, max_response_tokens=2, min_problems_per_batch=4
         ),
-        sweep=Sweep(group_size=(2, 8), problems_per_batch=4, rollouts=320),
+        sweep=Sweep(group_size=(2, 8), problems_per_batch=(4,), rollouts=320),
         evaluation=Evaluation(every_steps=5, temperature=1.0),
         backend="torch",
         options={"threads": 1, "device": "cpu", "probe_problems": 4, **options},
@@ -59,7 +59,9 @@ def make_study(**options: int) -> Study:
 
 
 def records(folder: Path) -> list[dict[str, object]]:
-    return [{k: v for k, v in one.items() if k not in WALL_CLOCK} for one in store.read_records(folder)]
+    return [
+        {k: v for k, v in one.items() if k not in WALL_CLOCK} for one in journal_records.read(folder / "metrics.jsonl")
+    ]
 
 
 def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twice(place: Path) -> None:
@@ -77,10 +79,11 @@ def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twic
     rewards = {series.group_size: series.value_T for series in found.series("train_reward")}
     assert all(np.mean(values[-3:]) > np.mean(values[:3]) + 0.3 for values in rewards.values())
     for run in store.find_runs(place):
-        status, counts = store.RunWatch(run).status(), store.pass_counts(run)
+        status = store.RunWatch(run).status()
         assert (status.state, status.step) == ("finished", status.update_steps)
-        assert counts.passes_TP.shape == (len(counts.step_T), 8)
-        assert status.headline == ("avg@4", counts.passes_TP[-1].mean() / counts.samples)
+        last = [one for one in journal_records.read(run / "metrics.jsonl") if one.get("eval_set") == "validation"][-1]
+        assert len(last["pass_counts"]) == 8
+        assert status.headline == ("avg@4", np.mean(last["pass_counts"]) / last["samples"])
     again = carry_out(runs, backend, LocalExecutor(2), place)
     assert [result.started for result in again] == [False, False]
 

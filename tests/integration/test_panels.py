@@ -17,7 +17,8 @@ def replay(repository: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
+    # Benchmarks import each other by name, and dataclasses look their module up by name.
+    sys.path.insert(0, str(repository / "benchmarks"))
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

@@ -123,6 +123,8 @@ class ClusterExecutor:
     """Time at which an attempt that was asked to end may be killed, by folder."""
     _orphans: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
     """Folders whose command has outlived its wrapper and was asked to end."""
+    _insisted: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
+    """Folders of attempts that were to end at once, because they had not ended in their time."""
     _looks: dict[str, tuple[float, EngineJob]] = field(
         default_factory=dict[str, "tuple[float, EngineJob]"], init=False, repr=False, compare=False
     )
@@ -282,11 +284,23 @@ class ClusterExecutor:
         if seen.state == "stopped" and job is not None and job.state == "stopped" and key not in self._asked:
             # Somebody has cancelled it in the engine itself, as with scancel.
             store.request_stop(handle.job.launch.folder)
+        if seen.state in ("waiting", "running") and key in self._asked:
+            self._insist(handle)
         if seen.state not in ACTIVE:
-            self._active.discard(key)
-            self._orphans.discard(key)
+            for noted in (self._active, self._orphans, self._insisted):
+                noted.discard(key)
             self._asked.pop(key, None)
         return seen
+
+    def _insist(self, handle: Handle) -> None:
+        """End an attempt at once that has not ended in its time, such as one that was asked before it could hear."""
+        key, started = _key(handle.job), handle.started
+        late = time.monotonic() - self._asked[key]
+        if started is None or not started.ref or key in self._insisted or late < self.settle_seconds:
+            return
+        with suppress(EngineSilent):
+            self.engine.end(started.ref, at_once=True)
+            self._insisted.add(key)
 
     def _end_orphan(self, handle: Handle) -> None:
         """End the command of an attempt whose wrapper was killed, if it runs on this machine: no engine knows it."""

@@ -33,6 +33,10 @@ class Run:
     reward_T: Array
 
 
+Standing = defaultdict[Configuration, list[tuple[Array, Array]]]
+"""Compute and reward of records that stood to the end of their run, each as an array of one."""
+
+
 @dataclass(frozen=True)
 class PaperOptions(MethodOptions):
     """Options of the paper's method."""
@@ -79,7 +83,7 @@ def fit_paper(
         FitError: fewer than two group sizes with a curve, or problems per batch known for some runs only.
     """
     _refuse_partly_known(runs)
-    points, dropped = _pool(runs, options, bounds)
+    points, standing, dropped = _pool(runs, options, bounds)
     curves = {key: fit_curve(p, options.curve, bounds) for key, p in points.items()}
     if len({n for n, _ in curves}) < 2:
         levels = sorted({run.group_size for run in runs})
@@ -99,14 +103,10 @@ def fit_paper(
         max_rollouts_per_batch=options.max_rollouts_per_batch,
         curve_draws=drawn,
     )
-    by_size = _per_group_size(points)
-    if len(by_size) < len(points):
-        whole = [fit_curve(p, options.curve, bounds) for p in by_size]
-        drawn_whole = [curve_draws(c, p, draws, bounds, rng) for c, p in zip(whole, by_size, strict=True) if draws]
-    else:
-        whole = fits.select()
-        drawn_whole = [drawn[c.group_size, c.problems_per_batch] for c in whole if draws]
-    fits = with_group_size_law(fits, whole, drawn_whole)
+    whole = _per_group_size(points, standing)
+    along = [fit_curve(p, options.curve, bounds) for p in whole]
+    drawn_along = [curve_draws(c, p, draws, bounds, rng) for c, p in zip(along, whole, strict=True) if draws]
+    fits = with_group_size_law(fits, along, drawn_along)
     fits = with_step_laws(fits, options.rollouts_per_batch)
     notes: list[Note] = [*dropped, *fits.notes, *findings.about_curves(fits), *findings.about_laws(fits)]
     if draws:
@@ -126,11 +126,16 @@ def _refuse_partly_known(runs: Sequence[Run]) -> None:
 
 def _pool(
     runs: Sequence[Run], options: PaperOptions, bounds: tuple[float, float]
-) -> tuple[dict[Configuration, Points], list[Note]]:
-    """Evaluations pooled by configuration, after the selection of record-breaking points run by run."""
+) -> tuple[dict[Configuration, Points], Standing, list[Note]]:
+    """Evaluations pooled by configuration, after the selection of record-breaking points run by run.
+
+    Returns:
+        The points, the records that stood to the end of their run, and notes.
+    """
     kept: dict[Configuration, list[tuple[Array, Array]]] = defaultdict(list)
     base: dict[Configuration, list[float]] = defaultdict(list)
     seen: dict[Configuration, list[float]] = defaultdict(list)
+    standing: Standing = defaultdict(list)
     for run in runs:
         key = (run.group_size, run.problems_per_batch)
         order = np.argsort(run.compute_T, kind="stable")
@@ -139,6 +144,8 @@ def _pool(
         seen[key].extend(compute[compute > 0].tolist())
         if options.points == "records":
             index = record_breaking(reward, options.bin_width * (bounds[1] - bounds[0]), bounds[0])
+            if index[-1] < len(reward) - 1:
+                standing[key].append((compute[-1:], reward[index[-1:]]))
             compute, reward = compute[index], reward[index]
         kept[key].append((compute, reward))
     pooled: dict[Configuration, Points] = {}
@@ -158,15 +165,21 @@ def _pool(
             base_reward=base_reward,
             observed=(min(seen[key]), max(seen[key])),
         )
-    return pooled, notes
+    return pooled, standing, notes
 
 
-def _per_group_size(points: Mapping[Configuration, Points]) -> list[Points]:
-    """The points of each n over all B_p, by increasing n: n*(C) is about n alone (paper, section 4)."""
+def _per_group_size(points: Mapping[Configuration, Points], standing: Standing) -> list[Points]:
+    """The points that n*(C) is read from, by increasing n: of all B_p, as the law is about n alone (paper, section 4).
+
+    A record that stood to the end of its run counts there again: it is known to be hard to beat. A curve through two or
+    three early records would rise without limit where the run was flat.
+    """
     found: list[Points] = []
     for n in sorted({n for n, _ in points}):
         parts = [p for (size, _), p in points.items() if size == n]
-        compute, reward = (np.concatenate([getattr(p, name) for p in parts]) for name in ("compute_T", "reward_T"))
+        late = [pair for p in parts for pair in standing[p.group_size, p.problems_per_batch]]
+        compute = np.concatenate([*(p.compute_T for p in parts), *(at for at, _ in late)])
+        reward = np.concatenate([*(p.reward_T for p in parts), *(value for _, value in late)])
         order = np.argsort(compute, kind="stable")
         bases = [p.base_reward for p in parts if p.base_reward is not None]
         seen = [p.observed for p in parts if p.observed is not None]

@@ -37,9 +37,14 @@ def reward_draws(curve: RewardCurve, parameters: Array, compute: Array) -> Array
     return evaluate(SHAPES[curve.shape], compute, parameters)
 
 
-def best_draws(curves: Sequence[RewardCurve], parameters: Sequence[Array], compute_T: Array) -> np.ndarray:
-    """Index of the best curve in every draw at every compute, shape (draws, T)."""
-    allowed_CT = taking_part(curves, compute_T)
+def best_draws(
+    curves: Sequence[RewardCurve], parameters: Sequence[Array], compute_T: Array, *, whole: bool = False
+) -> np.ndarray:
+    """Index of the best curve in every draw at every compute, shape (draws, T).
+
+    `whole`: curves also count before their first evaluation.
+    """
+    allowed_CT = np.full((len(curves), len(compute_T)), True) if whole else taking_part(curves, compute_T)
     best_DT = np.zeros((len(parameters[0]), len(compute_T)), dtype=np.int64)
     highest_DT = np.full(best_DT.shape, -np.inf)
     for index, (curve, drawn) in enumerate(zip(curves, parameters, strict=True)):

@@ -15,12 +15,12 @@ from isocompute_sdk.fitting.surface.odds import best_size_interval
 from isocompute_sdk.notes import Note
 
 POINTS_PER_DECADE = 24
-LAW_POINTS_PER_DECADE = 8
+LAW_POINTS_PER_DECADE = 6
 REACH = 10.0
 """The law and the picture of n* reach this many times beyond the runs."""
 LEVEL = 0.8
 """Coverage of the set of n* that the law is drawn into."""
-ROUNDS = 12
+ROUNDS = 8
 INSIDE = 0.05
 """Rounds in which a law is drawn into the set of n*, and octaves by which it is to keep inside."""
 IMMATERIAL = 0.005

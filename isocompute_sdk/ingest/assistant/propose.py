@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import shared_sizes
 from isocompute_sdk.ingest.log_table import logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import as_paths
-from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH
+from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, canonical, did_you_mean
@@ -195,6 +195,7 @@ def _draft(name: str, one: CollectedLog, told: Told) -> _Draft:
     for field_, value in one.log.said.items():
         if field_ not in draft.values:
             draft.take(field_, _plain(field_, value), "certain", f"{one.log.source}: {field_}")
+    one = replace(one, config=settled(one.config, {**one.log.said, **given}))
     for field_, said in ({} if one.config is None else one.config.fields).items():
         if field_ not in draft.values:
             draft.take(field_, said.value, "certain", said.evidence)

@@ -1,8 +1,8 @@
 """metrics.jsonl of the built-in runner: every line a record with a kind, the first of each attempt the run itself.
 
 Kinds: `run` (configuration and context), `evaluation` (metrics on one evaluation set), `step` (what one update
-measured; read as evaluation set `train`), `end`. Times become metrics too, see timing.py. Pass counts per problem stay
-in the file, see `store.pass_counts`.
+measured; read as evaluation set `train`), `end`. Times become metrics too, see `Stopwatch`. Pass counts per
+problem stay in the file.
 """
 
 from __future__ import annotations

@@ -303,6 +303,24 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
 _PARTS = ("batch", "rollouts", "generated")
 
 
+def settled(found: SavedConfig | None, told: Mapping[str, Any]) -> SavedConfig | None:
+    """A configuration whose sources disagree, by the source that says the n or B_p that somebody told."""
+    if found is None or not found.disagreements:
+        return found
+    said = [one for name in SIZES[:2] for one in found.disagreements.get(name, ()) if told.get(name) == one.value]
+    if not said:
+        return found
+    file = said[0].evidence.partition(": ")[0]
+    chosen = {
+        name: one
+        for name, all_ in found.disagreements.items()
+        for one in all_
+        if one.evidence.partition(": ")[0] == file
+    }
+    apart = {name: all_ for name, all_ in found.disagreements.items() if name not in chosen}
+    return replace(found, fields={**found.fields, **chosen}, disagreements=apart)
+
+
 def completed(found: SavedConfig, more: Mapping[str, int], where: Path) -> SavedConfig:
     """A configuration that leaves open how many processes there were, with what a banner says of it.
 
@@ -348,13 +366,14 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
+    # What a trainer saved of itself is more certain than what people wrote down.
+    yield from _newest_arguments(folder)
     for name in FILES:
         if (kept := as_kept(folder / name)).is_file():
             yield kept
     # Of several runs none is this one in particular: if they differ, the reader is asked.
     newest = sorted((*folder.glob(_WANDB_FILES), *folder.glob(_WANDB_FILES + GZIP)), reverse=True)
     yield from newest[:_MOST_UNNAMED]
-    yield from _newest_arguments(folder)
 
 
 def _newest_arguments(folder: Path) -> Iterator[Path]:

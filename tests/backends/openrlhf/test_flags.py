@@ -212,3 +212,16 @@ def test_flags_that_decide_the_run_are_not_handed_through(make_run: MakeRun, nam
         note.code for note in OpenRLHFBackend().preflight(make_run(options={name: 1})) if note.severity == "refuse"
     ]
     assert refused == ["unknown-option"]
+
+
+@pytest.mark.parametrize(("response", "samples"), [(1024, 16), (8192, 2), (65_536, 1)])
+def test_the_largest_batches_stay_packed(
+    make_run: MakeRun, real_parser: RealParser, response: int, samples: int
+) -> None:
+    recipe = {"max_response_tokens": response, "max_prompt_tokens": 1024}
+    run = make_run(recipe=recipe, group_size=512, problems_per_batch=128, hardware=Hardware(gpus=8))
+    found = real_parser.parse(emitted(run)).flat
+    assert found["ds.packing_samples"]
+    assert not found["train.dynamic_batch_enable"]
+    assert found["train.micro_batch_size"] == found["rollout.micro_batch_size"] == samples
+    assert samples * (response + 1024) <= 32_768 or samples == 1

@@ -96,6 +96,7 @@ def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_s
         "--evaluate-every=10",
         "--last=100",
         "--keep=2",
+        "--metric=avg@4",
     ]
 
 

@@ -283,3 +283,16 @@ def test_a_program_alone_tells_no_release_of_trl(tmp_path: Path) -> None:
         row["num_tokens"] = 1000.0 * row["step"]
     (tmp_path / "checkpoint-10" / "trainer_state.json").write_text(json.dumps({"log_history": found}))
     assert sizes(tmp_path) == [("4", "2", 80.0)]
+
+
+@pytest.mark.parametrize("n", [4, 8])
+def test_an_answer_about_n_decides_which_source_is_believed(tmp_path: Path, n: int) -> None:
+    path = write_state(tmp_path / "checkpoint-4", 4)
+    state = json.loads(path.read_text())
+    state["log_history"].append({"step": 4, "eval_reward": 0.5})
+    path.write_text(json.dumps(state))
+    save(path.with_name("training_args.bin"), **arguments(8))
+    (tmp_path / "config.yaml").write_text("num_generations: 4\ngeneration_batch_size: 32\n")
+    (found,) = diagnose(tmp_path, set={"group_size": n}).runs
+    assert (found.group_size, found.metric) == (str(n), f"avg@{n}")
+    assert f"avg@{n}" in RunSet.read(tmp_path, group_size=n, problems_per_batch=4).metrics

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
-from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 
 
@@ -114,7 +114,7 @@ def test_half_a_line_is_not_read_before_it_is_whole(tmp_path: Path) -> None:
         file.write(line[:20])
         file.flush()
         assert watch.status().step == 0
-        assert len(store.read_records(tmp_path)) == 1
+        assert len(journal_records.read(tmp_path / "metrics.jsonl")) == 1
         file.write(line[20:])
     assert watch.status().step == 7
 
@@ -157,19 +157,6 @@ def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None
     assert not locks.is_running(tmp_path)
 
 
-def test_pass_counts_are_a_table_of_evaluations_by_problems(tmp_path: Path) -> None:
-    append(tmp_path, START, evaluation(0, [4, 0, 1]), evaluation(0, [0, 0], "train_probe"), evaluation(10, [4, 2, 1]))
-    counts = store.pass_counts(tmp_path)
-    assert (counts.samples, counts.step_T.tolist(), counts.rollouts_T.tolist()) == (4, [0, 10], [0, 640])
-    assert counts.passes_TP.tolist() == [[4, 0, 1], [4, 2, 1]]
-    assert store.pass_counts(tmp_path, "train_probe").passes_TP.tolist() == [[0, 0]]
-    with pytest.raises(RecordError, match="train_probe, validation"):
-        store.pass_counts(tmp_path, "test")
-    append(tmp_path, evaluation(20, [4, 2]))
-    with pytest.raises(RecordError, match=r"\(4, 2\), \(4, 3\)"):
-        store.pass_counts(tmp_path)
-
-
 def test_runs_are_found_at_any_depth_in_natural_order(tmp_path: Path) -> None:
     for name in ("n16", "n4", "n64"):
         store.write_spec(tmp_path / "study" / name, make_run(run_id=name))
@@ -190,9 +177,8 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write("{broken\n")
     with pytest.raises(RecordError, match=r"metrics.jsonl:2"):
-        store.read_records(tmp_path)
-    with pytest.raises(RecordError):
-        store.read_records(tmp_path / "missing")
+        journal_records.read(tmp_path / "metrics.jsonl")
+    assert journal_records.read(tmp_path / "missing" / "metrics.jsonl") == []
 
 
 @pytest.mark.parametrize("name", ["request.json", "log.txt", ".lock"])

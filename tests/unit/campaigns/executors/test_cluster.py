@@ -27,6 +27,8 @@ class Processes:
     python: str = sys.executable
     silent: bool = False
     full: bool = False
+    deaf: bool = False
+    """Whether a job that is asked to end does not hear it."""
     accepts: bool = True
     """Whether jobs start."""
     jobs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, "subprocess.Popen[bytes]"])
@@ -71,6 +73,8 @@ class Processes:
 
     def end(self, ref: str, *, at_once: bool) -> None:
         self.answer()
+        if self.deaf and not at_once:
+            return
         if ref in self.jobs and self.jobs[ref].poll() is None:
             self.jobs[ref].send_signal(signal.SIGQUIT if at_once else signal.SIGTERM)
         elif ref not in self.jobs:
@@ -278,6 +282,18 @@ def test_a_cancelled_run_that_waits_in_the_queue_ends(engine: Processes, tmp_pat
     assert state(made, handle) == "waiting"
     made.cancel(handle)
     assert state(made, handle) == "stopped"
+
+
+def test_a_job_that_did_not_hear_the_request_is_ended_when_its_time_is_over(engine: Processes, tmp_path: Path) -> None:
+    made = executor(engine)
+    handle = started(made, job(tmp_path / "run"))
+    wait_for(lambda: process(tmp_path / "run", "command") is not None)
+    engine.deaf = True
+    made.cancel(handle)
+    time.sleep(0.5)
+    assert state(made, handle) == "running"
+    wait_for(lambda: state(made, handle) == "stopped")
+    wait_for(lambda: not locks.is_running(tmp_path / "run"))
 
 
 def test_a_wait_does_not_ask_the_engine_at_every_look(engine: Processes, tmp_path: Path) -> None:
