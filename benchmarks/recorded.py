@@ -207,13 +207,13 @@ def _share_seen(recorded: Recorded, n: int, origin: float) -> float:
     return 1.0 if seen is None or whole is None or whole <= base else (seen - base) / (whole - base)
 
 
-def run(sets: Sequence[str] = SETS, folder: Path = DATA) -> Iterator[Forecast | Decision]:
-    """Every pilot."""
+def run(sets: Sequence[str] = SETS, folder: Path = DATA, *, every: bool = False) -> Iterator[Forecast | Decision]:
+    """Pilots of all n with one seed; `every`: also of fewer n and of both seeds."""
     for name in sets:
         recorded = Recorded.read(name, folder)
         for origin in ORIGINS:
-            for levels in LEVELS:
-                for seeds in SEEDS:
+            for levels in LEVELS if every else LEVELS[:1]:
+                for seeds in SEEDS if every else SEEDS[:2]:
                     yield from examine(recorded, origin, levels, seeds)
 
 
@@ -311,13 +311,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the tables")
+    parser.add_argument("--every", action="store_true", help="also pilots of fewer n, and of both seeds")
     parser.add_argument("--json", type=Path, help="write every row here")
     parser.add_argument("--figure", type=Path, help="only draw the recorded curves into this file")
     options = parser.parse_args(arguments)
     if options.figure is not None:
         figure(options.figure, options.data)
         return 0
-    rows = list(run(options.sets, options.data))
+    rows = list(run(options.sets, options.data, every=options.every))
     forecasts = [row for row in rows if isinstance(row, Forecast)]
     decisions = [row for row in rows if isinstance(row, Decision)]
     sys.stdout.write(f"{forecast_table(forecasts)}\n\n{decision_table(decisions)}\n")
