@@ -146,7 +146,7 @@ def tables() -> list[list[str]]:
 
 def main() -> None:
     """Print the tables."""
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    argparse.ArgumentParser(description="The tables of docs/comparing.md.").parse_args()
     for lines in tables():
         print("\n".join(lines), end="\n\n")
 

@@ -38,8 +38,10 @@ def test_a_plan_far_beyond_a_rising_sweep_is_no_reason_to_stop(seed: int, last: 
     hours = TIMES_THE_DATA * SPEED.gpus * SPEED.wall_hours(step, round(last / step))
     plan = Planner(fits, throughput=SPEED).allocate(Budget(gpu_hours=hours))
     assert plan.verdict.kind in ("measure-first", "undecided", "likely")
-    assert "rest-not-worthwhile" not in {note.code for note in plan.notes}
-    assert plan.unused_share < 0.05
+    # Steps may be left out only where they really add nothing.
+    whole = plan.rollouts / (1 - plan.unused_share)
+    at_plan, at_budget = reward(plan.group_size, np.array([plan.rollouts, whole]))
+    assert at_budget - at_plan <= 0.002
     assert plan.group_size >= SIZES[-1]
     # The octave above the grid is part of the question, and at least as good by the same fit.
     grid = Planner(fits, throughput=SPEED).allocate(Budget(gpu_hours=hours), beyond_grid=0)
