@@ -91,10 +91,7 @@ def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError 
     for row in rows:
         value = f"{row['metric']} {row['value']:.3f}" if row["metric"] else ""
         rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
-        best = _best(status)
-    if best is not None:
-        state += f"; best {best.metric} {best.reward:.3f} at step {best.step:,}: {best.checkpoint}"
-    n, problems = _or_unknown(row["group_size"]), _or_unknown(row["problems_per_batch"])
+        n, problems = _or_unknown(row["group_size"]), _or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"
         say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
 
@@ -183,12 +180,6 @@ def status_dict(status: RunStatus) -> dict[str, Any]:
     best = _best(status)
     found = {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
     return {**found, "best": None if best is None else vars(best)}
-
-
-def _best(status: RunStatus) -> BestCheckpoint | None:
-    from isocompute_sdk.run_folders.store import read_best
-
-    return read_best(status.folder)
 
 
 def _best(status: RunStatus) -> BestCheckpoint | None:
