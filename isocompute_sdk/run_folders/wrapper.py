@@ -49,6 +49,8 @@ DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 """Set by the executor only, never by job.json."""
 OUT_OF_TIME = "reached its time limit"
 """Reason in exit.json of an attempt that ran into `limit_seconds`."""
+LEAST_DESCRIPTOR = 100
+"""Least number of an inherited file descriptor."""
 _PROC = Path("/proc")
 _ENDED = frozenset("ZX")
 """States in /proc/PID/stat of a process that has ended and waits for its parent."""
@@ -259,7 +261,10 @@ def take_lock(folder: Path) -> int | None:
     On a file system without locks the descriptor locks nothing: there the beat keeps attempts apart.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    low = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
+    # Scripts use descriptors below 10 for files of their own, which would drop the lock that they have inherited.
+    descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
+    os.close(low)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import socket
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+from isocompute_sdk.run_folders.wrapper import LEAST_DESCRIPTOR
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 NVIDIA_SMI_SECONDS = 60
@@ -70,8 +73,13 @@ def claim(gpus: Sequence[Gpu], count: int) -> tuple[tuple[Gpu, ...], tuple[socke
             claimed.append((gpu, claimant))
         if len(claimed) < count:
             return None
-        kept = tuple((gpu, claimant.dup()) for gpu, claimant in claimed)
+        kept = tuple((gpu, _out_of_the_way(claimant)) for gpu, claimant in claimed)
         return tuple(gpu for gpu, _ in kept), tuple(claimant for _, claimant in kept)
+
+
+def _out_of_the_way(claimant: socket.socket) -> socket.socket:
+    """A copy with a number that scripts, which inherit it, do not use for files of their own."""
+    return socket.socket(fileno=fcntl.fcntl(claimant, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR))
 
 
 def _uuid(token: str, listed: Sequence[tuple[int, str]]) -> str | None:

@@ -14,8 +14,8 @@ import pytest
 from isocompute_sdk import PlanError, Planner
 from isocompute_sdk.planning.questions.compare import DOCUMENT, EQUALS
 
-TOLERANCE = 0.004
-"""Between a printed number and the same one computed here: the estimator may change by less than it can tell."""
+TOLERANCE = 0.01
+"""Between a printed number and the same one computed here: a tie, which the estimator may move by."""
 
 
 @pytest.fixture(scope="module")

@@ -219,3 +219,26 @@ def test_a_command_of_which_a_killed_wrapper_left_no_record_can_be_stopped(job: 
     assert locks.is_running(one.launch.folder)
     assert stop_runs([one.launch.folder]).ended == (one.launch.folder,)
     assert not locks.is_running(one.launch.folder)
+
+
+def test_a_script_that_closes_descriptors_keeps_the_lock_when_its_wrapper_is_killed(
+    job: Callable[..., Job],
+) -> None:
+    one = job("one", 'exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; touch "$1/closed"; sleep 60')
+    executor = LocalExecutor()
+    handle = executor.submit(one, 1)
+    assert handle is not None
+    deadline = time.monotonic() + 30
+    while not (one.launch.folder / "closed").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    leader = int(json.loads((one.launch.folder / "beat.json").read_text())["process"].split()[0])
+    os.kill(leader, signal.SIGKILL)
+    while locks.process_ref(leader) is not None:
+        time.sleep(0.01)
+    (one.launch.folder / "beat.json").unlink()
+    assert executor.poll([handle])[0].state == "running"
+    executor.cancel(handle)
+    while executor.poll([handle])[0].state == "running":
+        time.sleep(0.02)
+    assert not locks.is_running(one.launch.folder)
