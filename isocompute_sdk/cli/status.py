@@ -16,7 +16,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.run_folders.store import RunStatus
+    from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
 
 
 @with_option_groups
@@ -165,6 +165,9 @@ def describe(status: RunStatus) -> str:
         state += f", {status.engine} {status.job}"
     if status.devices:
         state += f" on GPU {', '.join(status.devices)}"
+    best = _best(status)
+    if best is not None:
+        state += f"; best {best.metric} {best.reward:.3f} at step {best.step:,}: {best.checkpoint}"
     n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
@@ -174,7 +177,15 @@ def describe(status: RunStatus) -> str:
 
 def status_dict(status: RunStatus) -> dict[str, Any]:
     """One run for programs."""
-    return {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
+    best = _best(status)
+    found = {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
+    return {**found, "best": None if best is None else vars(best)}
+
+
+def _best(status: RunStatus) -> BestCheckpoint | None:
+    from isocompute_sdk.run_folders.store import read_best
+
+    return read_best(status.folder)
 
 
 def _or_unknown(value: int | None) -> str:

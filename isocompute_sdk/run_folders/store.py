@@ -44,6 +44,24 @@ State = Literal["waiting", "running", "stopped", "finished", "failed"]
 """`waiting`: nothing measured yet; `stopped`: ended early, goes on when started again."""
 
 
+BEST_FILE = "best.json"
+"""The best checkpoint, by the programs that train."""
+
+
+@dataclass(frozen=True)
+class BestCheckpoint:
+    """Content of best.json."""
+
+    step: int
+    """Its update step."""
+    metric: str
+    """What was compared, such as avg@4 of the validation problems."""
+    reward: float
+    """Its value: the largest of many noisy ones, so above the true one."""
+    checkpoint: str
+    """Where it lies, below the run folder."""
+
+
 @dataclass(frozen=True)
 class RunStatus:
     """How far a run has got."""
@@ -333,6 +351,16 @@ def clear_stop(folder: str | Path) -> None:
     """Allow the run to be started again, also if it was given up."""
     for name in (STOP_FILE, _ABANDONED_FILE):
         (Path(folder) / name).unlink(missing_ok=True)
+
+
+def read_best(folder: str | Path) -> BestCheckpoint | None:
+    """The best checkpoint of a run; None if there is none or its file cannot be read."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(BestCheckpoint).validate_json((Path(folder) / BEST_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def is_finished(folder: str | Path) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.policy.model import Policy
@@ -133,3 +134,4 @@ def test_the_best_policy_is_there_when_training_ends(
     assert best["metric"] == "avg@4"
     assert AutoModelForCausalLM.from_pretrained(folder / best["checkpoint"]).num_parameters() > 0
     assert [path.name for path in (folder / "best").iterdir()] == [Path(best["checkpoint"]).name]
+    assert best == vars(read_best(folder))
