@@ -150,11 +150,12 @@ def test_runs_that_fail_after_a_record_or_differently_end_no_other(job: Callable
 
 
 PROGRAM = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
 from isocompute_sdk.campaigns.executors import Job, Leaving, LocalExecutor, run_jobs
 from isocompute_sdk.specs import Supervision
 from isocompute_sdk.training.backend import Launch
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which a run of the tests under nohup ignores
 root = Path(sys.argv[1])
 jobs = [Job(n, Launch(root / n, (), ("bash", str(root / n / "launch.sh"), str(root / n))), root) for n in sys.argv[3:]]
 try:
@@ -179,7 +180,11 @@ def test_a_signal_stops_or_detaches_and_says_which(
             assert time.monotonic() < deadline
             time.sleep(0.02)
         controller.send_signal(number)
-        out, _ = controller.communicate(timeout=60)
+        try:
+            out, _ = controller.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            controller.kill()
+            raise
     assert controller.returncode == 128 + number
     assert json.loads(out) == [number.name, policy == "detach", ["one"], ["two"]]
     assert locks.is_running(one.launch.folder) is (policy == "detach")
