@@ -35,8 +35,9 @@ def resumed(small: RunSpec, real_parser: RealParser, tmp_path_factory: pytest.Te
     """The folder of a run that was killed after step 5, whose newest checkpoint is of step 4, and went on to step 7."""
     top = tmp_path_factory.mktemp("resumed")
     site, work = write_site(top / "site", real_parser), write_inputs(top / "work", small)
-    assert start(small, site, work, LOGGING="real", STOP_AFTER_STEP="5").returncode == 9
-    finished = start(small, site, work, LOGGING="real")
+    probed = small.replace(options={**small.options, "probe_problems": 100})
+    assert start(probed, site, work, LOGGING="real", STOP_AFTER_STEP="5").returncode == 9
+    finished = start(probed, site, work, LOGGING="real")
     assert finished.returncode == 0, finished.stderr
     (folder,) = work.glob("out*/tiny")
     return folder
