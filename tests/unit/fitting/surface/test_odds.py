@@ -140,14 +140,6 @@ def test_regret_is_the_mean_distance_to_the_best_of_every_draw() -> None:
     np.testing.assert_allclose(odds.reward, drawn.mean(axis=0)[:5])
 
 
-def test_the_gain_over_the_grid_is_zero_for_its_best_and_positive_only_beyond_what_it_offers() -> None:
-    odds = group_size_odds(surface(0.3), 1e9, SIZES, None, largest_on_grid=8)
-    assert odds.gain_over[1] == 0
-    assert odds.gain_over[2] > 0
-    everything = group_size_odds(surface(0.3), 1e9, SIZES, None, largest_on_grid=64)
-    assert np.all(everything.gain_over <= 0)
-
-
 def test_each_candidate_is_asked_at_what_it_really_spends() -> None:
     spent = np.array([1e4, 1e5, 1e6, 1e7, 1e8])
     one = surface(0.2)
