@@ -171,7 +171,8 @@ def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejecti
     steps = f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts"
     if not pricing.in_time(batch, needed):
         wall = pricing.cost_in("wall_hours", batch, needed)
-        return Rejection(n, "deadline", f"{steps} take {wall:,.2f} hours, past the deadline")
+        latest = pricing.budget.deadline_hours
+        return Rejection(n, "deadline", f"{steps} take {wall:,.2f} hours, past the deadline of {latest:,g} hours")
     if pricing.within(batch, needed):
         return None
     cost, unit = pricing.cost(batch, needed), pricing.budget.unit

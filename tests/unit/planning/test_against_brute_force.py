@@ -100,7 +100,10 @@ def cases(draw: st.DrawFn) -> Case:
         divisible_by=draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 100))),
     )
     preset = draw(st.sampled_from(["easy", "hard", "mixture"]))
-    recipe = Recipe.preset(preset, warmup_steps=draw(st.sampled_from([0, 3, 10, 40])))
+    # The floor is given: otherwise a plan takes B_p among those that were run.
+    floor = Recipe.preset(preset).min_problems_per_batch
+    warmup = draw(st.sampled_from([0, 3, 10, 40]))
+    recipe = Recipe.preset(preset, warmup_steps=warmup, min_problems_per_batch=floor)
     setting = draw(st.sampled_from(["free", "free", "bp", "m", "m", "b", "b and m", "bp and m", "bp and b"]))
     fixed: dict[str, int] = {}
     if "bp" in setting:
