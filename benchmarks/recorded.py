@@ -299,7 +299,7 @@ def figure(path: Path, folder: Path = DATA) -> None:
 
 
 def smoothed(at: Array, reward: Array, grid: Array) -> Array:
-    """Mean of the evaluations around each compute of a grid; NaN where there are none."""
+    """For each compute of a grid the mean of the evaluations near it; NaN without any."""
     trained = at > 0
     near = np.abs(np.log(grid)[:, None] - np.log(at[trained])[None, :]) <= np.log(WINDOW)
     count = near.sum(axis=1)

@@ -56,7 +56,7 @@ def _skills(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
 
 
 def _memorising(design: SweepDesign, rng: np.random.Generator) -> TabulatedTruth:
-    """Skills on few problems: validation declines after a number of passes over them."""
+    """Skills on few problems: after some epochs the validation reward falls."""
     truth = _skills(design, rng)
     return _with_decline(truth, design, rng, n_problems=int(rng.choice([300, 500, 1000, 2000, 6000])))
 

@@ -71,7 +71,7 @@ class ScriptBackend(ABC):
         Raises:
             BackendError: preflight refuses the run.
         """
-        return self._rendered(run, self._accepted(run), beside=False)
+        return self._rendered(run, self._accepted(run), self.documents(run), beside=False)
 
     def requires(self, run: RunSpec) -> Requires:
         """The packages, and the inputs if training reads them."""
@@ -86,8 +86,8 @@ class ScriptBackend(ABC):
         Raises:
             BackendError: preflight refuses the run, and no file is written.
         """
-        documents = self._accepted(run)
-        script = self._rendered(run, documents, beside=True)
+        notes, documents = self._accepted(run), self.documents(run)
+        script = self._rendered(run, notes, documents, beside=True)
         return write_launch(folder, script, this_interpreter() if self.beside_sdk else None, documents)
 
     def resume(self, run: RunSpec, folder: str | Path) -> Launch:
@@ -110,12 +110,13 @@ class ScriptBackend(ABC):
         """Progress of the run in one folder, from the end of its metrics.jsonl; None before the first record."""
         return journal_progress(Path(folder) / METRICS_FILE)
 
-    def _accepted(self, run: RunSpec) -> Mapping[str, str]:
-        """Documents of a run that preflight accepts."""
-        raise_if_refused(self.preflight(run), self.name, run.run_id)
-        return self.documents(run)
+    def _accepted(self, run: RunSpec) -> tuple[Note, ...]:
+        """The notes of a run that preflight accepts."""
+        notes = self.preflight(run)
+        raise_if_refused(notes, self.name, run.run_id)
+        return notes
 
-    def _rendered(self, run: RunSpec, documents: Mapping[str, str], *, beside: bool) -> str:
+    def _rendered(self, run: RunSpec, notes: tuple[Note, ...], documents: Mapping[str, str], *, beside: bool) -> str:
         common = {"run": run, "folder": run_folder(run), "version": self.describe().version}
-        carried = {"notes": self.preflight(run), "documents": documents, "beside": beside}
+        carried = {"notes": notes, "documents": documents, "beside": beside}
         return render(self.template(), {**common, **carried, **self.values(run)})

@@ -88,9 +88,8 @@ def load_model(name: str, device: torch.device, dtype: torch.dtype) -> nn.Module
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    _check_folder(name)
+    config = load_config(name)
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
         _without_dropout(config)
         attention = "eager" if architecture_of(config.to_dict()).caps_attention else "sdpa"
         loaded = transformers.AutoModelForCausalLM.from_pretrained(

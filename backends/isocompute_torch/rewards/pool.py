@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Self
 
 from isocompute_torch.rewards.function import Call, RewardFunction, Scores
+from isocompute_torch.rewards.worker import MESSAGES_KEPT
 
 CALLS_AT_ONCE = 64
 """Calls that one process is given together. Each group is seeded by its place in the batch, so that rewards that draw
@@ -17,7 +18,6 @@ random numbers do not depend on the number of processes."""
 LONG_SECONDS = 1.0
 """A batch that takes longer is worth more processes."""
 MOST_PROCESSES = 16
-MESSAGES_KEPT = 5
 
 
 class RewardPool:

@@ -18,7 +18,7 @@ PROGRAM = Path(log_as_slime.__file__)
 SCRIPT = """\
 set -ex
 ROLLOUT_ARGS=(
-   --prompt-data /root/dapo-math-17k/dapo-math-17k.jsonl
+   --prompt-data data/dapo-math-17k.jsonl
    --rollout-batch-size 16
    --n-samples-per-prompt 8
    # --n-samples-per-prompt 32
