@@ -174,6 +174,10 @@ class Planner:
         sizes = self.fits.candidate_sizes(octaves, powers_of_two=request.powers_of_two)
         counts = self._gpu_counts(request.budget)
         setup = choose_setup(asked, sizes, counts)
+        if not setup.candidates and (floor := self.recipe.min_problems_per_batch) < asked.limits.floor:
+            # No B_p that was run can be carried out, but the recipe allows a smaller one.
+            asked = replace(asked, limits=replace(asked.limits, floor=floor))
+            setup = choose_setup(asked, sizes, counts)
         resolved, candidates = setup.request, setup.candidates
         if not candidates:
             raise resolved.refusal(setup.rejections)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ import isocompute_sdk as iso
 from isocompute_sdk import Budget, Fits, Hardware, PlanError, Planner, Recipe, Throughput
 
 EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
+# B_p that were run.
+LEVELS = {"data": (32,), "many": (32, 128, 1024)}
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,14 @@ class Case:
     recipe: Recipe
     fixed: dict[str, int]
     min_steps: int | None
+    floor: int
+
+    def with_floor_of(self, fits: Fits) -> Case:
+        """B_p starts at the smallest that was run and that the recipe allows; at the recipe's floor if that is in vain."""
+        own = self.recipe.min_problems_per_batch
+        run = min((bp for bp in LEVELS.get(self.source, ()) if bp >= own), default=own)
+        case = replace(self, floor=run)
+        return case if any(case.allowed(n) for n in sizes(fits)) else replace(self, floor=own)
 
     def cost(self, batch: int, steps: int, unit: str | None = None) -> float:
         """From the definitions, not through the planner."""
@@ -60,7 +70,7 @@ class Case:
 
     def problems(self, n: int) -> int | None:
         """The smallest B_p that is allowed with n, None where there is none."""
-        floor, batch = self.recipe.min_problems_per_batch, self.fixed.get("rollouts_per_batch")
+        floor, batch = self.floor, self.fixed.get("rollouts_per_batch")
         wanted = self.fixed.get("problems_per_batch")
         if batch is not None:
             bp, rest = divmod(batch, n)
@@ -128,16 +138,24 @@ def cases(draw: st.DrawFn) -> Case:
         recipe=recipe,
         fixed=fixed,
         min_steps=draw(st.one_of(st.none(), st.none(), st.integers(1, min(200, fixed.get("update_steps", 200))))),
+        floor=floor,
     )
     rollouts = 10 ** draw(st.floats(3.5, 9))
     amount = case.cost(1024, max(1, round(rollouts / 1024)))
-    return Case(**{**vars(case), "amount": amount})
+    return replace(case, amount=amount)
+
+
+class Sources(dict[str, Fits]):
+    """Fits by name; short where a failing example is printed."""
+
+    def __repr__(self) -> str:
+        return f"Sources({', '.join(self)})"
 
 
 @pytest.fixture(scope="module")
-def source(fitted: Fits, fitted_many: Fits) -> dict[str, Fits]:
+def source(fitted: Fits, fitted_many: Fits) -> Sources:
     named = {name: iso.published(name) for name in iso.list_published() if "fixed" not in name}
-    return named | {"prior": iso.published_prior(), "data": fitted, "many": fitted_many}
+    return Sources(named | {"prior": iso.published_prior(), "data": fitted, "many": fitted_many})
 
 
 def sizes(fits: Fits) -> list[int]:
@@ -149,6 +167,7 @@ def sizes(fits: Fits) -> list[int]:
 @settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 def test_plans_are_what_an_enumeration_allows(source: dict[str, Fits], case: Case, mode: str, spend: str) -> None:
     fits = source[case.source]
+    case = case.with_floor_of(fits)
     allowed = [n for n in sizes(fits) if case.allowed(n)]
     try:
         plan = case.plan(fits, mode=mode, spend=spend)
@@ -172,7 +191,7 @@ def test_plans_are_what_an_enumeration_allows(source: dict[str, Fits], case: Cas
     if "problems_per_batch" in case.fixed:
         assert bp == case.fixed["problems_per_batch"]
     else:
-        assert bp >= case.recipe.min_problems_per_batch
+        assert bp >= case.floor
     assert case.fits(n * bp, m)
     assert plan.cost == pytest.approx(case.cost(n * bp, m), rel=1e-12)
     assert plan.cost <= plan.budget.amount
