@@ -34,7 +34,7 @@ class Case:
     floor: int
 
     def with_floor_of(self, fits: Fits) -> Case:
-        """B_p starts at the smallest that was run and that the recipe allows; at the recipe's floor if that is in vain."""
+        """B_p starts at the smallest run that the recipe allows, or else at the recipe's floor."""
         own = self.recipe.min_problems_per_batch
         run = min((bp for bp in LEVELS.get(self.source, ()) if bp >= own), default=own)
         case = replace(self, floor=run)
