@@ -2,7 +2,7 @@
 
 The draws of a surface are possible truths. A trial run of configuration r would show, under draw d, its rewards at a
 few points, with evaluation noise and run-to-run effects. The posterior mean reward of every choice is regressed over
-the draws on these numbers (Strong, Oakley & Brennan, Med. Decis. Making 35, 2015); with 200 draws that is far less noisy
+the draws on these numbers (Strong, Oakley & Brennan, Med. Decis. Making 35, 2015), far less noisy with 200 draws
 than reweighting them by likelihood. After each simulated trial n is chosen by the planner's own rule
 (`GroupSizeOdds.best`), with what is left of the budget.
 """
