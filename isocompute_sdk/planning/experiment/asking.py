@@ -92,7 +92,14 @@ def _from_table(fits: Fits) -> dict[tuple[int, int | None], list[tuple[str | Non
     return found
 
 
-def ask(question: Question, slots: int, rng: np.random.Generator, *, most: float | None = None) -> NextRuns:
+def ask(
+    question: Question,
+    slots: int,
+    rng: np.random.Generator,
+    *,
+    most: float | None = None,
+    spend_all: bool = False,
+) -> NextRuns:
     """The runs that lower expected regret most for their cost.
 
     Args:
@@ -100,20 +107,24 @@ def ask(question: Question, slots: int, rng: np.random.Generator, *, most: float
         slots: most runs.
         rng: the randomness of what is simulated.
         most: largest cost of all runs together; None for no limit but their worth.
+        spend_all: spend all of `most`, in equal parts, on the runs that tell most; their cost does not count as lost.
     """
     fits = question.fits
     surface = widened(question.surface, AROUND - 1, AROUND - 1, rng)
     sizes = trial_sizes(question.planned_sizes, fits.group_sizes, surface)
-    outlook = Outlook(surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits))
+    outlook = Outlook(
+        surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=spend_all
+    )
+    each = most / slots if spend_all and most is not None else most
     budget = question.pricing.budget.available
     asked = [
         trial
         for trial in candidates(
-            sizes, question.problems, runs_of(fits), question.cost, budget, max(question.min_update_steps, 1), most
+            sizes, question.problems, runs_of(fits), question.cost, budget, max(question.min_update_steps, 1), each
         )
         if question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
-    picks = choose(outlook, asked, slots, most)
+    picks = choose(outlook, asked, slots, most, spend_all=spend_all)
     return answer(question, outlook, picks, surface.largest_compute)
 
 

@@ -102,7 +102,7 @@ def _lengths(
 
 
 def choose(
-    outlook: Outlook, trials: Sequence[Trial], slots: int, most: float | None = None, *, least: float | None = None
+    outlook: Outlook, trials: Sequence[Trial], slots: int, most: float | None = None, *, spend_all: bool = False
 ) -> list[Pick]:
     """At most `slots` trials, one after the other, each the one that saves most for its cost beside those before.
 
@@ -111,9 +111,9 @@ def choose(
         trials: candidates.
         slots: most trials.
         most: largest cost of all together; None for no limit.
-        least: least saving of a trial; None for `WORTH_IT`.
+        spend_all: take the trials that save most whatever they cost, also where they save nothing.
     """
-    floor = (WORTH_IT if least is None else least) * outlook.choices.span
+    floor = (-1.0 if spend_all else WORTH_IT) * outlook.choices.span
     left, picks = list(trials), list[Pick]()
     if not left:
         return picks
@@ -132,7 +132,7 @@ def choose(
         if top <= floor:
             break
         per_cost_E = np.where(saving_E >= NEAR_MOST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
-        best = int(np.argmax(per_cost_E))
+        best = int(np.argmax(saving_E if spend_all else per_cost_E))
         picks.append(Pick(asked[best], float(saving_E[best]), worths[best]))
         total += float(saving_E[best])
         index = able[best]
