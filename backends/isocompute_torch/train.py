@@ -124,11 +124,13 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
             console.note(note)
         if counters.step:
             console.note(f"resumed after step {counters.step}")
+        loop = Loop(configuration, parts, counters, journal, console)
         try:
-            Loop(configuration, parts, counters, journal, console).train()
+            loop.train()
         finally:
             reached.update(vars(counters))
         checkpoint.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
+        loop.report()
     journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
 
 
