@@ -8,10 +8,10 @@ run. The surface is fitted to what each measured, and the planner chooses n for 
 and 100 P). Regret is the best true reward that any n from 4 to 1,024 with at least 5 update steps reaches there, less
 that of the chosen n, as a share of the reward range (the gain over the base model within reach at 10 P).
 
-Designs: `designed` (isocompute: first round from the prior, then rounds of `Planner.next_runs`), `paper-grid` (all pairs
-of n = 8 to 2,048 and six B_p with n B_p at most 2,048 times the floor, equal rollouts), `four-rollouts` and `four-steps`
-(n = 8, 32, 128, 512 at the floor of B_p), `halving` (eight n, the better half by present reward goes on, three rungs),
-`prior-only` (no pilot), `only-16` (everything on n = 16).
+Designs: `designed` (isocompute: first round from the prior, then rounds of `Planner.next_runs`), `paper-grid` (all
+pairs of n = 8 to 2,048 and six B_p with n B_p at most 2,048 times the floor, equal rollouts), `four-rollouts` and
+`four-steps` (n = 8, 32, 128, 512 at the floor of B_p), `halving` (eight n, the better half by present reward goes on,
+three rungs), `prior-only` (no pilot), `only-16` (everything on n = 16).
 
 A simulation: numbers say how designs compare on these families, not what a training run will return.
 """
@@ -36,9 +36,10 @@ import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import SurfacePoints
 from isocompute_sdk.fitting.surface.curves import surface_curves
-from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.odds import group_size_odds
 from isocompute_sdk.fitting.surface.passport import passport
-from isocompute_sdk.fitting.surface.surface import fit_surface
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.planning.experiment import design_pilot
 from isocompute_sdk.planning.experiment.asking import ask
 from isocompute_sdk.records import RunSet
@@ -218,7 +219,12 @@ def designed(world: World, ratio: float) -> Pilot:
     total = world.pilot * (1 + ratio)
     recipe = iso.Recipe(min_problems_per_batch=floor)
     first = design_pilot(
-        total, recipe=recipe, min_update_steps=MIN_UPDATE_STEPS, shares=(world.pilot / total,), rng=world.index
+        total,
+        recipe=recipe,
+        min_update_steps=MIN_UPDATE_STEPS,
+        shares=(world.pilot / total,),
+        spend_all=True,
+        rng=world.index,
     )
     for run in first.runs:
         pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
@@ -237,15 +243,22 @@ def designed(world: World, ratio: float) -> Pilot:
     return pilot
 
 
-def fitted(pilot: Pilot) -> iso.Fits:
-    """`fit(...)` without its laws and its backtest, which decide nothing here and take most of the time."""
-    runs = [
-        SurfaceRun(one.run_id, one.group_size, one.problems_per_batch, one.rollouts_T, one.value_T)
-        for one in pilot.runs().series(METRIC)
-    ]
+def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
+    """The surface of `fit(...)`; laws and backtest, which decide nothing here, would take most of the time."""
+    runs: list[SurfaceRun] = []
+    for cell in sorted(pilot.steps):
+        n, bp, _ = cell
+        logged = pilot.world.measure(cell, pilot.steps[cell])
+        compute = np.array(logged["step"], dtype=float) * n * bp
+        runs.append(SurfaceRun(logged["run_id"][0], n, bp, compute, np.array(logged["value"], dtype=float)))
     runs.sort(key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     prepared = prepare(runs)
-    surface = fit_surface(prepared, (0.0, 1.0), DRAWS, np.random.default_rng(0))
+    return fit_surface(prepared, (0.0, 1.0), DRAWS, np.random.default_rng(0)), runs, prepared
+
+
+def fitted(pilot: Pilot) -> iso.Fits:
+    """The same as `Fits`, for the designer."""
+    surface, runs, prepared = surface_of(pilot)
     curves = surface_curves(surface, runs)
     return iso.Fits(
         metric=METRIC,
@@ -267,14 +280,19 @@ FIXED: dict[str, Callable[[World], Pilot]] = {
 
 
 def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, int]:
-    """The n that the planner chooses at each target, at the floor of B_p."""
-    planner = iso.Planner(fitted(pilot), recipe=iso.Recipe(min_problems_per_batch=world.floor))
-    return {
-        ratio: planner.allocate(
-            ratio * world.pilot, spend="all", problems_per_batch=world.floor, min_update_steps=MIN_UPDATE_STEPS
-        ).group_size
-        for ratio in ratios
-    }
+    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n."""
+    surface, _, _ = surface_of(pilot)
+    levels = sorted({n for n, _, _ in pilot.steps})
+    top = levels[-1] * (2 if len(levels) > 1 else 1)
+    sizes = [2**i for i in range(1, 31) if levels[0] <= 2**i <= top]
+    found: dict[float, int] = {}
+    for ratio in ratios:
+        steps = [int(ratio * world.pilot / (n * world.floor)) for n in sizes]
+        able = [(n, m * n * world.floor) for n, m in zip(sizes, steps, strict=True) if m >= MIN_UPDATE_STEPS]
+        names, spent = [n for n, _ in able], [float(c) for _, c in able]
+        odds = group_size_odds(surface, max(spent), names, float(world.floor), levels[-1], spent)
+        found[ratio] = names[odds.best()]
+    return found
 
 
 def without_pilot(world: World, ratio: float) -> int:

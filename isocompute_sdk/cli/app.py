@@ -26,6 +26,7 @@ from isocompute_sdk.cli import (
     stop,
     sweep,
 )
+from isocompute_sdk.cli import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
 from isocompute_sdk.cli.shared.output import say
 from isocompute_sdk.cli.watch import command as watch
@@ -61,6 +62,7 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("next", next_.next_runs),
     ("ingest", ingest.ingest),
     ("doctor", doctor.doctor),
     ("audit", audit.audit),

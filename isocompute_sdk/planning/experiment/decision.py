@@ -70,6 +70,9 @@ class Choices:
     """Width of the metric's range."""
     plan: int | None = None
     """Position of the present plan; None where the planner's rule finds it."""
+    from_trials: bool = False
+    """Whether a plan may choose the group sizes of the trials, up to an octave above, and no others: nothing was run
+    before."""
 
     @property
     def octave_J(self) -> Array:
@@ -101,6 +104,9 @@ class Choices:
         found = self.planned_J.copy()
         if not trials:
             return found
+        if self.from_trials:
+            ran = [t.group_size for t in trials]
+            return (self.group_size_J >= min(ran)) & (self.group_size_J <= 2 * max(ran))
         sizes = [*self.group_size_J[found].tolist(), *(t.group_size for t in trials)]
         problems = {*self.problems_J[found].tolist(), *(t.problems_per_batch for t in trials)}
         inside = (self.group_size_J >= min(sizes)) & (self.group_size_J <= max(sizes))
