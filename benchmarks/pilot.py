@@ -64,8 +64,8 @@ PILOT_FACTOR = (1.0, 6.0)
 FOUR = (8, 32, 128, 512)
 EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
 DRAWS = 150
-SLOTS = 2
-ROUNDS = 2
+SLOTS = 1
+ROUNDS = 1
 """Rounds of `designed` after the first; each spends half of what is left, the last all of it."""
 
 Array = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
 
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
 """Shares of the budget for which the expected regret is shown."""
-FIRST_ROUND = 0.6
+FIRST_ROUND = 0.75
 """Share of the pilot in its first round: later rounds know where to look."""
 LEAST_LEVELS, MOST_LEVELS = 4, 5
 """Group sizes of the first round, if the budget pays for them: four levels pin the steepness of n*(C) in 86 % of
@@ -60,7 +60,7 @@ def design_pilot(
 
     Args:
         budget: as of `Planner.allocate`.
-        slots: runs that can be made at the same time; the first round has at least three group sizes in any case.
+        slots: runs that can be made at the same time; a first round has four group sizes if the budget pays for them.
         recipe: its floor of B_p is that of the pilot; None for the preset `easy`.
         hardware: limits of the batch; no limits by default.
         throughput: needed for budgets in other units than rollouts.

@@ -18,8 +18,8 @@ WORTH_IT = 0.0005
 """Least saving that a run must have, as a share of the metric's range: smaller ones are noise of the draws."""
 NEAR_MOST = 0.6
 """Candidates that save at least this share of the most that any saves are compared by what they save per cost."""
-AROUND = 2
-"""Octaves around the n that were run in which candidates lie."""
+BELOW, ABOVE = 2, 1
+"""Octaves below and above the n that were run in which candidates lie."""
 
 
 @dataclass(frozen=True)
