@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -210,20 +210,20 @@ def test_nothing_of_the_plan_differs_once_the_overrides_are_appended(plan: Plan,
     assert all(row.same for row in rows if row.name in sizes), [row for row in rows if row.name in sizes]
 
 
-def test_the_command_line_prints_both(plan: Plan, tmp_path: Path) -> None:
+def test_the_command_line_prints_both(
+    isocompute: Callable[..., subprocess.CompletedProcess[str]], plan: Plan, tmp_path: Path
+) -> None:
     plan.save(tmp_path / "plan.json")
-    program = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()"]
-    command = [*program, "launch", "plan.json", "--backend=trl", "--gpus=8"]
+    command = ["launch", "plan.json", "--backend=trl", "--gpus=8"]
     script = str(COMMANDS / "trl.sh")
     both = [*command, "--overrides", "--against", script]
-    shown = subprocess.run(both, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    shown = isocompute(*both).stdout
     assert f"--num_generations {plan.group_size}" in shown
-    as_json = subprocess.run([*both, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    as_json = isocompute(*both, "--json").stdout
     rows = {row["name"]: row for row in json.loads(as_json)["against"]}
     assert rows[N]["script"] == 8
     assert not rows[N]["same"]
-    other = [*command, "--backend=verl", "--against", script]
-    refused = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = isocompute(*command, "--backend=verl", "--against", script)
     assert refused.returncode == 1
     assert "trl" in refused.stderr
     assert not (tmp_path / "launch.sh").exists()
