@@ -19,9 +19,8 @@ from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejecti
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
-from isocompute_sdk.planning.experiment.pilot import design_pilot
+from isocompute_sdk.planning.experiment.pilot import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
-from isocompute_sdk.planning.pilot import pilot_sweep
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
