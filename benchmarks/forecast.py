@@ -44,7 +44,7 @@ SIDE = 1.6
 RECORDED_END = 1.25
 DRAWS = 400
 BOUNDS = (0.0, 1.0)
-PACES = tuple((centre, sd) for centre in (-0.2, 0.0, 0.2) for sd in (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.85))
+PACES = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.85)
 SHRINK = 2.0
 """Sets that the wide prior counts for in the learned moments."""
 WIDE = replace(DEFAULT_PRIOR, share=(0.0, 1.6), midpoint=(0.0, 1.8), slope=(0.0, 0.35), falls=0.2, pace=(0.0, 0.0))
@@ -199,7 +199,7 @@ def lesson(curve: Curve) -> Learned:
     return Learned(curve.set, tuple(mean.tolist()), tuple(variance.tolist()), decline)
 
 
-def learn(lessons: Sequence[Learned], tried: Sequence[tuple[Case, Posterior]]) -> CurvePrior:
+def learn(lessons: Sequence[Learned], tried: Sequence[Tried]) -> CurvePrior:
     """A prior from whole curves, with the pace that best predicts cases."""
     sets = list(dict.fromkeys(one.set for one in lessons))
     wide = np.array([WIDE.share, WIDE.midpoint, WIDE.slope])
@@ -227,8 +227,29 @@ def learn(lessons: Sequence[Learned], tried: Sequence[tuple[Case, Posterior]]) -
         falls=round(float((1.0 - share) * np.mean(fell) + share * WIDE.falls), 2),
         rate=(round(float(np.exp(np.median(rates))), 2), DEFAULT_PRIOR.rate[1]),
     )
-    scores = {pace: np.mean([_surprise(case, with_pace(known, pace)) for case, known in tried]) for pace in PACES}
-    return replace(found, pace=min(scores, key=lambda pace: scores[pace]))
+    sets_tried = list(dict.fromkeys(one.set for one in tried))
+
+    def score(pace: float) -> float:
+        # Every set counts alike, however many runs it has.
+        return float(
+            np.mean([np.mean([one.surprise[pace] for one in tried if one.set == name]) for name in sets_tried])
+        )
+
+    return replace(found, pace=(0.0, min(PACES, key=score)))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How well each pace predicts one case."""
+
+    set: str
+    surprise: dict[float, float]
+
+
+def attempt(case: Case) -> Tried:
+    """Fit the part that was shown under the wide prior, and try every pace."""
+    known = posterior(OneRun.of(case.run, BOUNDS), WIDE, np.random.default_rng(SEED))
+    return Tried(case.curve.set, {pace: _surprise(case, with_pace(known, (0.0, pace))) for pace in PACES})
 
 
 def _surprise(case: Case, known: Posterior) -> float:
@@ -385,14 +406,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = list(curves(options.simulated))
     lessons = [lesson(curve) for curve in every]
     asked = cases(every)
-    tried = [(case, posterior(OneRun.of(case.run, BOUNDS), WIDE, np.random.default_rng(SEED))) for case in asked]
+    tried = [attempt(case) for case in asked]
     if options.learn:
         sys.stdout.write(f"{learn(lessons, tried)}\n")
         return 0
     rows: list[Row] = []
     for name in dict.fromkeys(curve.set for curve in every):
         others = [one for one in lessons if one.set != name]
-        prior = learn(others, [pair for pair in tried if pair[0].curve.set != name])
+        prior = learn(others, [one for one in tried if one.set != name])
         sys.stderr.write(f"{name}: {prior}\n")
         for case in asked:
             if case.curve.set == name:
