@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
+    from isocompute_sdk.reporting import report
     from isocompute_sdk.specs import (
         Allocation,
         Budget,
@@ -91,6 +92,7 @@ _HOMES = {
         "change_plan",
     ),
     "isocompute_sdk.records": ("RunSet",),
+    "isocompute_sdk.reporting": ("report",),
     "isocompute_sdk.specs": (
         "Allocation",
         "Budget",
@@ -156,6 +158,7 @@ __all__ = [
     "published",
     "published_prior",
     "refit",
+    "report",
     "split_by_difficulty",
     "worst_at_k",
 ]
