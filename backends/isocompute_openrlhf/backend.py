@@ -153,7 +153,7 @@ def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
         "keep": options.keep_checkpoints,
         "stop-after": options.stop_after_steps,
         "submit": options.ray_job_address,
-        "metric": f"avg@{run.evaluation.samples}",
+        "samples": run.evaluation.samples,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
 

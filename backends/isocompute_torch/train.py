@@ -124,11 +124,13 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
             console.note(note)
         if counters.step:
             console.note(f"resumed after step {counters.step}")
+        loop = Loop(configuration, parts, counters, journal, console)
         try:
-            Loop(configuration, parts, counters, journal, console).train()
+            loop.train()
         finally:
             reached.update(vars(counters))
         checkpoint.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
+        loop.report()
     journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
 
 
@@ -151,8 +153,21 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _is_finished(configuration: Configuration) -> bool:
+    """Whether the run has all its steps.
+
+    Raises:
+        InputError: it has more.
+    """
     records = journal_records.read(configuration.metrics_path)
-    return bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
+    done = max((int(record["step"]) for record in records if record["kind"] in ("step", "evaluation")), default=0)
+    asked = configuration.run.update_steps
+    if done > asked:
+        raise InputError(
+            f"{configuration.folder} holds {done} steps of a run that is now asked for update_steps = {asked}",
+            "Runs can be made longer, not shorter: restore the length, or use another output_dir.",
+        )
+    ended = bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
+    return ended and done == asked
 
 
 def _register(configuration: Configuration) -> int:
@@ -190,6 +205,8 @@ def _check_same(configuration: Configuration, before: Attempt, now: Attempt) -> 
     A reward file may change after a failure: the message of the failure asks for a correction.
     """
     records = journal_records.read(configuration.metrics_path)
+    if before.identity == configuration.earlier_identity():
+        before = before.replace(identity=now.identity)
     changed = [name for name in INPUTS if getattr(before, name) != getattr(now, name)]
     if not changed or not any(record["kind"] in ("evaluation", "step") for record in records):
         return

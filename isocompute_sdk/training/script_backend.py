@@ -39,6 +39,10 @@ class ScriptBackend(ABC):
     """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
+    extends: bool = False
+    """Whether a finished run that is made longer goes on from its last checkpoint, as if it had always been longer."""
+    speed_options: frozenset[str] | None = None
+    """Options that change no result, so that they may change between two starts of a run. None: unknown."""
     reads_inputs: bool = False
     """Whether training reads the run's problems, reward function and model."""
 
