@@ -11,7 +11,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.reporting import wording as say
-from isocompute_sdk.reporting.material import REACH, Material
+from isocompute_sdk.reporting.material import OPEN, REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Missing, Paragraph, Tone
 
 TONES: dict[str, Tone] = {
@@ -92,40 +92,33 @@ def _sentence(plan: Plan) -> str:
 
 def _decision(material: Material, plan: Plan) -> str:
     verdict, cost = plan.verdict.kind, say.costs(plan.costs, briefly=True)
+    if verdict in OPEN:
+        return _open_decision(material, plan, cost)
     match verdict:
         case "stop-spending":
             rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
             return f"Approve {cost}, and release the other {rest}: they are predicted to add almost nothing."
-        case "measure-first" | "undecided" | "likely":
-            return _open_decision(plan, cost)
-        case "borrowed":
-            return _pilot_decision(plan)
         case "tie" | "hardly-matters":
             return f"Approve {cost}. Which of the equal n to run is up to whoever knows the machines."
         case _:
             return f"Approve {cost} for this run."
 
 
-def _open_decision(plan: Plan, cost: str) -> str:
-    """What to decide where these runs do not settle n."""
-    lost = _regret(plan)
-    if plan.verdict.kind == "likely":
-        risk = "" if lost is None else f" It is expected to lose {lost:.3f} of {plan.metric} if another n is best."
-        return f"Approve {cost} for the best bet, or pay for more runs to be sure.{risk}"
-    risk = "" if lost is None else f", which is expected to lose {lost:.3f} of {plan.metric} against the best n"
-    return f"Approve the runs named above before spending {cost}, or accept n = {plan.group_size} as a bet{risk}."
-
-
-def _pilot_decision(plan: Plan) -> str:
-    """What to decide where nothing was measured on the user's own model."""
-    pilot = plan.pilot
-    if pilot is None or pilot.rollouts is None:
-        return "Approve a pilot of your own before this budget: nothing here was measured on your model."
-    runs, share = len(pilot.group_size), pilot.rollouts * len(pilot.group_size) / plan.rollouts
-    return (
-        f"Approve a pilot first: {say.plural(runs, 'run')} of {pilot.rollouts:,} rollouts, {share:.0%} of this plan's "
-        "rollouts. Decide on the rest with its result."
-    )
+def _open_decision(material: Material, plan: Plan, cost: str) -> str:
+    """What to decide where no runs settle n."""
+    first, lost = material.next_runs, _regret(plan)
+    bet = f"accept n = {plan.group_size} as a bet"
+    if lost is not None:
+        bet += f", which is expected to lose {lost:.3f} of {plan.metric} against the best n"
+    if first is not None and first.runs:
+        return (
+            f"Approve {say.plural(len(first.runs), 'run')} first, {say.amount(first.cost, first.unit)} "
+            f"({first.share:.0%} of the budget), expected to save {first.saving:.3f} of {plan.metric} (listed under "
+            f"“How sure is this”). Or {bet}."
+        )
+    if first is not None:
+        return f"Approve {cost}: no further run is worth its cost. To do so is to {bet}."
+    return f"Approve the runs named above before spending {cost}, or {bet}."
 
 
 def _regret(plan: Plan) -> float | None:

@@ -234,7 +234,7 @@ def how_sure(material: Material) -> Section:
             )
         )
     if plan is not None:
-        blocks += _odds(plan)
+        blocks += [*_odds(plan), *_next_runs(material)]
     notes = unique(
         [*(plan.notes if plan is not None else fits.notes if fits is not None else ()), *_audit_notes(material)]
     )
@@ -351,6 +351,31 @@ def _odds(plan: Plan) -> list[Block]:
     marked = next((i for i, n in enumerate(odds.group_size) if int(n) == plan.group_size), None)
     header = ("n", f"Expected {plan.metric}", "Best with probability", "Within .01 of the best", "Expected loss")
     return [Table(header, rows, "The odds of every n at the plan's compute", size_column=0, marked=marked)]
+
+
+def _next_runs(material: Material) -> list[Block]:
+    """The runs that would settle n, with what each costs and saves."""
+    found = material.next_runs
+    if found is None:
+        return []
+    reason = Paragraph(f"What to run first: {found.reason}" + ("" if found.reason.endswith(".") else "."))
+    if not found.runs:
+        return [reason]
+    rows = tuple(
+        (
+            f"continue {run.continues}" if run.continues else "new run",
+            str(run.group_size),
+            str(run.problems_per_batch),
+            f"{run.update_steps:,}",
+            say.amount(run.cost, found.unit),
+            f"{run.share:.1%}",
+            f"{run.saves:.4f}",
+            run.settles,
+        )
+        for run in found.runs
+    )
+    header = ("Run", "n", "B_p", "M at its end", "Cost", "Of the budget", "Expected to save", "Settles")
+    return [reason, Table(header, rows, "Before the budget is spent", size_column=1, text_columns=(0, 7))]
 
 
 def near_ties(material: Material) -> Section:

@@ -22,6 +22,7 @@ from isocompute_sdk.fitting.fits import FITS, Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.ingest.logs import is_log
 from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
 from isocompute_sdk.records import RunSet
@@ -30,6 +31,10 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
+OPEN = ("likely", "measure-first", "undecided", "borrowed")
+"""Verdicts that the runs do not carry."""
+MOST_RUNS = 4
+"""Runs proposed before a budget is spent."""
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
 
@@ -91,6 +96,17 @@ class Material:
         if self.planner is None or self.plan is None:
             return None
         return Ladder.around(self.plan, self.planner, self.options)
+
+    @cached_property
+    def next_runs(self) -> NextRuns | None:
+        """What to run before the budget is spent, where the runs do not settle n; None where they do."""
+        if self.planner is None or self.plan is None or self.plan.verdict.kind not in OPEN:
+            return None
+        options = {name: value for name, value in self.options.items() if name != "spend"}
+        try:
+            return self.planner.next_runs(self.plan.budget, slots=MOST_RUNS, **options)
+        except IsoComputeError:
+            return None
 
     @property
     def metric(self) -> str:
