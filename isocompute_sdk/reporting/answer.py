@@ -247,9 +247,16 @@ def _of_audit(material: Material) -> Answer:
     assert audit is not None, "checked by the caller"
     told = [group for group in audit.groups if group.sentence]
     largest = max(told, key=lambda group: group.spent, default=None)
-    sentence = f"{audit.headline()}."
-    if largest is not None:
-        sentence = f"{_capital(audit.headline())}. Largest group: {largest.sentence}."
+    runs = [run for group in audit.groups for run in group.runs]
+    behind = sum(run.standing == "behind" for run in runs)
+    sentence = f"{behind} of {say.plural(len(runs), 'run')} fell behind the best n that was run"
+    if largest is not None and largest.equal_reward is not None:
+        cost = largest.equal_reward
+        sentence += (
+            f"; at that n the same rewards would have cost {say.short(cost.mean)} ({say.short(cost.low)} to "
+            f"{say.short(cost.high)}) of {say.short(largest.spent)} rollouts"
+        )
+        sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
     proposals = [one for group in audit.groups for one in group.proposals]
     cost = sum(one.costs for one in proposals)
     decision = "Nothing to decide: no further run would settle a question that these runs leave open."
@@ -261,14 +268,14 @@ def _of_audit(material: Material) -> Answer:
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {_ended(material.problem)} {decision}"
     spent = sum(group.spent for group in audit.groups)
-    runs = [run for group in audit.groups for run in group.runs]
     facts = (
         Fact("Runs", str(len(runs)), say.plural(len(audit.groups), "group")),
         Fact("Spent", say.short(spent), "rollouts"),
-        Fact("Behind the best n", str(sum(run.standing == "behind" for run in runs)), "runs"),
+        Fact("Behind the best n", str(behind), "runs"),
         Fact("Cannot be told", str(sum(run.standing == "undecided" for run in runs)), "runs"),
     )
-    return Answer("neutral", "Audit", sentence, "", decision, facts)
+    sure = "" if largest is None else _ended(_capital(largest.sentence))
+    return Answer("neutral", "Audit", f"{sentence}.", sure, decision, facts)
 
 
 def _facts_of_runs(material: Material) -> tuple[Fact, ...]:

@@ -78,6 +78,7 @@ def _reward_chart(material: Material, plan: Plan, ladder: Ladder) -> Chart:
         series += charts.band("80 % interval", x, low, high)
     series.append(charts.line("plan for each budget", list(zip(x, mean, strict=True)), "accent", hover, width=2.5))
     here = plan.budget.amount, float(plan.predicted_reward or 0.0)
+    bounds = (-math.inf, math.inf) if plan.fits is None else plan.fits.bounds
     series.append(
         charts.dots(
             "this plan", [here], "second", [_reward_hover(rungs[ladder.start])], symbolSize=14, symbol="diamond", z=5
@@ -90,7 +91,7 @@ def _reward_chart(material: Material, plan: Plan, ladder: Ladder) -> Chart:
     series.append(charts.upright(marks))
     option = charts.chart(
         charts.Axis(_unit_name(unit), x[0], x[-1], log=True),
-        charts.linear(plan.metric, [*low, *high]),
+        charts.linear(plan.metric, [*low, *high], within=bounds),
         series,
         legend={"plan for each budget": "roundRect", "80 % interval": "roundRect", "this plan": "diamond"},
     )

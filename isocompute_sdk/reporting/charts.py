@@ -16,7 +16,7 @@ import numpy as np
 Json = dict[str, Any]
 Points = Sequence[tuple[float, float]]
 
-SYMBOLS = ("circle", "rect", "triangle", "diamond", "roundRect", "pin", "arrow")
+SYMBOLS = ("circle", "rect", "triangle", "diamond")
 """Marks by position of n, so that colour is not the only difference."""
 MOST_TICKS = 7
 

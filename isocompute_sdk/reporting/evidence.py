@@ -398,7 +398,8 @@ def near_ties(material: Material) -> Section:
         )
         for one in plan.alternatives
     ]
-    header = ("Allocation", "n", "B_p", "M", f"Expected {plan.metric}", "Difference")
+    prior = plan.fits is not None and plan.fits.method == "prior"
+    header = ("Allocation", "n", "B_p", "M", f"Expected {plan.metric}", "Share of the gain" if prior else "Difference")
     blocks.append(Table(header, tuple(rows), "At the same budget", size_column=1, marked=0))
     blocks += _comparisons(material, plan)
     return Section(name, title, tuple(blocks))

@@ -82,8 +82,6 @@ class Material:
     audit: Audit | None = None
     comparison: Comparison | None = None
     study: Study | None = None
-    root: Path | None = None
-    """Folder to which the study's paths are relative."""
     folders: tuple[Path, ...] = ()
     """Folders of runs that were started here."""
     problem: str = ""
@@ -304,7 +302,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     study = settings.study
     folders = _own_folders(folder)
     runs = store.read_journals(folder) if folders else None
-    found = Material(name, asked, runs=runs, study=study, root=folder, folders=folders)
+    found = Material(name, asked, runs=runs, study=study, folders=folders)
     if (folder / campaigns.COMPARISON).exists():
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if not (folder / campaigns.FITS).exists():
@@ -313,7 +311,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         if runs is None:
             return replace(found, problem=f"No run has measured anything yet. {told}")
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study)
-        return replace(so_far, root=folder, folders=folders, problem=so_far.problem and f"{told} {so_far.problem}")
+        return replace(so_far, folders=folders, problem=so_far.problem and f"{told} {so_far.problem}")
     fits = Fits.load(folder / campaigns.FITS)
     found = replace(found, fits=fits)
     if not (folder / campaigns.PLAN).exists():
