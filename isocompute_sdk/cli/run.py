@@ -115,8 +115,10 @@ def run(
         print_notes(note for note in health.notes if note.severity != "info")
         _report(folder, loaded, say_so=True)
     if given_up or idle:
-        parts = [f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up)
-        parts += [f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle)
+        parts = [
+            *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
+            *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
+        ]
         raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
     if not json:
         say(f"next: {_fit(folder, runs)}")
