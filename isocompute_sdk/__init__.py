@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
+    from isocompute_sdk.reporting import report
     from isocompute_sdk.specs import (
         Allocation,
         Budget,
@@ -101,6 +102,7 @@ _HOMES = {
         "change_plan",
     ),
     "isocompute_sdk.records": ("RunSet",),
+    "isocompute_sdk.reporting": ("report",),
     "isocompute_sdk.specs": (
         "Allocation",
         "Budget",
@@ -168,6 +170,7 @@ __all__ = [
     "published",
     "published_prior",
     "refit",
+    "report",
     "split_by_difficulty",
     "worst_at_k",
 ]
