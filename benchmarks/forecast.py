@@ -21,6 +21,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -32,8 +33,8 @@ from recorded import Recorded
 from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, CurvePrior, OneRun, Posterior, posterior
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_simulator.design import draw_design
-from isocompute_simulator.families import FAMILIES, draw_truth
 from isocompute_simulator.noise import draw_noise, evaluation_noise, run_effects
+from isocompute_simulator.scenario_families import FAMILIES, draw_truth
 
 SEED = 61_007
 FACTORS = (2.0, 4.0)
@@ -336,18 +337,18 @@ def baselines(run: SurfaceRun) -> dict[str, Callable[[float], float]]:
 
     start = (min(float(reward.max()) + 0.02, 0.99), float(np.median(log)), 1.0)
     limits = ([0.0, log[0] - 5.0, 0.05], [1.0, log[-1] + 5.0, 10.0])
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found, _ = curve_fit(sigmoid, log, reward, start, bounds=limits, max_nfev=4000)
-        ahead = lambda c: float(sigmoid(np.array([np.log(c)]), *found)[0])  # noqa: E731
-    except (RuntimeError, ValueError):
-        ahead = lambda c: last  # noqa: E731
-    return {
-        "last": lambda _: last,
-        "line": lambda c: float(np.clip(np.polyval(line, np.log(c)), 0, 1)),
-        "sigmoid": ahead,
-    }
+    found: Array | None = None
+    with warnings.catch_warnings(), suppress(RuntimeError, ValueError):
+        warnings.simplefilter("ignore")
+        found, _ = curve_fit(sigmoid, log, reward, start, bounds=limits, max_nfev=4000)
+
+    def of_sigmoid(c: float) -> float:
+        return last if found is None else float(sigmoid(np.array([np.log(c)]), *found)[0])
+
+    def of_line(c: float) -> float:
+        return float(np.clip(np.polyval(line, np.log(c)), *BOUNDS))
+
+    return {"last": lambda _: last, "line": of_line, "sigmoid": of_sigmoid}
 
 
 def table(rows: Sequence[Row]) -> str:

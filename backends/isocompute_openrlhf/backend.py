@@ -103,9 +103,12 @@ class OpenRLHFBackend(ScriptBackend):
         )
 
     def update_steps(self, keys: Mapping[str, Any]) -> float | None:
-        """Batches of `data.max_samples` rows in `train.num_episodes` episodes."""
-        rows, batch = (keys.get(name) for name in ("data.max_samples", "rollout.batch_size"))
-        episodes = keys.get("train.num_episodes") or 1
+        """Batches of `data.max_samples` rows in `train.num_episodes` episodes; flat flags are of earlier releases."""
+        rows, batch = (
+            keys.get(dotted, keys.get(flat))
+            for dotted, flat in (("data.max_samples", "max_samples"), ("rollout.batch_size", "rollout_batch_size"))
+        )
+        episodes = keys.get("train.num_episodes", keys.get("num_episodes")) or 1
         return float(rows // batch * episodes) if isinstance(rows, int) and isinstance(batch, int) else None
 
     def documents(self, run: RunSpec) -> dict[str, str]:
