@@ -32,8 +32,8 @@ from recorded import Recorded
 from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, CurvePrior, OneRun, Posterior, posterior
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_simulator.design import draw_design
-from isocompute_simulator.families import FAMILIES, draw_truth
 from isocompute_simulator.noise import draw_noise, evaluation_noise, run_effects
+from isocompute_simulator.scenario_families import FAMILIES, draw_truth
 
 SEED = 61_007
 FACTORS = (2.0, 4.0)
