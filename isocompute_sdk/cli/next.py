@@ -63,6 +63,8 @@ def next_runs(
 
         isocompute next study.yaml --output next.yaml
     """
+    if planning.compare is not None:
+        raise SpecError("--compare; accepted: with isocompute allocate", "Ask isocompute allocate for it.")
     paths = list(source or ())
     study = _study(paths)
     if study is not None and planning.budget is None and study.budget is None:

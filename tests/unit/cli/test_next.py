@@ -80,7 +80,8 @@ def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--budget", "3M", "--marginal"], ["--budget", "3M", "-o", "next.yaml"], ["--budget", "10"]]
+    "arguments",
+    [[], ["--budget", "3M", "--compare", "n=8,bp=32"], ["--budget", "3M", "-o", "next.yaml"], ["--budget", "10"]],
 )
 def test_what_cannot_be_answered_is_refused(isocompute: Command, arguments: list[str]) -> None:
     result = isocompute("next", *arguments)
