@@ -12,6 +12,7 @@ from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.pilot import Pilot
+from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
@@ -28,6 +29,8 @@ class Study(Spec):
     """Base model: a model hub's name or a local path."""
     data: Data
     """Problems and reward function."""
+    problems: ProblemSource | None = None
+    """Data set from which `isocompute problems` writes the files of `data`. None: they are yours."""
     recipe: Recipe
     """Training recipe: the name of a preset (easy, hard, mixture), or a mapping with `preset` and changes."""
     sweep: Sweep | None = None
