@@ -20,6 +20,8 @@ from isocompute_sdk.cli import (
     probe,
     problems,
     published,
+    replan,
+    report,
     run,
     schema,
     scorecard,
@@ -27,6 +29,7 @@ from isocompute_sdk.cli import (
     stop,
     sweep,
 )
+from isocompute_sdk.cli import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
 from isocompute_sdk.cli.shared.output import say
 from isocompute_sdk.cli.watch import command as watch
@@ -62,7 +65,9 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("next", next_.next_runs),
     ("forecast", forecast.forecast),
+    ("replan", replan.replan),
     ("ingest", ingest.ingest),
     ("doctor", doctor.doctor),
     ("audit", audit.audit),
@@ -74,6 +79,7 @@ for _name, _function in (
     ("status", status.status),
     ("stop", stop.stop),
     ("watch", watch.watch),
+    ("report", report.report),
     ("scorecard", scorecard.scorecard),
     ("published", published.published),
     ("backends", backends.backends),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from isocompute_sdk.specs.base import Count, Spec, Text
-from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.quantities import Number
 from isocompute_sdk.specs.sweep import Seed
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import SpecError, dotted
 from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.complaints import Path
 from isocompute_sdk.specs.plain_yaml import read_yaml, write_yaml
-from isocompute_sdk.specs.problems import Path
 from isocompute_sdk.specs.study import Study
 
 SpecType = TypeVar("SpecType", bound=Spec)
@@ -64,9 +64,17 @@ def _without_empty(spec: Spec) -> dict[str, object]:
     data: dict[str, object] = {}
     for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)
+        if value == () and field.default == ():
+            continue
         if value is not None or field.default is not None:
-            data[name] = _without_empty(value) if isinstance(value, Spec) else value
+            data[name] = _plain(value)
     return data
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Spec):
+        return _without_empty(value)
+    return [_plain(part) for part in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
 
 
 def json_schema(type: type[Spec] = Study) -> dict[str, Any]:
