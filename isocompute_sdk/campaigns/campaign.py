@@ -157,7 +157,7 @@ class Campaign:
             self._backend(),
             pilot.slots if pilot.slots is not None else self._slots(),
             self.metric,
-            train=lambda stage, runs: None if not runs else self._carry_out(stage, runs) and None,
+            train=self._carry_out,
             records=lambda runs: self._chosen_metric(self._records(runs)),
             fit=self._fit,
         )
@@ -233,7 +233,7 @@ class Campaign:
 
     def _fit(self, runs: RunSet) -> Fits:
         # All runs of a designed pilot follow one recipe, also where too few batches show its learning rate's rule.
-        pooled = {} if self.study.designed is None else {"pool": ("learning_rate",)}
+        pooled: dict[str, Any] = {} if self.study.designed is None else {"pool": ("learning_rate",)}
         return api.fit(runs, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
     def allocate(self) -> Plan:

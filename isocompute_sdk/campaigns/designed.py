@@ -71,8 +71,8 @@ class DesignedPilot:
     slots: int
     """Runs of a round."""
     metric: str
-    train: Callable[[PilotStage, Sequence[RunSpec]], None]
-    """Trains runs to their end."""
+    train: Callable[[PilotStage, Sequence[RunSpec]], object]
+    """Trains runs to their end; not called without runs."""
     records: Callable[[Sequence[RunSpec]], RunSet]
     """All measurements of runs."""
     fit: Callable[[RunSet], Fits]
@@ -106,7 +106,8 @@ class DesignedPilot:
             if qualifies and taken.checks is None:
                 self._save_checks()
             elif qualifies and taken.checks is not None and taken.qualified is None:
-                self.train("qualify", self.checks(taken))
+                if taken.checks.runs:
+                    self.train("qualify", self.checks(taken))
                 self._qualify(taken)
             elif qualifies and taken.qualified is not None and not taken.qualified.healthy:
                 raise BackendError(
@@ -114,7 +115,8 @@ class DesignedPilot:
                     "Change the recipe in a study of another name, or leave the check out (pilot: {qualify: false}).",
                 )
             else:
-                self.train("pilot", self.runs(taken))
+                if runs := self.runs(taken):
+                    self.train("pilot", runs)
                 if taken.ended:
                     return self.runs(taken)
                 self._decide(taken)
