@@ -32,13 +32,14 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.campaigns.run_health import early_end, health_of, learned_nothing
-from isocompute_sdk.campaigns.study_changes import begun_runs, refuse_spoiling, study_changes
+from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning import Judgement, Plan, Planner
+from isocompute_sdk.planning.questions.compare import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
@@ -118,6 +119,8 @@ class Campaign:
     plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `Planner.allocate`, such as `spend`."""
     watch: Watch | None = None
+    on_edit: Callable[[Sequence[Change]], None] | None = None
+    """Called with what was edited in the study since the last start."""
     base: str | Path | None = None
     """Folder to which the paths of the study are relative, those of its runs included. None: the campaign's folder."""
 
@@ -171,6 +174,16 @@ class Campaign:
         """
         with controlling(self.study_folder):
             return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
+
+    def judge(self, today: Configuration) -> Judgement:
+        """The plan judged against what is run today, such as `"n=16,bp=128"`, by the fit of the pilot.
+
+        Raises:
+            PlanError: a configuration that the fit cannot predict.
+        """
+        plan, designed = self.allocate(), self.designed
+        planner = self._planner(self.fit()) if designed is None else designed.planner(self.fit(), designed.decisions())
+        return planner.judge(today, plan.budget, plan=plan)
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""
@@ -248,26 +261,25 @@ class Campaign:
             plan = designed.plan(fits, self.plan_options)
             plan.save(path)
             return plan
-        planner = Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            self._throughput(),
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        planner = self._planner(fits)
         # __post_init__ refuses a study without a budget.
         budget = study.budget if study.budget is not None else 0
         plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
 
+    def _planner(self, fits: Fits) -> Planner:
+        study = self.study
+        return Planner(
+            fits, study.hardware, study.recipe, self._throughput(), evaluation=study.evaluation, model=study.model
+        )
+
     def planned_run(self) -> RunSpec:
         """The run of the plan, with a seed that no other run has, or a pilot run that it continues."""
         designed = self.designed
         if designed is not None:
             return designed.spec(designed.ending(self.allocate()).run)
-        seeds = self.study.sweep.seeds if self.study.sweep is not None else (0,)
+        seeds = [run.seed for run in self.study.expand()]
         # An earlier plan, for a smaller budget, may have left a run of that name.
         runs = (self._planned(seed) for seed in itertools.count(max(seeds) + 1))
         return next(run for run in runs if self._is_free(run))
@@ -373,6 +385,8 @@ class Campaign:
         folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
         changes = study_changes(earlier.study, self.study, self._backend(), begun_runs(folders))
         refuse_spoiling(changes, self.root)
+        if self.on_edit is not None and changes:
+            self.on_edit(changes)
         sections = {change.field.partition(".")[0] for change in changes} - {"executor", "supervision"}
         designed = self.designed
         if sections:

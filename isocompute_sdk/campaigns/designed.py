@@ -162,6 +162,15 @@ class DesignedPilot:
         runs = {run.run_id: run for run in (*self.checks(taken), *self.runs(taken))}
         return sum(map(self._cost, runs.values()))
 
+    def _planned_cost(self, taken: Decisions) -> float:
+        """What plans for earlier budgets have cost by now, in the budget's unit."""
+        pilot = self.chosen(replace(taken, endings=()))
+        total = 0.0
+        for ending in taken.endings:
+            before = pilot[ending.continues].rollouts if ending.continues in pilot else 0
+            total += self._cost(self.spec(ending.run)) * max(1.0 - before / ending.run.rollouts, 0.0)
+        return total
+
     def left(self, spent: float) -> Budget:
         """The budget with what was spent on the pilot.
 
@@ -334,9 +343,10 @@ class DesignedPilot:
                     "Plan from the prior (isocompute plan --prior), raise the budget, or give the study a sweep.",
                 )
         else:
-            most = self.pilot.largest_share * self.budget.amount - spent
+            piloted = spent - self._planned_cost(taken)
+            most = self.pilot.largest_share * self.budget.amount - piloted
             if number > MOST_ROUNDS or most <= 0:
-                reason = f"the pilot ends: it has cost {spent / self.budget.amount:.0%} of the budget"
+                reason = f"the pilot ends: it has cost {piloted / self.budget.amount:.0%} of the budget"
                 reason += f", its largest share is {self.pilot.largest_share:.0%}" if most <= 0 else ""
             else:
                 fits = self.fit(self._measured(taken))
