@@ -351,7 +351,11 @@ class DesignedPilot:
             else:
                 fits = self.fit(self._measured(taken))
                 asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
-                runs, reason = self._named(asked.runs, taken), asked.reason
+                # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
+                advised = [run for run in asked.runs if run.continues not in taken.stopped()]
+                runs, reason = self._named(advised, taken), asked.reason
+                if len(advised) < len(asked.runs):
+                    reason += "; runs that were stopped early are not continued"
         decided = Round(number, known, spent, left.available, runs, reason, asked, design)
         dec.ROUND.save(dec.round_file(self.root, number), decided)
 
