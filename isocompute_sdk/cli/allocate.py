@@ -43,7 +43,7 @@ def allocate(
     """
     from isocompute_sdk.fitting.fits import Fits
 
-    if source is not None and len(source) == 1 and _holds_fits(source[0]):
+    if source is not None and len(source) == 1 and holds_fits(source[0]):
         refused = changed_options(fitting)
         if refused:
             raise SpecError(
@@ -56,7 +56,7 @@ def allocate(
     planning.answer(fits)
 
 
-def _holds_fits(path: Path) -> bool:
+def holds_fits(path: Path) -> bool:
     """Whether a file is named as saved fits are, and is no log that ends alike."""
     from isocompute_sdk.ingest.logs import is_log
 

@@ -13,12 +13,14 @@ from isocompute_sdk.cli import (
     backends,
     doctor,
     fit,
+    forecast,
     ingest,
     launch,
     plan,
     probe,
     problems,
     published,
+    report,
     run,
     schema,
     scorecard,
@@ -26,6 +28,7 @@ from isocompute_sdk.cli import (
     stop,
     sweep,
 )
+from isocompute_sdk.cli import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
 from isocompute_sdk.cli.shared.output import say
 from isocompute_sdk.cli.watch import command as watch
@@ -61,6 +64,8 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("next", next_.next_runs),
+    ("forecast", forecast.forecast),
     ("ingest", ingest.ingest),
     ("doctor", doctor.doctor),
     ("audit", audit.audit),
@@ -72,6 +77,7 @@ for _name, _function in (
     ("status", status.status),
     ("stop", stop.stop),
     ("watch", watch.watch),
+    ("report", report.report),
     ("scorecard", scorecard.scorecard),
     ("published", published.published),
     ("backends", backends.backends),

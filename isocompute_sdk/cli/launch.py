@@ -27,6 +27,7 @@ def launch(
         int | None,
         typer.Option(min=1, help="GPUs of the run; by default the plan's own number, or the most it allows."),
     ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
     overrides: Annotated[
         bool, typer.Option("--overrides", help="Print only the flags of the plan, to append to a command of your own.")
     ] = False,
@@ -74,6 +75,7 @@ def launch(
         "reward": reward,
         "output_dir": output_dir,
         "gpus": gpus,
+        **({} if seed is None else {"seed": seed}),
     }
     options = opt.assignments(option, "--option")
     if overrides or against is not None:

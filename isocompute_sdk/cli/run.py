@@ -143,18 +143,35 @@ def _run_sweep(
     statuses = [watch.status() for watch in registry.watches(folders)]
     if json:
         told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in health.notes]}
-        shown = [status_dict(status) for status in statuses]
-        emit_json({"kind": "run", "study": loaded.name, "runs": shown, **told})
+        told |= {"runs": [status_dict(status) for status in statuses], "report": _report(folder, loaded)}
+        emit_json({"kind": "run", "study": loaded.name, **told})
     else:
-        for status in statuses:
-            say(describe(status) + (", learned nothing" if status.run_id in idle else ""))
+        say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
         print_notes(note for note in health.notes if note.severity != "info")
+        _report(folder, loaded, say_so=True)
     if given_up or idle:
-        parts = [f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up)
-        parts += [f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle)
+        parts = [
+            *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
+            *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
+        ]
         raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
     if not json:
         say(f"next: {_fit(folder, runs)}")
+
+
+def _report(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
+    """Write the page of the study's runs; None if it cannot be made, which is no failure of the runs."""
+    from isocompute_sdk.errors import IsoComputeError
+    from isocompute_sdk.reporting.report import FILE, report
+
+    try:
+        path = str(report(folder, folder / FILE, study=study))
+    except IsoComputeError as error:
+        print(f"no report: {error.message}", file=sys.stderr)
+        return None
+    if say_so:
+        say(f"the answer on one page: {path}")
+    return path
 
 
 def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:

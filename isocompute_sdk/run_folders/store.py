@@ -276,17 +276,22 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
     return tuple(sorted(found, key=_natural))
 
 
-def read_journals(folder: str | Path) -> RunSet:
+def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "isocompute") -> RunSet:
     """Everything measured so far by the runs at or below a folder; a half-written last line is left out.
 
+    Args:
+        folder: folder of a run, or one above several.
+        file: name of the journal in the folder of a run.
+        format: log format of the journal.
+
     Raises:
-        RecordError: there is no metrics.jsonl yet, or one cannot be read.
+        RecordError: there is no journal yet, or one cannot be read.
     """
-    journals = [run / METRICS_FILE for run in find_runs(folder)]
+    journals = [run / file for run in find_runs(folder)]
     begun = [path for path in journals if path.exists()]
     if not begun:
-        raise RecordError(f"no {METRICS_FILE} at or below {folder}", "The run has not measured anything yet.")
-    return RunSet.read(begun, format="isocompute", on_truncated="drop")
+        raise RecordError(f"no {file} at or below {folder}", "The run has not measured anything yet.")
+    return RunSet.read(begun, format=format, on_truncated="drop")
 
 
 def write_job(folder: str | Path, job: JobRecord) -> Path:

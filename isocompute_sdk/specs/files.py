@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import SpecError, dotted
@@ -64,9 +64,17 @@ def _without_empty(spec: Spec) -> dict[str, object]:
     data: dict[str, object] = {}
     for name, field in type(spec).model_fields.items():
         value = getattr(spec, name)
+        if value == () and field.default == ():
+            continue
         if value is not None or field.default is not None:
-            data[name] = _without_empty(value) if isinstance(value, Spec) else value
+            data[name] = _plain(value)
     return data
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Spec):
+        return _without_empty(value)
+    return [_plain(part) for part in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
 
 
 def json_schema(type: type[Spec] = Study) -> dict[str, Any]:

@@ -25,43 +25,15 @@ _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that ar
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanningOptions:
-    """Budget, constraints and output of a plan, as typed on the command line."""
+class BudgetOptions:
+    """Budget, constraints, recipe and speed, as typed on the command line."""
 
     budget: Annotated[
         str | None, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
     ] = None
-    for_reward: Annotated[
-        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
-    ] = None
-    reward_unit: Annotated[
-        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
-    ] = "rollouts"
-    marginal: Annotated[
-        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
-    ] = False
     compare: Annotated[
         str | None,
         typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
-    ] = None
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="Judge the plan against what you run today, n=16,bp=128: expected gain, the probability that it is "
-            "one, and from which budget on the pilot pays for itself.",
-            rich_help_panel=_ASK,
-        ),
-    ] = None
-    equal: Annotated[
-        str | None,
-        typer.Option(
-            help="What --compare holds equal instead of the budget: rollouts, steps, time or batch.",
-            rich_help_panel=_ASK,
-        ),
-    ] = None
-    reference: Annotated[
-        str | None,
-        typer.Option(help="What --compare compares with, instead of the best plan: n=8,bp=32.", rich_help_panel=_ASK),
     ] = None
     model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
@@ -142,6 +114,105 @@ class PlanningOptions:
         ),
     ] = None
     deadline_hours: Annotated[float | None, opt.quantity("--deadline-hours", "Wall-clock limit.", _UNITS)] = None
+
+    def amount(self) -> Budget:
+        """The budget, with its deadline and what was spent of it."""
+        from isocompute_sdk.specs import Budget
+
+        assert self.budget is not None, "checked before"
+        try:
+            budget = Budget.parse(self.budget)
+        except SpecError as error:
+            # "Budget.rollouts: ..." names a class to people who typed an option.
+            _, _, complaint = error.message.partition(": ")
+            raise SpecError(f"--budget: {complaint}", error.hint) from None
+        if self.deadline_hours is not None:
+            budget = budget.replace(deadline_hours=self.deadline_hours)
+        return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
+
+    def planner(self, fits: Fits | FitsSet) -> Planner:
+        """The planner, with hardware, recipe and throughput as typed."""
+        from isocompute_sdk.planning import Planner
+
+        return Planner(fits, **self.planner_arguments())
+
+    def planner_arguments(self) -> dict[str, Any]:
+        """Arguments of `Planner` besides the fits."""
+        hardware = self._hardware()
+        return {
+            "hardware": hardware,
+            "recipe": _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
+            "throughput": self._throughput(hardware),
+            "evaluation": _evaluation(self.evaluation),
+            "model": self.model,
+            "allow_other_model": self.allow_other_model,
+            "allow_off_policy": self.allow_off_policy,
+        }
+
+    def choices(self) -> dict[str, Any]:
+        """Arguments of `Planner.allocate` besides the budget."""
+        found: dict[str, Any] = {
+            "mode": self.mode,
+            "problems_per_batch": self.problems_per_batch,
+            "update_steps": self.update_steps,
+            "rollouts_per_batch": self.rollouts_per_batch,
+            "beyond_grid": opt.scalar(self.beyond_grid),
+            "n_problems": self.n_problems,
+            "min_update_steps": self.min_update_steps,
+            "powers_of_two": not self.any_group_size,
+            "evaluation_share": self.evaluation_share,
+        }
+        return {**found, "spend": self.spend}
+
+    def _hardware(self) -> Hardware:
+        from isocompute_sdk.specs import Hardware
+
+        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
+        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
+
+    def _throughput(self, hardware: Hardware) -> Throughput | None:
+        """The throughput of --throughput, changed by single options, or made of them; None without any."""
+        from isocompute_sdk.specs import Throughput, load_spec
+
+        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
+        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
+        if self.throughput is not None:
+            return load_spec(self.throughput, Throughput).replace(**given)
+        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningOptions(BudgetOptions):
+    """The same, other questions than a plan, and output."""
+
+    for_reward: Annotated[
+        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
+    ] = None
+    reward_unit: Annotated[
+        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
+    ] = "rollouts"
+    marginal: Annotated[
+        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
+    ] = False
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Judge the plan against what you run today, n=16,bp=128: expected gain, the probability that it is "
+            "one, and from which budget on the pilot pays for itself.",
+            rich_help_panel=_ASK,
+        ),
+    ] = None
+    equal: Annotated[
+        str | None,
+        typer.Option(
+            help="What --compare holds equal instead of the budget: rollouts, steps, time or batch.",
+            rich_help_panel=_ASK,
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        typer.Option(help="What --compare compares with, instead of the best plan: n=8,bp=32.", rich_help_panel=_ASK),
+    ] = None
     output: opt.Save = None
     plot: opt.Plot = None
     json: opt.Json = False
@@ -165,7 +236,7 @@ class PlanningOptions:
             )
         if self.for_reward is not None:
             unit: Any = self.reward_unit
-            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self.choices()), found.plan)
+            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self._spending()), found.plan)
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
         elif self.against is not None:
@@ -179,54 +250,8 @@ class PlanningOptions:
         else:
             self.show(planner.allocate(self.amount(), **self.choices()))
 
-    def amount(self) -> Budget:
-        """The budget, with its deadline and what was spent of it."""
-        from isocompute_sdk.specs import Budget
-
-        assert self.budget is not None, "checked before"
-        try:
-            budget = Budget.parse(self.budget)
-        except SpecError as error:
-            # "Budget.rollouts: ..." names a class to people who typed an option.
-            _, _, complaint = error.message.partition(": ")
-            raise SpecError(f"--budget: {complaint}", error.hint) from None
-        if self.deadline_hours is not None:
-            budget = budget.replace(deadline_hours=self.deadline_hours)
-        return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
-
-    def planner(self, fits: Fits | FitsSet) -> Planner:
-        """The planner, with hardware, recipe and throughput as typed."""
-        from isocompute_sdk.planning import Planner
-
-        hardware = self._hardware()
-        return Planner(
-            fits,
-            hardware,
-            _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
-            self._throughput(hardware),
-            evaluation=_evaluation(self.evaluation),
-            model=self.model,
-            allow_other_model=self.allow_other_model,
-            allow_off_policy=self.allow_off_policy,
-        )
-
-    def choices(self) -> dict[str, Any]:
-        """Arguments of `Planner.allocate` besides the budget."""
-        found: dict[str, Any] = {
-            "mode": self.mode,
-            "problems_per_batch": self.problems_per_batch,
-            "update_steps": self.update_steps,
-            "rollouts_per_batch": self.rollouts_per_batch,
-            "beyond_grid": opt.scalar(self.beyond_grid),
-            "n_problems": self.n_problems,
-            "min_update_steps": self.min_update_steps,
-            "powers_of_two": not self.any_group_size,
-            "evaluation_share": self.evaluation_share,
-        }
-        return found if self.for_reward is not None else {**found, "spend": self.spend}
-
     def _spending(self) -> dict[str, Any]:
-        """The same without `spend`, for --marginal and --compare."""
+        """The same without `spend`, which these questions decide."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
     def say_answer(self, found: PlanComparison | BudgetFor | Marginal | Judgement, plan: Plan | None) -> None:
@@ -242,22 +267,6 @@ class PlanningOptions:
         for path in [self.output if plan is not None else None, *pictures]:
             if path is not None:
                 say(f"wrote {path}")
-
-    def _hardware(self) -> Hardware:
-        from isocompute_sdk.specs import Hardware
-
-        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
-        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
-
-    def _throughput(self, hardware: Hardware) -> Throughput | None:
-        """The throughput of --throughput, changed by single options, or made of them; None without any."""
-        from isocompute_sdk.specs import Throughput, load_spec
-
-        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
-        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
-        if self.throughput is not None:
-            return load_spec(self.throughput, Throughput).replace(**given)
-        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
 
     def show(self, plan: Plan) -> None:
         """Print the plan; save it with --output, draw it with --plot."""

@@ -36,6 +36,22 @@ LITTLE_RISE = 0.5
 
 
 @dataclass(frozen=True)
+class HiddenRun:
+    """One run of a backtest: the mean of its last hidden evaluations, and what was predicted for it."""
+
+    run_id: str
+    group_size: Count
+    problems_per_batch: Count | None
+    compute: Positive
+    """Compute of its last hidden evaluation."""
+    measured: Number
+    predicted: Number
+    low: Number
+    """Lower end of its 80 % interval."""
+    high: Number
+
+
+@dataclass(frozen=True)
 class Backtest:
     """Test of the extrapolation: the last part of the compute axis hidden and predicted from the rest."""
 
@@ -52,6 +68,8 @@ class Backtest:
     """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
     surprise: NotNegative | None = None
     """Root mean square error in units of the predicted standard deviation; None in fits saved before it was kept."""
+    by_run: tuple[HiddenRun, ...] = ()
+    """The runs one by one; empty in fits saved before they were kept."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +250,19 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
         rms_error=float(np.sqrt(np.mean(found**2))),
         coverage=float(np.mean(inside)),
         surprise=float(np.sqrt(np.mean((found / np.maximum(width_R, 1e-9)) ** 2))),
+        by_run=tuple(
+            HiddenRun(
+                run_id=run.run_id,
+                group_size=run.group_size,
+                problems_per_batch=run.problems_per_batch,
+                compute=run.last_compute,
+                measured=float(measured_R[i]),
+                predicted=float(mean_R[i]),
+                low=float(mean_R[i] - below_R[i]),
+                high=float(mean_R[i] + above_R[i]),
+            )
+            for i, (run, _) in enumerate(hidden)
+        ),
     )
 
 

@@ -70,6 +70,9 @@ class Choices:
     """Width of the metric's range."""
     plan: int | None = None
     """Position of the present plan; None where the planner's rule finds it."""
+    from_trials: bool = False
+    """Whether a plan may choose the group sizes of the trials, up to an octave above, and no others: nothing was run
+    before."""
 
     @property
     def octave_J(self) -> Array:
@@ -101,6 +104,9 @@ class Choices:
         found = self.planned_J.copy()
         if not trials:
             return found
+        if self.from_trials:
+            ran = [t.group_size for t in trials]
+            return (self.group_size_J >= min(ran)) & (self.group_size_J <= 2 * max(ran))
         sizes = [*self.group_size_J[found].tolist(), *(t.group_size for t in trials)]
         problems = {*self.problems_J[found].tolist(), *(t.problems_per_batch for t in trials)}
         inside = (self.group_size_J >= min(sizes)) & (self.group_size_J <= max(sizes))
@@ -126,6 +132,7 @@ class Outlook:
         rng: the randomness of simulated evaluations: the same for every trial, so that trials are compared in pairs.
         compute: rollouts on the surface's axis.
         evaluations: evaluations of a trial run.
+        sunk: trials are paid for from elsewhere.
     """
 
     def __init__(
@@ -135,11 +142,14 @@ class Outlook:
         rng: np.random.Generator,
         compute: Callable[[float], float] = float,
         evaluations: int = EVALUATIONS,
+        *,
+        sunk: bool = False,
     ) -> None:
         self.surface = surface
         self.choices = choices
         self.compute = compute
         self.evaluations = evaluations
+        self.sunk = sunk
         self._rng = rng
         self._noise: list[Array] = []
         reward_DJ = choices.reward_DJ
@@ -234,6 +244,8 @@ class Outlook:
         reward_EDQ, noise_EQQ = _joined(before, shown)
         cost_E = np.array([t.cost for t in trials]) + sum(t.cost for t in beside)
         kept_EJ = np.stack([self._kept([*beside, t]) for t in trials])
+        if self.sunk:
+            cost_E, kept_EJ = np.zeros_like(cost_E), np.zeros_like(kept_EJ)
         target_EDJ = choices.rewards_after(cost_E, kept_EJ)
         allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
         without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])

@@ -49,7 +49,7 @@ def outlook_of(planner: Planner, budget: float = BUDGET) -> Outlook:
 
     question = planner._question(Budget(rollouts=budget), {})  # pyright: ignore[reportPrivateUsage]
     rng = np.random.default_rng(0)
-    surface = widened(question.surface, 1, 1, rng)
+    surface = widened(question.surface, 2, 0, rng)
     sizes = trial_sizes(question.planned_sizes, question.fits.group_sizes, surface)
     return Outlook(surface, choices(question, surface, sizes), rng, question.compute)
 
