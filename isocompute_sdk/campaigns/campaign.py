@@ -540,7 +540,7 @@ def carry_out(
     root: Path,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
     supervision: Supervision | None = None,
-    before: Callable[[], None] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> tuple[Result, ...]:
     """Prepare and train runs; finished runs are skipped.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from isocompute_sdk.campaigns.decisions import FOLDER, read_decisions
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
+from isocompute_sdk.campaigns.study_changes import Change
 from isocompute_sdk.errors import BackendError, SpecError
-from isocompute_sdk.planning.experiment import Prospect
+from isocompute_sdk.planning.experiment import Prospect, design_pilot
 from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -135,7 +137,9 @@ def test_a_plan_is_judged_at_equal_total_cost(whole: tuple[Path, Outcome]) -> No
 
 
 def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot(tmp_path: Path) -> None:
-    sick = study(backend="curve", model="tiny", options={"flat": 4})
+    first = design_pilot(BUDGET, slots=3, recipe=study().recipe, rng=0)
+    checks, _ = choose_checks(study(), 0, sorted(run.group_size for run in first.runs))
+    sick = study(backend="curve", model="tiny", options={"flat": checks[0].group_size})
     for _ in range(2):
         with pytest.raises(BackendError, match="nothing-learned"):
             make(tmp_path / "out", study=sick, backend=CurveBackend()).run()
@@ -182,9 +186,11 @@ def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> No
 def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
     folder = shutil.copytree(whole[0], tmp_path / "copy")
     edits: list[str] = []
-    larger = make(
-        folder, study=study(budget=2 * BUDGET), on_edit=lambda found: edits.extend(one.field for one in found)
-    )
+
+    def edited(changes: Sequence[Change]) -> None:
+        edits.extend(one.field for one in changes)
+
+    larger = make(folder, study=study(budget=2 * BUDGET), on_edit=edited)
     outcome = larger.run()
     assert edits == ["budget.rollouts"]
     assert outcome.plan.budget.amount == 2 * BUDGET

@@ -55,8 +55,8 @@ class Place:
 
     def start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHON": str(self.folder / "python")}
-        log = (self.folder / "log").open("ab")
-        return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=self.folder, env=environment, stderr=log)
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=self.folder, env=environment, stderr=log)
 
     def runs(self) -> list[Path]:
         return sorted(path.parent for path in self.folder.glob("out/runs/kills/*/spec.json"))
