@@ -45,9 +45,9 @@ from isocompute_sdk.planning.experiment.asking import ask
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
-from isocompute_simulator.families import draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, measured_curve
 from isocompute_simulator.processes import PROCESSES, draw_process
+from isocompute_simulator.scenario_families import draw_truth
 from isocompute_simulator.truth import Task
 
 TUNING_SEED, TEST_SEED = 30_001, 95_001

@@ -13,7 +13,7 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.fitting_options import FittingOptions
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, printable, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
 
 LEFT_OUT = ("--budget", "--compare", "--output", "-o")
@@ -72,6 +72,8 @@ def report(
         emit_json({"kind": "report", "file": str(path)})
         return
     say(f"wrote {path}")
+    if material.plan is None and material.problem:
+        say(printable(f"it holds no plan: {material.problem}"))
 
 
 def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:

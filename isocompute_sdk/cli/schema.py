@@ -31,6 +31,8 @@ DOCUMENTS = {
     "budget-for": "planning.questions.budget_for:DOCUMENT",
     "next-runs": "planning.experiment.next_runs:NEXT_RUNS",
     "pilot-design": "planning.experiment.next_runs:PILOT_DESIGN",
+    "forecast": "fitting.one_run.forecast:FORECAST",
+    "replan": "planning.replanning.document:REPLAN",
     "audit": "auditing.result:AUDIT",
     "campaign": "campaigns.campaign:CAMPAIGN",
     "controller": "campaigns.control:CONTROLLER",
@@ -79,7 +81,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     """
     if kind not in KINDS:
         raise SpecError(f"no schema {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
-    from isocompute_sdk.specs.files import DIALECT, json_schema
+    from isocompute_sdk.specs.spec_files import DIALECT, json_schema
 
     module, _, name = (SPECS.get(kind) or DOCUMENTS[kind]).partition(":")
     found: Any = getattr(import_module(f"isocompute_sdk.{module}"), name)

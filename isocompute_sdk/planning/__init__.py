@@ -9,6 +9,7 @@ from isocompute_sdk.planning.questions.budget_for import BudgetFor
 from isocompute_sdk.planning.questions.compare import PlanComparison
 from isocompute_sdk.planning.questions.judge import Judgement
 from isocompute_sdk.planning.questions.marginal import Marginal
+from isocompute_sdk.planning.replanning.document import Option, Replan
 from isocompute_sdk.planning.verdict import Verdict
 
 __all__ = [
@@ -19,10 +20,12 @@ __all__ = [
     "NextRun",
     "NextRuns",
     "Optimum",
+    "Option",
     "PilotDesign",
     "Plan",
     "PlanComparison",
     "Planner",
+    "Replan",
     "Verdict",
     "change_plan",
     "differences",

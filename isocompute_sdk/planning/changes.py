@@ -19,7 +19,7 @@ from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_
 from isocompute_sdk.planning.request import Request
 from isocompute_sdk.planning.verdict import TIE, Verdict
 from isocompute_sdk.specs import Budget, Recipe
-from isocompute_sdk.specs.problems import close_match
+from isocompute_sdk.specs.complaints import close_match
 from isocompute_sdk.specs.quantities import Number
 
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems")

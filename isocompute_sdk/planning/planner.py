@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -39,6 +39,12 @@ from isocompute_sdk.specs.budget import Unit
 
 USUAL_REACH = 3.0
 """Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
+
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.planning.replanning.document import Replan
+    from isocompute_sdk.records import RunSet
 
 
 class Planner:
@@ -155,6 +161,42 @@ class Planner:
                 evaluation_share=evaluation_share,
             )
         )
+
+    def replan(
+        self,
+        runs: RunSet,
+        remaining: Budget | float | str,
+        *,
+        run_id: str | None = None,
+        checkpoints: Sequence[SavedCheckpoint] = (),
+        level: float = 0.8,
+        rng: np.random.Generator | int | None = None,
+    ) -> Replan:
+        """What to do with the rest of a run's budget: go on, roll back with another recipe or n, or stop.
+
+        Every option has a predicted reward with an interval and says where its effect was seen: measured in the paper,
+        seen in your data, or a guess.
+
+        Args:
+            runs: the run, alone or among others.
+            remaining: a `Budget`, a number of rollouts, or text such as `"2M"`.
+            run_id: its name; None for the only one.
+            checkpoints: those on disk, of `ingest.saved_checkpoints.find_checkpoints`.
+            level: coverage of the intervals.
+            rng: generator or seed of the draws; None for a fixed seed.
+
+        Raises:
+            PlanError: what is left pays for less than one update.
+            FitError: too few evaluations.
+            RecordError: an unknown run, or several without `run_id`.
+        """
+        from isocompute_sdk.planning.replanning.answer import replan
+
+        return replan(self, runs, remaining, run_id=run_id, checkpoints=checkpoints, level=level, rng=rng)
+
+    def pricing_for(self, budget: Budget) -> Pricing:
+        """Prices of updates and evaluations for a budget."""
+        return self._pricing(Request(budget, Fixed(), min_update_steps=1))
 
     def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
         """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.

@@ -95,7 +95,7 @@ class RunSet:
     Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
     rollouts, step, metric and evaluation set. A `RunSet` is never empty.
 
-    A table in which n or B_p of a run changes gives a run for every configuration, see `records.changes`.
+    A table in which n or B_p of a run changes gives a run for every configuration, see `records.size_changes`.
 
     Made by `RunSet.from_columns` and `RunSet.read`; the constructor takes a frame that is known to be good.
     """

@@ -85,7 +85,11 @@ def _sentence(plan: Plan) -> str:
             expected += f" (80 % interval {say.interval(plan.reward_interval)})"
         base = None if plan.fits is None else base_reward(plan.fits)
         expected += "" if base is None else f", up from {base:.3f} untrained"
-    what = {"measure-first": "Measure first. The best choice so far: run", "borrowed": "Start from"}
+    what = {
+        "measure-first": "Measure first; the best choice so far is to run",
+        "undecided": "Not decided yet; the best choice so far is to run",
+        "borrowed": "Start from",
+    }
     first = what.get(plan.verdict.kind, "Run")
     return f"{first} {say.configuration(plan)}, for {say.costs(plan.costs)}{expected}."
 

@@ -168,8 +168,8 @@ def n_against_budget(material: Material) -> Section:
             text = "There is no plan."
         return Section(name, title, (Missing(text, FIT_FIRST),))
     note = Paragraph(
-        f"Move the slider: {len(ladder.rungs)} budgets, each planned like the one above. The numbers are those of "
-        "the command line for that budget.",
+        f"Move the slider: {len(ladder.rungs)} budgets, each planned like the one above. The numbers are those that "
+        "allocate gives for that budget with the same settings.",
         quiet=True,
     )
     return Section(

@@ -124,7 +124,7 @@ def curve_chart(
         else ""
     )
     if plan is not None and at_plan and plan.predicted_reward is not None:
-        caption += " The diamond is the plan with its 80 % interval."
+        caption += " The diamond is the plan" + (" with its 80 % interval." if plan.reward_interval else ".")
     return Chart(name, title, option, caption, height)
 
 
@@ -394,7 +394,7 @@ def near_ties(material: Material) -> Section:
         (
             say.ALTERNATIVES.get(one.kind, one.kind),
             *_row(one.group_size, one.problems_per_batch, one.update_steps, one.predicted_reward),
-            "" if one.expected_loss is None else f"{-one.expected_loss:+.3f}",
+            "" if one.expected_loss is None else say.signed(-one.expected_loss),
         )
         for one in plan.alternatives
     ]

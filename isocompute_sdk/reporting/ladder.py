@@ -39,8 +39,12 @@ class Ladder:
     def around(cls, plan: Plan, planner: Planner, options: Mapping[str, Any]) -> Ladder:
         """Plans around one plan, which is among them. Amounts are round, so that people can type them."""
         here = plan.budget.amount
-        committed = plan.budget.committed
-        grid = np.geomspace(max(here / BELOW, committed * 1.01), here * ABOVE, STEPS)
+        low = max(here / BELOW, plan.budget.committed * 1.01)
+        try:
+            planner.allocate(like(plan.budget, low), **options)
+        except PlanError as error:
+            low = max(low, error.smallest_budget or low)
+        grid = np.geomspace(min(low, here), here * ABOVE, STEPS)
         rungs = {here: Rung(here, plan)}
         for amount in sorted({float(f"{value:.3g}") for value in grid} - {here}):
             try:

@@ -72,10 +72,12 @@ def interval(ends: tuple[float, float] | None) -> str:
 
 def signed(mean: float, low: float | None = None, high: float | None = None) -> str:
     """A difference of rewards with its interval."""
+    # Adding zero turns a rounded -0.0 into 0.0.
+    mean = round(mean, 3) + 0.0
     text = f"{mean:+.3f}"
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return text
-    return f"{text} ({low:+.3f} to {high:+.3f})"
+    return f"{text} ({round(low, 3) + 0.0:+.3f} to {round(high, 3) + 0.0:+.3f})"
 
 
 def chance(share: float) -> str:

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from isocompute_sdk.specs.base import ModelName, Spec, Text
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.hardware import Hardware
-from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.quantities import Count, Number, finite_scalar
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.sweep import GroupSize, Seed

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from pydantic import model_validator
 
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.quantities import Count, Items, Levels, Number
 
 GroupSize = Annotated[int, Number(whole=True, ge=2)]

@@ -32,7 +32,7 @@ def together(logs: Sequence[Path], map: Path | None) -> tuple[dict[str, Together
         logs: files, folders and globs.
         map: a mapping in their place.
     """
-    from isocompute_sdk.ingest.logs import find_logs
+    from isocompute_sdk.ingest.log_sources import find_logs
     from isocompute_sdk.ingest.paths import find_files, holds_journals
     from isocompute_sdk.ingest.walking import Listing
 
@@ -74,7 +74,7 @@ def refuse_hopeless(path: Path) -> None:
     Raises:
         RecordError: its parent folder does not exist, or it is a file of an unknown format.
     """
-    from isocompute_sdk.ingest.logs import is_log
+    from isocompute_sdk.ingest.log_sources import is_log
     from isocompute_sdk.ingest.paths import format_of
 
     home = _home(path)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 from isocompute_sdk import files
 from isocompute_sdk.errors import SpecError, dotted
 from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.complaints import Path
 from isocompute_sdk.specs.plain_yaml import read_yaml, write_yaml
-from isocompute_sdk.specs.problems import Path
 from isocompute_sdk.specs.study import Study
 
 SpecType = TypeVar("SpecType", bound=Spec)
