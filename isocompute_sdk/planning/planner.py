@@ -19,9 +19,8 @@ from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejecti
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
-from isocompute_sdk.planning.experiment.pilot import design_pilot
+from isocompute_sdk.planning.experiment.pilot import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
-from isocompute_sdk.planning.pilot import pilot_sweep
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
@@ -517,7 +516,7 @@ class Planner:
             slots: most runs, each chosen beside those before it.
             most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
-            **options: as of `allocate`.
+            **options: as of `allocate`, but for M and B, which cannot be fixed.
 
         Returns:
             The runs, none where none is worth its cost.
@@ -525,6 +524,13 @@ class Planner:
         Raises:
             PlanError: fits of the paper's method, no budget for fits without runs, or nothing fits the budget.
         """
+        fixed = [name for name in ("update_steps", "rollouts_per_batch") if options.get(name) is not None]
+        if fixed:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
+            raise PlanError(
+                f"received {', '.join(fixed)}; accepted: neither, since n, B_p and M of the runs are what is asked for",
+                f"Leave {', '.join(fixed)} out.",
+            ).in_shell(f"Leave {flags} out.")
         slots, generator = whole_number("slots", slots), np.random.default_rng(0 if rng is None else rng)
         seen = self.fits.largest_compute
         if budget is None and (self.fits.method not in FITTED or seen is None):

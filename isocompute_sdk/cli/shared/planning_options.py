@@ -17,10 +17,12 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
+FIRST_RUNS = 2
+"""Runs that are proposed before a plan that the runs do not carry."""
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
 
 
@@ -248,7 +250,8 @@ class PlanningOptions(BudgetOptions):
             )
             self.say_answer(found, found.plan)
         else:
-            self.show(planner.allocate(self.amount(), **self.choices()))
+            plan = planner.allocate(self.amount(), **self.choices())
+            self.show(plan, self._first(planner, plan))
 
     def _spending(self) -> dict[str, Any]:
         """The same without `spend`, which these questions decide."""
@@ -268,15 +271,24 @@ class PlanningOptions(BudgetOptions):
             if path is not None:
                 say(f"wrote {path}")
 
-    def show(self, plan: Plan) -> None:
-        """Print the plan; save it with --output, draw it with --plot."""
+    def _first(self, planner: Planner, plan: Plan) -> NextRuns | None:
+        """What to run before a plan that the runs do not carry; None for other plans, and with --json."""
+        from isocompute_sdk.planning.verdict import OPEN
+
+        if self.json or plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
+            return None
+        choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
+        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+
+    def show(self, plan: Plan, first: NextRuns | None = None) -> None:
+        """Print the plan, and what to run before it; save it with --output, draw it with --plot."""
         if self.output is not None:
             plan.save(self.output)
         pictures = opt.save_pictures(plan, self.plot) if self.plot is not None else []
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        print_plan(plan)
+        print_plan(plan, first)
         for path in [self.output, *pictures]:
             if path is not None:
                 say(f"wrote {path}")
