@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isocompute_sdk.cli.problems import missing_files
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
@@ -98,18 +99,11 @@ def _run_sweep(
     from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.cli.shared.whole_campaign import note_changes
-    from isocompute_sdk.errors import SpecError
     from isocompute_sdk.training import registry
     from isocompute_sdk.training.backend import needs_of, run_folder
 
-    every = loaded.expand()
-    strangers = sorted(set(only) - {one.run_id for one in every})
-    if strangers:
-        raise SpecError(
-            f"--only {strangers[0]}: no such run in {path}; it has: {', '.join(one.run_id for one in every)}",
-            "Use a run of the study.",
-        )
-    runs = [one for one in every if not only or one.run_id in only]
+    runs = _chosen(loaded.expand(), only, path)
+    _refuse_missing(loaded, path, runs)
     backend, engine = registry.load(loaded.backend), executors.load(executor)
     for one in runs:
         backend.script(one)  # Refuses a run whose needs cannot be told.
@@ -157,6 +151,34 @@ def _run_sweep(
         raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
     if not json:
         say(f"next: {_fit(folder, runs)}")
+
+
+def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -> list[RunSpec]:
+    """The runs of `--only`, or all.
+
+    Raises:
+        SpecError: the study has no such run.
+    """
+    from isocompute_sdk.errors import SpecError
+
+    strangers = sorted(set(only or ()) - {one.run_id for one in every})
+    if strangers:
+        raise SpecError(
+            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}",
+            "Use a run of the study.",
+        )
+    return [one for one in every if not only or one.run_id in only]
+
+
+def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
+    """Name the command that writes missing problem files, unless all runs are finished."""
+    from isocompute_sdk.errors import BackendError
+    from isocompute_sdk.run_folders.store import is_finished
+    from isocompute_sdk.training.backend import run_folder
+
+    missing, command = missing_files(study, path)
+    if missing and not all(is_finished(run_folder(one)) for one in runs):
+        raise BackendError(f"no such file: {', '.join(missing)}", f"Write them from the study's data set: {command}")
 
 
 def _report(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
