@@ -21,6 +21,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -44,7 +45,7 @@ SIDE = 1.6
 RECORDED_END = 1.25
 DRAWS = 400
 BOUNDS = (0.0, 1.0)
-PACES = tuple((centre, sd) for centre in (-0.2, 0.0, 0.2) for sd in (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.85))
+PACES = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.85)
 SHRINK = 2.0
 """Sets that the wide prior counts for in the learned moments."""
 WIDE = replace(DEFAULT_PRIOR, share=(0.0, 1.6), midpoint=(0.0, 1.8), slope=(0.0, 0.35), falls=0.2, pace=(0.0, 0.0))
@@ -199,7 +200,7 @@ def lesson(curve: Curve) -> Learned:
     return Learned(curve.set, tuple(mean.tolist()), tuple(variance.tolist()), decline)
 
 
-def learn(lessons: Sequence[Learned], tried: Sequence[tuple[Case, Posterior]]) -> CurvePrior:
+def learn(lessons: Sequence[Learned], tried: Sequence[Tried]) -> CurvePrior:
     """A prior from whole curves, with the pace that best predicts cases."""
     sets = list(dict.fromkeys(one.set for one in lessons))
     wide = np.array([WIDE.share, WIDE.midpoint, WIDE.slope])
@@ -227,8 +228,29 @@ def learn(lessons: Sequence[Learned], tried: Sequence[tuple[Case, Posterior]]) -
         falls=round(float((1.0 - share) * np.mean(fell) + share * WIDE.falls), 2),
         rate=(round(float(np.exp(np.median(rates))), 2), DEFAULT_PRIOR.rate[1]),
     )
-    scores = {pace: np.mean([_surprise(case, with_pace(known, pace)) for case, known in tried]) for pace in PACES}
-    return replace(found, pace=min(scores, key=lambda pace: scores[pace]))
+    sets_tried = list(dict.fromkeys(one.set for one in tried))
+
+    def score(pace: float) -> float:
+        # Every set counts alike, however many runs it has.
+        return float(
+            np.mean([np.mean([one.surprise[pace] for one in tried if one.set == name]) for name in sets_tried])
+        )
+
+    return replace(found, pace=(0.0, min(PACES, key=score)))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How well each pace predicts one case."""
+
+    set: str
+    surprise: dict[float, float]
+
+
+def attempt(case: Case) -> Tried:
+    """Fit the part that was shown under the wide prior, and try every pace."""
+    known = posterior(OneRun.of(case.run, BOUNDS), WIDE, np.random.default_rng(SEED))
+    return Tried(case.curve.set, {pace: _surprise(case, with_pace(known, (0.0, pace))) for pace in PACES})
 
 
 def _surprise(case: Case, known: Posterior) -> float:
@@ -315,18 +337,18 @@ def baselines(run: SurfaceRun) -> dict[str, Callable[[float], float]]:
 
     start = (min(float(reward.max()) + 0.02, 0.99), float(np.median(log)), 1.0)
     limits = ([0.0, log[0] - 5.0, 0.05], [1.0, log[-1] + 5.0, 10.0])
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found, _ = curve_fit(sigmoid, log, reward, start, bounds=limits, max_nfev=4000)
-        ahead = lambda c: float(sigmoid(np.array([np.log(c)]), *found)[0])  # noqa: E731
-    except (RuntimeError, ValueError):
-        ahead = lambda c: last  # noqa: E731
-    return {
-        "last": lambda _: last,
-        "line": lambda c: float(np.clip(np.polyval(line, np.log(c)), 0, 1)),
-        "sigmoid": ahead,
-    }
+    found: Array | None = None
+    with warnings.catch_warnings(), suppress(RuntimeError, ValueError):
+        warnings.simplefilter("ignore")
+        found, _ = curve_fit(sigmoid, log, reward, start, bounds=limits, max_nfev=4000)
+
+    def of_sigmoid(c: float) -> float:
+        return last if found is None else float(sigmoid(np.array([np.log(c)]), *found)[0])
+
+    def of_line(c: float) -> float:
+        return float(np.clip(np.polyval(line, np.log(c)), *BOUNDS))
+
+    return {"last": lambda _: last, "line": of_line, "sigmoid": of_sigmoid}
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -385,14 +407,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = list(curves(options.simulated))
     lessons = [lesson(curve) for curve in every]
     asked = cases(every)
-    tried = [(case, posterior(OneRun.of(case.run, BOUNDS), WIDE, np.random.default_rng(SEED))) for case in asked]
+    tried = [attempt(case) for case in asked]
     if options.learn:
         sys.stdout.write(f"{learn(lessons, tried)}\n")
         return 0
     rows: list[Row] = []
     for name in dict.fromkeys(curve.set for curve in every):
         others = [one for one in lessons if one.set != name]
-        prior = learn(others, [pair for pair in tried if pair[0].curve.set != name])
+        prior = learn(others, [one for one in tried if one.set != name])
         sys.stderr.write(f"{name}: {prior}\n")
         for case in asked:
             if case.curve.set == name:

@@ -31,6 +31,8 @@ DOCUMENTS = {
     "budget-for": "planning.questions.budget_for:DOCUMENT",
     "next-runs": "planning.experiment.next_runs:NEXT_RUNS",
     "pilot-design": "planning.experiment.next_runs:PILOT_DESIGN",
+    "forecast": "fitting.one_run.forecast:FORECAST",
+    "replan": "planning.replanning.document:REPLAN",
     "audit": "auditing.result:AUDIT",
     "campaign": "campaigns.campaign:CAMPAIGN",
     "controller": "campaigns.control:CONTROLLER",

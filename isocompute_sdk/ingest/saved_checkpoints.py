@@ -31,7 +31,7 @@ def find_checkpoints(paths: Iterable[str | Path]) -> tuple[SavedCheckpoint, ...]
     Args:
         paths: files, folders and globs of logs.
     """
-    roots = [Path(path) for path in paths]
+    roots = [Path(path).absolute() for path in paths]
     found: dict[tuple[int, Path], list[Path]] = {}
     for root in dict.fromkeys(root.parent if root.is_file() else root for root in roots):
         for file in Listing.of(root).files:

@@ -24,6 +24,7 @@ from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
 from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.specs.sweep import Sized
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +57,7 @@ def _check_amounts(where: str, received: Mapping[str, float], expected: Mapping[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Sized):
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
     saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
@@ -183,16 +184,6 @@ class Plan:
         ):
             if value is not None and value <= 0:
                 raise FieldError(name, value, "above 0")
-
-    @property
-    def rollouts_per_batch(self) -> int:
-        """B = n B_p."""
-        return self.group_size * self.problems_per_batch
-
-    @property
-    def rollouts(self) -> int:
-        """C = n B_p M."""
-        return self.rollouts_per_batch * self.update_steps
 
     @property
     def learning_rate(self) -> float:
