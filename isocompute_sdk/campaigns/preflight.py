@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,10 @@ def _model(root: Path, model: str) -> Iterator[str]:
     elif any(os.environ.get(name, "0").lower() in ("1", "true", "yes", "on") for name in _OFFLINE):
         cached = _hub_cache() / f"models--{model.replace('/', '--')}"
         if not cached.is_dir():
-            yield f"model {model}: not in {_hub_cache()}, and {' or '.join(_OFFLINE)} forbids its download"
+            yield (
+                f"model {model}: not in {_hub_cache()}, and {' or '.join(_OFFLINE)} forbids its download; "
+                f"run without it: hf download {shlex.quote(model)}"
+            )
 
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
