@@ -80,7 +80,8 @@ class ScriptBackend(ABC):
 
     def requires(self, run: RunSpec) -> Requires:
         """The packages, and the inputs if training reads them."""
-        data, packages = run.data, Requires(packages=self.packages, beside_sdk=self.beside_sdk)
+        releases = ((self.packages[0], self.describe().version),) if self.one_release else ()
+        data, packages = run.data, Requires(packages=self.packages, releases=releases, beside_sdk=self.beside_sdk)
         if not self.reads_inputs:
             return packages
         return replace(packages, files=(data.train, data.validation), reward=data.reward, model=run.model)
