@@ -26,6 +26,7 @@ from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, 
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
 from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
+from isocompute_sdk.planning.questions.judge import Judgement, cost_of_runs, judge
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole
@@ -614,6 +615,49 @@ class Planner:
 
         chosen = None if reference is None else self._reference(reference, parsed, options)
         return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
+
+    def judge(
+        self,
+        today: Configuration,
+        budget: Budget | float | str,
+        *,
+        plan: Plan | None = None,
+        pilot_cost: float | None = None,
+        level: float = 0.8,
+        **options: Any,
+    ) -> Judgement:
+        """The plan judged against what is run today, which gets the cost of the pilot as well.
+
+        Args:
+            today: (n, B_p), a mapping, or text such as `"n=16,bp=128"`.
+            budget: as of `allocate`; that of the plan.
+            plan: a plan of this planner, for the same budget; None for the best one.
+            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot, else the cost of the runs
+                behind the fits.
+            level: coverage of the interval.
+            **options: as of `allocate`.
+
+        Returns:
+            Expected gain, the probability that it is one, and the budget from which on the pilot pays for itself.
+
+        Raises:
+            PlanError: fits without rewards, a configuration that they cannot predict, or one with M.
+        """
+        n, problems, steps = parse_configuration(today)
+        if steps is not None:
+            raise PlanError(
+                f"configuration {today!r:.60} says M; accepted: n and bp, which get the whole budget", "Leave M out."
+            )
+        parsed = Budget.parse(budget)
+        chosen = self.allocate(parsed, **options) if plan is None else plan
+        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        share = float(options.get("evaluation_share", EVALUATION_SHARE))
+        pricing = Pricing(parsed, chosen.throughput, evaluation, share, evaluation_counts=chosen.evaluation_counted)
+        if pilot_cost is None:
+            stated = (parsed.spent or {}).get("pilot")
+            pilot_cost = cost_of_runs(self.fits, pricing, parsed) if stated is None else float(stated)
+        sizes = self.fits.candidate_sizes(0)
+        return judge(chosen, (n, problems), pilot_cost, pricing, sizes, level)
 
     def _reference(self, configuration: Configuration, budget: Budget, options: dict[str, Any]) -> Plan:
         """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
