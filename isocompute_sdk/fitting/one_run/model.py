@@ -246,7 +246,8 @@ class Conditional:
         left_NQ = np.maximum(run.bounds[1] - run.base[0] - seen_NQ, 1e-9)
         # A faster rise closes more of the room that is left, and never more than all of it.
         risen_NQ = left_NQ * (1.0 - np.maximum(1.0 - ahead_NQ / left_NQ, 0.0) ** pace_N[:, None])
-        out = run.base[0] + seen_NQ + np.where(ahead_NQ > 0, risen_NQ, pace_N[:, None] * ahead_NQ)
+        fallen_NQ = np.maximum(pace_N[:, None] * ahead_NQ, np.minimum(LEAST_LEFT * room_N1 - seen_NQ, 0.0))
+        out = run.base[0] + seen_NQ + np.where(ahead_NQ > 0, risen_NQ, fallen_NQ)
         for k in np.unique(which_N):
             chosen, process, inverse = which_N == k, self.processes[k], self.inverse_factor_KTT[k]
             half_QT = process.covariance(log_compute_Q, run.log_compute_T) @ inverse.T
