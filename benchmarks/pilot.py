@@ -5,7 +5,7 @@
 
 Every design spends the same rollouts P on pilot runs of the same task, with the same noise wherever two make the same
 run. The surface is fitted to what each measured, and the planner chooses n for budgets of 3 P and 10 P (and 30 P
-and 100 P). Regret is the best true reward that any n from 4 to 1,024 with at least 5 update steps reaches there, less
+and 100 P). Regret is the best true reward that any n from 4 to 2,048 with at least 5 update steps reaches there, less
 that of the chosen n, as a share of the reward range (the gain over the base model within reach at 10 P).
 
 Designs: `designed` (isocompute: first round from the prior, then rounds of `Planner.next_runs`), `paper-grid` (all
@@ -55,7 +55,7 @@ TUNING_SEED, TEST_SEED = 30_001, 95_001
 ALL_FAMILIES = (*FAMILIES, *PROCESSES)
 DESIGNED_RATIOS = (3.0, 10.0)
 RATIOS = (3.0, 10.0, 30.0, 100.0)
-SIZES = (4, 1024)
+SIZES = (4, 2048)
 METRIC = "avg@4"
 MIN_UPDATE_STEPS = 5
 EVALUATIONS = 24
@@ -64,9 +64,8 @@ PILOT_FACTOR = (1.0, 6.0)
 FOUR = (8, 32, 128, 512)
 EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
 DRAWS = 150
-SLOTS = 1
-ROUNDS = 1
-"""Rounds of `designed` after the first; each spends half of what is left, the last all of it."""
+SLOTS, ROUNDS = 1, 1
+"""Runs of a round of `designed` after the first, and such rounds; each spends half of what is left, the last all."""
 
 Array = npt.NDArray[np.float64]
 Cell = tuple[int, int, int]

@@ -16,8 +16,8 @@ from isocompute_sdk.training.backend import Backend, extends_runs, run_folder, s
 STUDY_FILE = "study.json"
 STUDY = Document("study", 1, Study, remedy="Remove the file: the runs are then compared with the study one by one.")
 """Content of study.json: the study as `isocompute run` last carried it out."""
-FREE = frozenset({"executor", "supervision", "throughput", "pilot"})
-"""Sections that change no measurement."""
+FREE = frozenset({"executor", "supervision", "throughput", "pilot", "problems"})
+"""Sections that change no measurement; scripts compare the problem files themselves."""
 
 
 @dataclass(frozen=True)

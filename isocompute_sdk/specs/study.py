@@ -13,6 +13,7 @@ from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.pilot import Pilot
+from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
 from isocompute_sdk.specs.sweep import Allocation, Sweep
@@ -28,6 +29,8 @@ class Study(Spec):
     """Base model: a model hub's name or a local path."""
     data: Data
     """Problems and reward function."""
+    problems: ProblemSource | None = None
+    """Data set from which `isocompute problems` writes the files of `data`. None: they are yours."""
     recipe: Recipe
     """Training recipe: the name of a preset (easy, hard, mixture), or a mapping with `preset` and changes."""
     sweep: Sweep | None = None

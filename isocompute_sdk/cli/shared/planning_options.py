@@ -17,10 +17,12 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
+FIRST_RUNS = 2
+"""Runs that are proposed before a plan that the runs do not carry."""
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
 
 
@@ -194,6 +196,14 @@ class PlanningOptions(BudgetOptions):
     marginal: Annotated[
         bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
     ] = False
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Judge the plan against what you run today, n=16,bp=128: expected gain, the probability that it is "
+            "one, and from which budget on the pilot pays for itself.",
+            rich_help_panel=_ASK,
+        ),
+    ] = None
     equal: Annotated[
         str | None,
         typer.Option(
@@ -210,12 +220,12 @@ class PlanningOptions(BudgetOptions):
     json: opt.Json = False
 
     def answer(self, fits: Fits | FitsSet) -> None:
-        """Plan the budget from fits, or answer --for-reward, --marginal or --compare, and print the answer."""
+        """Plan the budget from fits, or answer another question (--for-reward, --against and so on), and print it."""
         planner = self.planner(fits)
-        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
+        asked = [self.for_reward is not None, self.marginal, self.compare is not None, self.against is not None]
         if sum(asked) > 1:
             raise SpecError(
-                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
+                "received several of --for-reward, --marginal, --compare, --against; accepted: one question at a time",
                 "Ask them one by one.",
             )
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
@@ -231,6 +241,8 @@ class PlanningOptions(BudgetOptions):
             self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self._spending()), found.plan)
         elif self.marginal:
             self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
+        elif self.against is not None:
+            self.say_answer(judged := planner.judge(self.against, self.amount(), **self.choices()), judged.plan)
         elif self.compare is not None:
             equal: Any = self.equal
             found = planner.compare(
@@ -238,13 +250,14 @@ class PlanningOptions(BudgetOptions):
             )
             self.say_answer(found, found.plan)
         else:
-            self.show(planner.allocate(self.amount(), **self.choices()))
+            plan = planner.allocate(self.amount(), **self.choices())
+            self.show(plan, self._first(planner, plan))
 
     def _spending(self) -> dict[str, Any]:
         """The same without `spend`, which these questions decide."""
         return {name: value for name, value in self.choices().items() if name != "spend"}
 
-    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
+    def say_answer(self, found: PlanComparison | BudgetFor | Marginal | Judgement, plan: Plan | None) -> None:
         """Print an answer; save its plan with --output."""
         if self.output is not None and plan is not None:
             plan.save(self.output)
@@ -258,15 +271,24 @@ class PlanningOptions(BudgetOptions):
             if path is not None:
                 say(f"wrote {path}")
 
-    def show(self, plan: Plan) -> None:
-        """Print the plan; save it with --output, draw it with --plot."""
+    def _first(self, planner: Planner, plan: Plan) -> NextRuns | None:
+        """What to run before a plan that the runs do not carry; None for other plans, and with --json."""
+        from isocompute_sdk.planning.verdict import OPEN
+
+        if self.json or plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
+            return None
+        choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
+        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+
+    def show(self, plan: Plan, first: NextRuns | None = None) -> None:
+        """Print the plan, and what to run before it; save it with --output, draw it with --plot."""
         if self.output is not None:
             plan.save(self.output)
         pictures = opt.save_pictures(plan, self.plot) if self.plot is not None else []
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        print_plan(plan)
+        print_plan(plan, first)
         for path in [self.output, *pictures]:
             if path is not None:
                 say(f"wrote {path}")

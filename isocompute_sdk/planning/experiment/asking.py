@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
-from isocompute_sdk.planning.experiment.search import ABOVE, BELOW, Pick, Ran, candidates, choose
+from isocompute_sdk.planning.experiment.search import ABOVE, BELOW, LARGEST_SIZE, SHARES, Pick, Ran, candidates, choose
 from isocompute_sdk.planning.experiment.wider import widened
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 FAR = 10.0
 """Multiple of the longest run beyond which a target is a guess."""
-DEFAULT_SEED = 0
+SETTLING = (0.25, 0.5, 1.0)
+"""Lengths of runs that only settle a question, as shares of the target."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class Question:
     min_update_steps: int
     plan: tuple[int, int]
     """n and B_p of the present plan."""
+    fewest_trial_steps: int | None = None
+    """Fewest update steps of a trial; None for those of a plan."""
 
     @property
     def surface(self) -> Surface:
@@ -100,6 +102,7 @@ def ask(
     *,
     most: float | None = None,
     spend_all: bool = False,
+    settle: bool = False,
 ) -> NextRuns:
     """The runs that lower expected regret most for their cost.
 
@@ -109,19 +112,28 @@ def ask(
         rng: the randomness of what is simulated.
         most: largest cost of all runs together; None for no limit but their worth.
         spend_all: spend all of `most`, in equal parts, on the runs that tell most; their cost does not count as lost.
+        settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost.
     """
     fits = question.fits
     surface = widened(question.surface, BELOW, max(ABOVE - OCTAVES_ABOVE, 0), rng)
     sizes = trial_sizes(question.planned_sizes, fits.group_sizes, surface)
     outlook = Outlook(
-        surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=spend_all
+        surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=spend_all or settle
     )
     each = most / slots if spend_all and most is not None else most
     budget = question.pricing.budget.available
+    largest = max(*fits.group_sizes, min(2**ABOVE * fits.group_sizes[-1], LARGEST_SIZE))
     asked = [
         trial
         for trial in candidates(
-            sizes, question.problems, runs_of(fits), question.cost, budget, max(question.min_update_steps, 1), each
+            [n for n in sizes if n <= largest],
+            question.problems,
+            runs_of(fits),
+            question.cost,
+            budget,
+            question.fewest_trial_steps or max(question.min_update_steps, 1),
+            each,
+            SETTLING if settle else SHARES,
         )
         if question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
@@ -289,13 +301,3 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
             f"{name} = {value!r}; accepted: a whole number, {least} or more", "Correct it, or leave it out."
         )
     return int(value)
-
-
-def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `allocate` that matter here."""
-    return {name: value for name, value in options.items() if name not in ("spend", "mode")}
-
-
-def ceil_steps(rollouts: float, batch: int) -> int:
-    """Update steps that reach so many rollouts."""
-    return max(1, math.ceil(rollouts / batch - 1e-9))

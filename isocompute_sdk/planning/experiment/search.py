@@ -20,6 +20,9 @@ NEAR_MOST = 0.6
 """Candidates that save at least this share of the most that any saves are compared by what they save per cost."""
 BELOW, ABOVE = 2, 1
 """Octaves below and above the n that were run in which candidates lie."""
+LARGEST_SIZE = 512
+"""Largest n that is proposed above those that were run: n = 1,024 and 2,048 never reached the frontier of the published
+sweeps."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,9 @@ def candidates(
     budget: float,
     fewest_steps: int = FEWEST_STEPS,
     most: float | None = None,
+    shares: Sequence[float] = SHARES,
 ) -> list[Trial]:
-    """New runs, second seeds and continuations, at costs of `SHARES` of the budget.
+    """New runs, second seeds and continuations, at costs that are shares of the budget.
 
     Args:
         sizes: group sizes.
@@ -63,10 +67,11 @@ def candidates(
         cost: of (rollouts per batch, update steps), in the budget's unit.
         budget: what is left of it.
         fewest_steps: fewest update steps of a new run, and that a continuation adds.
-        most: largest cost of a run; None for the largest of `SHARES`.
+        most: largest cost of a run; None for the largest of the shares.
+        shares: costs of runs, as shares of the budget, increasing.
     """
-    limit = SHARES[-1] * budget if most is None else most
-    amounts = sorted({min(share * budget, limit) for share in SHARES})
+    limit = shares[-1] * budget if most is None else most
+    amounts = sorted({min(share * budget, limit) for share in shares})
     found: list[Trial] = []
     for bp in problems:
         for n in sizes:

@@ -80,8 +80,21 @@ def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--budget", "3M", "--marginal"], ["--budget", "3M", "-o", "next.yaml"], ["--budget", "10"]]
+    "arguments",
+    [[], ["--budget", "3M", "--compare", "n=8,bp=32"], ["--budget", "3M", "-o", "next.yaml"], ["--budget", "10"]],
 )
 def test_what_cannot_be_answered_is_refused(isocompute: Command, arguments: list[str]) -> None:
     result = isocompute("next", *arguments)
     assert result.returncode != 0
+
+
+def test_allocate_names_the_runs_to_make_where_the_runs_do_not_carry_a_verdict(
+    isocompute: Command, fits_file: Path
+) -> None:
+    plain = isocompute("allocate", str(fits_file), "--budget", "3M", "--json")
+    assert json.loads(plain.stdout)["verdict"]["kind"] in ("measure-first", "likely", "undecided")
+    shown = isocompute("allocate", str(fits_file), "--budget", "3M")
+    asked = isocompute("next", str(fits_file), "--budget", "3M", "--slots", "2", "--json")
+    runs = json.loads(asked.stdout)["runs"]
+    assert runs
+    assert shown.stdout.count("run first") == len(runs)

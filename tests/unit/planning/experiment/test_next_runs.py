@@ -159,6 +159,8 @@ def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
     with pytest.raises(PlanError):
         planner.next_runs(BUDGET, slots=0)
     with pytest.raises(PlanError):
+        planner.next_runs(BUDGET, update_steps=100)
+    with pytest.raises(PlanError):
         Planner(published_prior()).next_runs()
 
 

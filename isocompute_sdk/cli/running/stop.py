@@ -32,10 +32,11 @@ def stop(
     from isocompute_sdk.specs import load_study
     from isocompute_sdk.training.backend import run_folder
 
-    if folder.is_file():
-        places = [Path(run_folder(one)) for one in load_study(folder).expand()]
+    loaded = load_study(folder) if folder.is_file() else None
+    if loaded is None or loaded.designed is not None:
+        places = list(store.find_runs(folder if loaded is None else Path(loaded.output_dir) / loaded.name))
     else:
-        places = list(store.find_runs(folder))
+        places = [Path(run_folder(one)) for one in loaded.expand()]
     names = [place.name for place in places]
     strangers = sorted(set(run or ()) - set(names))
     if strangers:

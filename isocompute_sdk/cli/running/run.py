@@ -1,4 +1,4 @@
-"""`isocompute run`: train a study's sweep."""
+"""`isocompute run`: train a study's sweep, or carry out its whole campaign."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from isocompute_sdk.cli.running.problems import missing_files
+from isocompute_sdk.cli.running.status import describe, status_dict
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
-from isocompute_sdk.cli.status import describe, status_dict
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
-    from isocompute_sdk.campaigns.study_changes import Change
     from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
@@ -37,9 +37,17 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", help="Hand the runs over to a controller in the background and return.")
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Judge the plan against what you run today, n=16,bp=128; for a study without a sweep."),
+    ] = None,
     json: opt.Json = False,
 ) -> None:
     """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
+
+    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: short runs check the recipe,
+    pilot runs are chosen in rounds until another one is not worth its cost, and the rest of the budget trains the plan.
+    What was decided, and why, is in the folder `decisions` of the study.
 
     On this machine each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of
     the machine; runs that need no GPU share the CPU cores. Finished runs are skipped, stopped ones resume, and those
@@ -54,28 +62,49 @@ def run(
         isocompute run specs/quick.yaml --only n8-bp32-seed0
 
         isocompute run specs/slurm.yaml --detach
+
+        isocompute run specs/campaign.yaml --against n=16,bp=128
     """
+    from isocompute_sdk.errors import SpecError
+    from isocompute_sdk.specs import load_study
+
+    loaded = load_study(study)
+    starter = _executor(loaded, executor, parallel)
+    if loaded.designed is not None:
+        from isocompute_sdk.cli.shared.whole_campaign import run_campaign
+
+        if only:
+            raise SpecError(
+                f"--only {only[0]}: the runs of {study} are chosen while it goes on; accepted: with a sweep",
+                "Leave it out.",
+            )
+        run_campaign(loaded, starter, against, detach=detach, json=json)
+        return
+    if against is not None:
+        raise SpecError(
+            f"--against {against}: {study} trains its sweep and makes no plan",
+            "Ask it of the plan: isocompute allocate RUNS --budget ... --against n=16,bp=128.",
+        )
+    _run_sweep(study, loaded, starter, only or [], detach=detach, json=json)
+
+
+def _run_sweep(
+    path: Path, loaded: Study, executor: ExecutorSpec, only: Sequence[str], *, detach: bool, json: bool
+) -> None:
+    """Train the runs of a sweep, or those of them that are named."""
     from isocompute_sdk.campaigns.campaign import carry_out, prepare
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
     from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
     from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
-    from isocompute_sdk.errors import SpecError
-    from isocompute_sdk.specs import load_study
+    from isocompute_sdk.cli.shared.whole_campaign import note_changes
     from isocompute_sdk.training import registry
     from isocompute_sdk.training.backend import needs_of, run_folder
 
-    loaded = load_study(study)
-    every = loaded.expand()
-    strangers = sorted(set(only or ()) - {one.run_id for one in every})
-    if strangers:
-        raise SpecError(
-            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}",
-            "Use a run of the study.",
-        )
-    runs = [one for one in every if not only or one.run_id in only]
-    backend, engine = registry.load(loaded.backend), executors.load(_executor(loaded, executor, parallel))
+    runs = _chosen(loaded.expand(), only, path)
+    _refuse_missing(loaded, path, runs)
+    backend, engine = registry.load(loaded.backend), executors.load(executor)
     for one in runs:
         backend.script(one)  # Refuses a run whose needs cannot be told.
     for needs in dict.fromkeys(needs_of(backend, one) for one in runs):
@@ -100,7 +129,7 @@ def run(
             Path.cwd(),
             lambda statuses: progress.runs(loaded.name, statuses),
             loaded.supervision,
-            before=lambda: _note_changes(update_study(loaded, folder, Path.cwd(), backend)),
+            before=lambda: note_changes(update_study(loaded, folder, Path.cwd(), backend)),
         )
     given_up = {result.job.name: result.reason for result in results if result.reason}
     health = health_of(backend, [one for one in folders if one.name not in given_up])
@@ -122,6 +151,34 @@ def run(
         raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
     if not json:
         say(f"next: {_fit(folder, runs)}")
+
+
+def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -> list[RunSpec]:
+    """The runs of `--only`, or all.
+
+    Raises:
+        SpecError: the study has no such run.
+    """
+    from isocompute_sdk.errors import SpecError
+
+    strangers = sorted(set(only or ()) - {one.run_id for one in every})
+    if strangers:
+        raise SpecError(
+            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}",
+            "Use a run of the study.",
+        )
+    return [one for one in every if not only or one.run_id in only]
+
+
+def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
+    """Name the command that writes missing problem files, unless all runs are finished."""
+    from isocompute_sdk.errors import BackendError
+    from isocompute_sdk.run_folders.store import is_finished
+    from isocompute_sdk.training.backend import run_folder
+
+    missing, command = missing_files(study, path)
+    if missing and not all(is_finished(run_folder(one)) for one in runs):
+        raise BackendError(f"no such file: {', '.join(missing)}", f"Write them from the study's data set: {command}")
 
 
 def _report(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
@@ -150,11 +207,6 @@ def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorS
         stated = parse_spec(f"executor: {text}", ExecutorChoice, "--executor").executor
     spec = stated if stated is not None else LocalSpec()
     return spec if parallel is None else spec.replace(parallel=parallel)
-
-
-def _note_changes(changes: Sequence[Change]) -> None:
-    for change in changes:
-        print(f"edited since the last start: {change.describe()}", file=sys.stderr)
 
 
 def _advice(folder: Path, runs: Sequence[RunSpec], idle: bool) -> str:

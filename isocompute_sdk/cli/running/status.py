@@ -24,9 +24,17 @@ def status(
     *,
     folder: Annotated[Path | None, typer.Argument(help="Folder of a run, a study or a campaign; or any logs.")] = None,
     reading: ReadingOptions,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again until nothing goes on; in place on a terminal.")
+    ] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.05)] = 5.0,
     json: opt.Json = False,
 ) -> None:
     """Show how far every run in a folder is, and what has it: GPUs, or the job of Slurm or Ray with its state there.
+
+    For the folder of a study or a campaign also: the best n so far with the set that holds the best with 80 %
+    probability, what was spent by kind, what is left of the budget, and the time left. --watch fits what has been
+    measured for that; without it only fits on file are used.
 
     Unreadable runs are reported last, with exit code 1.
 
@@ -35,8 +43,11 @@ def status(
     Examples:
         isocompute status runs/quick
 
+        isocompute status runs/quick --watch
+
         isocompute status logs --set n=8 --set problems_per_batch=32
     """
+    from isocompute_sdk.cli.shared.study_view import study_dict, study_lines
     from isocompute_sdk.run_folders import store
     from isocompute_sdk.training import registry
 
@@ -47,25 +58,33 @@ def status(
         folders, nothing = (), error
     else:
         nothing = None
-    if not folders:
+    if watch and folder is not None and (folders or folder.is_dir()):
+        from isocompute_sdk.cli.shared.study_view import follow_study
+
+        follow_study(folder, interval, json=json)
+        return
+    if not folders or folder is None:
         _of_logs(folder, reading, nothing, json)
         return
     found: list[RunStatus] = []
     unreadable: dict[str, IsoComputeError] = {}
-    for watch in registry.watches(folders):
+    for one in registry.watches(folders):
         try:
-            found.append(watch.status())
+            found.append(one.status())
         except IsoComputeError as error:
-            unreadable[str(watch.folder)] = error
+            unreadable[str(one.folder)] = error
     words = _engine_states(found)
     if json:
         damaged = {name: error.message for name, error in unreadable.items()}
         shown = [{**status_dict(one), "job_state": words.get(one.folder)} for one in found]
-        emit_json({"kind": "status", "runs": shown, "unreadable": damaged})
+        study = {} if unreadable else study_dict(folder)
+        emit_json({"kind": "status", "runs": shown, "unreadable": damaged, **study})
     else:
         for one in found:
             state = words.get(one.folder)
             say(describe(one) + (f": {state}" if state else ""))
+        for line in [] if unreadable else study_lines(folder):
+            say(line)
     for name, error in unreadable.items():
         raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk import files
-from isocompute_sdk.cli.allocate import holds_fits
+from isocompute_sdk.cli.planning.allocate import holds_fits
+from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.fitting_options import FittingOptions
 from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.planning_options import PlanningOptions
+from isocompute_sdk.cli.shared.planning_options import BudgetOptions
 from isocompute_sdk.errors import PlanError, SpecError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
     from isocompute_sdk.specs import Study
 
-OTHER_QUESTIONS = ("for_reward", "marginal", "compare", "equal", "reference")
 YAML = (".yaml", ".yml")
 
 
@@ -38,7 +38,12 @@ def next_runs(
     ] = None,
     slots: Annotated[int, typer.Option(help="Runs that can go on at the same time.", min=1)] = 1,
     fitting: FittingOptions,
-    planning: PlanningOptions,
+    planning: BudgetOptions,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Save the answer (JSON), or a study with these runs (YAML)."),
+    ] = None,
+    json: opt.Json = False,
 ) -> None:
     """Say which runs to make before a budget is spent, what each costs, and what it is expected to save.
 
@@ -58,30 +63,31 @@ def next_runs(
 
         isocompute next study.yaml --output next.yaml
     """
-    _refuse_other_questions(planning)
+    if planning.compare is not None:
+        raise SpecError("--compare; accepted: with isocompute allocate", "Ask isocompute allocate for it.")
     paths = list(source or ())
     study = _study(paths)
     if study is not None and planning.budget is None and study.budget is None:
         raise SpecError(f"{paths[0]} has no budget; accepted: a study with one, or --budget", "Add --budget 3M.")
     if planning.budget is None and (study is None or study.budget is None):
         raise SpecError("accepted: --budget, what may be spent on runs and plan together", "For example --budget 3M.")
-    if planning.output is not None and planning.output.suffix in YAML and study is None:
+    if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
-            f"--output {planning.output} without a study; accepted: .json, or .yaml with a study as the source",
+            f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
             "A study says what is trained: give it in place of the runs.",
         )
     found = _answer(paths, study, slots, fitting, planning)
     first = found if _is_next(found) else found.first  # pyright: ignore[reportAttributeAccessIssue]
-    if planning.output is not None:
-        _write(planning.output, found, first, study)
-    if planning.json:
+    if output is not None:
+        _write(output, found, first, study)
+    if json:
         emit_json(found.to_dict())
         return
     for line in found.summary().splitlines():
         say(line)
-    if planning.output is not None:
-        say(f"wrote {planning.output}")
-    for line in _commands(first, paths, study, planning):
+    if output is not None:
+        say(f"wrote {output}")
+    for line in _commands(first, paths, study, planning, output):
         say(line)
 
 
@@ -90,7 +96,7 @@ def _is_next(found: NextRuns | PilotDesign) -> bool:
 
 
 def _answer(
-    paths: list[Path], study: Study | None, slots: int, fitting: FittingOptions, planning: PlanningOptions
+    paths: list[Path], study: Study | None, slots: int, fitting: FittingOptions, planning: BudgetOptions
 ) -> Any:
     """`NextRuns` from runs, or a `PilotDesign` without any."""
     from isocompute_sdk.fitting.fits import Fits
@@ -142,13 +148,6 @@ def _answer(
     return planner.next_runs(budget, slots, **choices)
 
 
-def _refuse_other_questions(planning: PlanningOptions) -> None:
-    given = [name for name in OTHER_QUESTIONS if getattr(planning, name)]
-    if given or planning.plot is not None:
-        typed = "--plot" if not given else f"--{given[0].replace('_', '-')}"
-        raise SpecError(f"{typed}; accepted: with isocompute allocate", "Ask isocompute allocate for it.")
-
-
 def _study(paths: Sequence[Path]) -> Study | None:
     """The study, if the only source is a YAML file."""
     from isocompute_sdk.specs import load_study
@@ -186,9 +185,10 @@ def _same(one: Any, run: NextRun) -> bool:
     return (one.group_size, one.problems_per_batch, one.seed) == (run.group_size, run.problems_per_batch, run.seed)
 
 
-def _commands(first: NextRuns, paths: Sequence[Path], study: Study | None, planning: PlanningOptions) -> list[str]:
+def _commands(
+    first: NextRuns, paths: Sequence[Path], study: Study | None, planning: BudgetOptions, output: Path | None
+) -> list[str]:
     """What to type to make these runs."""
-    output = planning.output
     if not first.runs:
         if study is not None or not paths:
             return []
@@ -213,7 +213,7 @@ def _commands(first: NextRuns, paths: Sequence[Path], study: Study | None, plann
     return ["scripts:", *([_plan_command(paths, planning)] if fresh else []), *lines]
 
 
-def _plan_command(paths: Sequence[Path], planning: PlanningOptions) -> str:
+def _plan_command(paths: Sequence[Path], planning: BudgetOptions) -> str:
     model = "" if planning.model is None else f" --model {quote(planning.model)}"
     rest = f"--budget {quote(planning.budget or '')}{model} --output plan.json"
     if not paths:

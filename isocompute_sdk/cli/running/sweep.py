@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from isocompute_sdk.cli.running.problems import missing_files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 
@@ -50,4 +51,8 @@ def sweep(
         say(f"{run.run_id:<28} n = {run.group_size:<5} B_p = {run.problems_per_batch:<5} M = {run.update_steps:,}")
     say(f"{len(runs)} runs, {total:,} rollouts in all, backend {loaded.backend}")
     for launch in prepared[:1]:
-        say(f"wrote {launch.files[0]} and {len(prepared) - 1} more\nnext: bash {quote(str(launch.files[0]))}")
+        say(f"wrote {launch.files[0]} and {len(prepared) - 1} more")
+        missing, command = missing_files(loaded, study)
+        if missing:
+            say(f"next: {command}   # writes {', '.join(missing)}")
+        say(f"next: bash {quote(str(launch.files[0]))}")
