@@ -40,6 +40,8 @@ class ScriptBackend(ABC):
     """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
+    one_release: bool = False
+    """Whether the script is written for one release of its first package, the version that `describe` gives."""
     extends: bool = False
     """Whether a finished run that is made longer goes on from its last checkpoint, as if it had always been longer."""
     speed_options: frozenset[str] | None = None
