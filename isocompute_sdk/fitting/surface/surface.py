@@ -167,8 +167,10 @@ class Surface:
         seen_DQ = (reward(curves_DQ4, np.full(log_DQ.shape, end)) - base_DQ) / np.maximum(
             (self.layout.top - base_DQ) * share_DQ, 1e-9
         )
+        at_end_DQ = reward(curves_DQ4, np.minimum(log_DQ, end))
         curves_DQ4[..., 1] += (self.misfit.tilt_DK @ hats_QK.T) * reach_DQ * unseen_factor(seen_DQ)
-        return reward(curves_DQ4, log_DQ)
+        # A tilt downwards delays the rise: the best checkpoint of the data stays.
+        return np.maximum(reward(curves_DQ4, log_DQ), at_end_DQ)
 
     def predict(
         self,
@@ -232,6 +234,7 @@ def fit_surface(
     usable = [run for run in runs if len(run.log_compute_J)]
     layout = _layout(usable, bounds)
     posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng)
+    drift_D = np.array([posterior.members[i].drift for i in posterior.member_D])
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
     return Surface(
@@ -243,7 +246,7 @@ def fit_surface(
         run_midpoint=scale * prior.run_midpoint,
         largest_compute=max(run.last_compute for run in usable),
         declines=sample_declines(usable, layout, draws, rng),
-        misfit=sample_misfit(len(layout.knots_K), draws, rng),
+        misfit=sample_misfit(drift_D, len(layout.knots_K), rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
     )
 
