@@ -145,6 +145,10 @@ class Posterior:
     layout: Layout
     odd_R: Array
     """By how much each run that is named as outlying lies above the fit; 0 for the others."""
+    inside_DP: Array | None = None
+    """The same draws refitted without a drift where they have one; None where none has."""
+    inside_member_D: Indices | None = None
+    """Their members."""
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
@@ -172,7 +176,19 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
     parameters = drawn.parameters_NP if draws else starts[:0]
-    return Posterior(parameters, member_D, members, weight, data.layout, odd_R)
+    drift_M = np.array([member.drift > 0 for member in members])
+    drifting_D = np.flatnonzero(drift_M[member_D])
+    if not drifting_D.size:
+        return Posterior(parameters, member_D, members, weight, data.layout, odd_R)
+    steady_M = np.exp(np.where(drift_M, -np.inf, evidence - evidence[~drift_M].max()))
+    position = (np.arange(drifting_D.size) + 0.5) / drifting_D.size
+    picked = np.searchsorted(np.cumsum(steady_M / steady_M.sum()), position)
+    inside_member_D = member_D.copy()
+    inside_member_D[drifting_D] = np.minimum(picked, np.flatnonzero(~drift_M)[-1])
+    own = inside_member_D[drifting_D]
+    inside_DP = parameters.copy()
+    inside_DP[drifting_D] = problem.solve(starts[own], DRAW_ITERATIONS, own, noise_DT[drifting_D]).parameters_NP
+    return Posterior(parameters, member_D, members, weight, data.layout, odd_R, inside_DP, inside_member_D)
 
 
 def _prior_weight(member: Member, *, fell: bool) -> float:
