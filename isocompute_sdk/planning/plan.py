@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field, PlainSerializer
 
+from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
@@ -304,15 +304,18 @@ class Plan(Sized):
         lines = () if self.passport is None else self.passport.lines()
         return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
 
+    def __repr__(self) -> str:
+        expected = "" if self.predicted_reward is None else f"; predicted {self.metric} {self.predicted_reward:.3f}"
+        if self.reward_interval is not None:
+            expected += " ({:.3f} to {:.3f})".format(*self.reward_interval)
+        return (
+            f"Plan(n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}; "
+            f"{self.rollouts:,} rollouts for a budget of {self.budget}{expected}; {self.verdict.kind}; "
+            f"{len(self.notes)} notes)"
+        )
+
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(label)}</th><td>{escape(text)}</td></tr>"
-            for label, text in self.rows()
-        )
-        notes = "".join(
-            f"<li><b>{escape(n.code)}</b> ({n.severity}): {escape(n.message)}</li>" for n in by_severity(self.notes)
-        )
-        return f"<table>{rows}</table><ul>{notes}</ul>"
+        return notebook.pairs(self.rows()) + notebook.notes(self.notes)
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON; a kill leaves the old file or the new one.

@@ -144,14 +144,14 @@ def _facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
     band = plan.group_size_interval
     facts = [
         Fact(
-            "Rollouts per problem, n",
+            "Rollouts per problem",
             f"{plan.group_size}",
-            "" if band is None else f"80 % band {band[0]} to {band[1]}",
+            "n" if band is None else f"n, 80 % band {band[0]} to {band[1]}",
         ),
         Fact(
-            "Problems per batch, B_p", f"{plan.problems_per_batch}", f"{plan.rollouts_per_batch:,} rollouts per batch"
+            "Problems per batch", f"{plan.problems_per_batch}", f"B_p; {plan.rollouts_per_batch:,} rollouts per batch"
         ),
-        Fact("Update steps, M", f"{plan.update_steps:,}", "" if plan.epochs is None else f"{plan.epochs:.1f} epochs"),
+        Fact("Update steps", f"{plan.update_steps:,}", "M" if plan.epochs is None else f"M, {plan.epochs:.1f} epochs"),
         Fact("Cost", say.amount(plan.cost, unit), cost_detail),
     ]
     if plan.wall_hours is not None and plan.gpu_hours is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
@@ -68,7 +69,7 @@ class Backtest:
     """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
     surprise: NotNegative | None = None
     """Root mean square error in units of the predicted standard deviation; None in fits saved before it was kept."""
-    by_run: tuple[HiddenRun, ...] = ()
+    by_run: tuple[HiddenRun, ...] = field(default=(), repr=False)
     """The runs one by one; empty in fits saved before they were kept."""
 
 
@@ -103,6 +104,12 @@ class Passport:
     def least_rise_seen(self) -> float:
         """Half-way from the lower end to the mean of the largest share that was measured, about its lower quartile."""
         return self.rise_seen[1] if self.most_rise_seen is None else (self.most_rise_seen[0] + self.rise_seen[1]) / 2
+
+    def __repr__(self) -> str:
+        return "Passport(" + "\n  ".join(self.lines()) + ")"
+
+    def _repr_html_(self) -> str:
+        return notebook.listed(self.lines())
 
     def __post_init__(self) -> None:
         if self.rise_seen[0] > self.rise_seen[1]:
