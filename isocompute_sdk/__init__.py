@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_sdk import ingest as ingest
-    from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
+    from isocompute_sdk.api import fit, forecast, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
     from isocompute_sdk.campaigns.campaign import Campaign
     from isocompute_sdk.errors import (
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
         SpecError,
     )
     from isocompute_sdk.fitting.allocation import AllocationLaw
+    from isocompute_sdk.fitting.fit_status import FitStatus
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.fitting.status import FitStatus
+    from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     )
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
+    from isocompute_sdk.reporting import report
     from isocompute_sdk.specs import (
         Allocation,
         Budget,
@@ -61,7 +63,15 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
+    "isocompute_sdk.api": (
+        "fit",
+        "forecast",
+        "launch_script",
+        "list_published",
+        "published",
+        "published_prior",
+        "refit",
+    ),
     "isocompute_sdk.auditing": ("Audit", "audit"),
     "isocompute_sdk.campaigns.campaign": ("Campaign",),
     "isocompute_sdk.records.difficulty": ("DifficultySplit", "split_by_difficulty"),
@@ -76,7 +86,8 @@ _HOMES = {
     "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
     "isocompute_sdk.fitting.fits": ("Fits",),
     "isocompute_sdk.fitting.fits_set": ("FitsSet",),
-    "isocompute_sdk.fitting.status": ("FitStatus",),
+    "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
+    "isocompute_sdk.fitting.fit_status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
@@ -91,6 +102,7 @@ _HOMES = {
         "change_plan",
     ),
     "isocompute_sdk.records": ("RunSet",),
+    "isocompute_sdk.reporting": ("report",),
     "isocompute_sdk.specs": (
         "Allocation",
         "Budget",
@@ -126,6 +138,7 @@ __all__ = [
     "FitStatus",
     "Fits",
     "FitsSet",
+    "Forecast",
     "Hardware",
     "Health",
     "IsoComputeError",
@@ -150,12 +163,14 @@ __all__ = [
     "change_plan",
     "check_health",
     "fit",
+    "forecast",
     "launch_script",
     "list_published",
     "load_study",
     "published",
     "published_prior",
     "refit",
+    "report",
     "split_by_difficulty",
     "worst_at_k",
 ]
@@ -172,4 +187,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF, *_MODULES})
+    return sorted({*__all__, *_MODULES, "__version__", "__doc__"})

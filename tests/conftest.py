@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+from isocompute_sdk.cli import main
 
 # Machines differ: a slow one must not fail a property that holds.
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -24,19 +28,43 @@ def repository() -> Path:
     return REPOSITORY
 
 
-@pytest.fixture
-def isocompute(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the real command in a folder outside the repository."""
+@pytest.fixture(scope="session")
+def benchmark_module() -> Callable[[str], ModuleType]:
+    """A program of benchmarks/ as a module, by its name."""
 
-    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", *map(str, arguments)],
-            cwd=cwd or tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"},
-        )
+    def load(name: str) -> ModuleType:
+        folder, label = REPOSITORY / "benchmarks", f"{name}_benchmark"
+        if label not in sys.modules:
+            spec = importlib.util.spec_from_file_location(label, folder / f"{name}.py")
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            # Benchmarks import each other by name, and dataclasses look their module up by name.
+            sys.path.append(str(folder))
+            sys.modules[label] = module
+            spec.loader.exec_module(module)
+        return sys.modules[label]
+
+    return load
+
+
+@pytest.fixture
+def isocompute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command in a folder outside the repository, without a process of its own: whatever is no error raises."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        words = list(map(str, arguments))
+        with monkeypatch.context() as changed:
+            changed.chdir(tmp_path)
+            changed.setattr(sys, "argv", ["isocompute", *words])
+            for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}.items():
+                changed.setenv(name, value)
+            capfd.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                main()
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), out, err)
 
     return run

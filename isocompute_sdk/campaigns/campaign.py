@@ -2,21 +2,25 @@
 
 Every stage writes a file into the campaign's folder and is skipped if that file exists. A campaign that was stopped or
 killed therefore resumes; each interrupted run goes on from its last checkpoint. To repeat a stage, delete its file and
-those of the later stages.
+those of the later stages. A study that was edited in a way that keeps what was run repeats what depends on it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api
+from isocompute_sdk.campaigns.control import controlling
+from isocompute_sdk.campaigns.designed import DesignedPilot, sample_run
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
     Executor,
     Job,
+    LocalExecutor,
     Result,
     Stopped,
     run_jobs,
@@ -28,19 +32,21 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.campaigns.run_health import early_end, health_of, learned_nothing
+from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning import Judgement, Plan, Planner
+from isocompute_sdk.planning.questions.compare import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
+from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
 from isocompute_sdk.training import registry
-from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folder
+from isocompute_sdk.training.backend import Backend, Needs, extends_runs, follow, needs_of, run_folder
 
-Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
+Stage = Literal["qualify", "pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
 """Called when a stage begins, and repeatedly while its runs train."""
 SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
@@ -52,6 +58,9 @@ SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
     "refit.json",
 )
 """Files of the settings and of the stages."""
+RESULTS = (FITS, PLAN, COMPARISON, REFIT)
+MOST_SLOTS, DEFAULT_SLOTS = 8, 4
+"""Runs of a round of a designed pilot: at most, and where nothing tells how many there is room for."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +97,17 @@ class Outcome:
 class Campaign:
     """One study as a closed loop in one folder.
 
-    The study needs a sweep and a budget. Its paths, those of its runs included, are relative to the campaign's folder.
+    The study needs a budget, which limits the planned run after its sweep. Without a sweep, or with `pilot: auto`, the
+    budget pays for everything: the recipe is checked, and the pilot's runs are chosen in rounds (`designed.py`).
     A stage first carries out the stages before it: `run()` does everything, `fit()` stops after the fit.
 
     Raises:
-        PlanError: the study has no sweep or no budget.
+        PlanError: the study has no budget.
     """
 
     study: Study
     folder: str | Path
+    """Receives the files of the campaign."""
     executor: Executor | ExecutorSpec | str | None = None
     """What starts the runs: a name such as `local`, `slurm` or `ray`, its spec, or an object. None: the study's."""
     backend: Backend | None = None
@@ -108,13 +119,16 @@ class Campaign:
     plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `Planner.allocate`, such as `spend`."""
     watch: Watch | None = None
+    on_edit: Callable[[Sequence[Change]], None] | None = None
+    """Called with what was edited in the study since the last start."""
+    base: str | Path | None = None
+    """Folder to which the paths of the study are relative, those of its runs included. None: the campaign's folder."""
 
     def __post_init__(self) -> None:
-        if self.study.sweep is None or self.study.budget is None:
-            missing = " and ".join(name for name in ("sweep", "budget") if getattr(self.study, name) is None)
+        if self.study.budget is None:
             raise PlanError(
-                f"study {self.study.name!r} has no {missing}; a campaign needs both",
-                "Add both to the study: the sweep is fitted, the budget limits the planned run.",
+                f"study {self.study.name!r} has no budget; a campaign needs one",
+                "Add budget: to the study. Without a sweep it pays for the pilot too.",
             )
 
     @property
@@ -122,9 +136,54 @@ class Campaign:
         """Absolute path of the campaign's folder."""
         return Path(self.folder).absolute()
 
+    @property
+    def origin(self) -> Path:
+        """Absolute path of the folder to which the study's paths are relative."""
+        return self.root if self.base is None else Path(self.base).absolute()
+
+    @property
+    def study_folder(self) -> Path:
+        """Folder of the run folders."""
+        return self.origin / self.study.output_dir / self.study.name
+
+    @property
+    def designed(self) -> DesignedPilot | None:
+        """The pilot whose runs are chosen while it goes on; None if they are those of the sweep."""
+        pilot = self.study.designed
+        if pilot is None:
+            return None
+        return DesignedPilot(
+            self.study,
+            pilot,
+            self.root,
+            self.origin,
+            self._backend(),
+            pilot.slots if pilot.slots is not None else self._slots(),
+            self.metric,
+            train=self._carry_out,
+            records=lambda runs: self._chosen_metric(self._records(runs)),
+            fit=self._fit,
+        )
+
     def run(self) -> Outcome:
-        """Carry out every stage that is not done."""
-        return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
+        """Carry out every stage that is not done.
+
+        Raises:
+            BackendError: another controller is at work on this campaign, or a run is refused or failed.
+            RecordError: the folder holds another campaign, or the study was edited in a way that spoils what was run.
+        """
+        with controlling(self.study_folder):
+            return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
+
+    def judge(self, today: Configuration) -> Judgement:
+        """The plan judged against what is run today, such as `"n=16,bp=128"`, by the fit of the pilot.
+
+        Raises:
+            PlanError: a configuration that the fit cannot predict.
+        """
+        plan, designed = self.allocate(), self.designed
+        planner = self._planner(self.fit()) if designed is None else designed.planner(self.fit(), designed.decisions())
+        return planner.judge(today, plan.budget, plan=plan)
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""
@@ -145,18 +204,33 @@ class Campaign:
         lost = tuple(_given_up({name: why for name, why in given_up.items() if why}, len(folders)))
         return (*lost, *health_of(self._backend(), [one for one in folders if not given_up[one.name]]).notes)
 
+    def runs(self) -> tuple[RunSpec, ...]:
+        """All runs so far: those of the sweep, or checks and pilot, and the planned run once there is a plan."""
+        designed = self.designed
+        if designed is None:
+            return self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
+        taken = designed.decisions()
+        found = (*designed.checks(taken), *designed.runs(taken))
+        return tuple({run.run_id: run for run in found}.values())
+
     def _folders(self) -> tuple[Path, ...]:
-        runs = self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
-        return tuple(self.root / run_folder(run) for run in runs)
+        return tuple(map(self._place, self.runs()))
+
+    def _place(self, run: RunSpec) -> Path:
+        return self.origin / run_folder(run)
 
     def sweep(self) -> RunSet:
-        """Train the unfinished runs of the sweep and return all their measurements.
+        """Train the unfinished runs of the sweep, or carry out the designed pilot, and return all their measurements.
 
         Raises:
             BackendError: the backend refuses a run, or a run failed.
         """
         self._open()
-        return self._train("sweep", self.study.expand())
+        designed = self.designed
+        if designed is None:
+            return self._train("sweep", self.study.expand())
+        kept = [run for run in designed.carry_out() if not store.read_abandoned(self._place(run))]
+        return self._chosen_metric(self._records(kept))
 
     def fit(self) -> Fits:
         """Fit the sweep."""
@@ -166,9 +240,14 @@ class Campaign:
             return Fits.load(path)
         runs = self.sweep()
         self._tell("fit")
-        fits = api.fit(runs, self.metric, self.eval_set, **self.fit_options)
+        fits = self._fit(runs)
         fits.save(path)
         return fits
+
+    def _fit(self, runs: RunSet) -> Fits:
+        # All runs of a designed pilot follow one recipe, also where too few batches show its learning rate's rule.
+        pooled: dict[str, Any] = {} if self.study.designed is None else {"pool": ("learning_rate",)}
+        return api.fit(runs, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
     def allocate(self) -> Plan:
         """Plan the study's budget from the fit."""
@@ -176,26 +255,43 @@ class Campaign:
         path = self.root / PLAN
         if path.exists():
             return Plan.load(path)
-        fits, study = self.fit(), self.study
+        fits, study, designed = self.fit(), self.study, self.designed
         self._tell("allocate")
-        planner = Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            self._throughput(),
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        if designed is not None:
+            plan = designed.plan(fits, self.plan_options)
+            plan.save(path)
+            return plan
+        planner = self._planner(fits)
         # __post_init__ refuses a study without a budget.
         budget = study.budget if study.budget is not None else 0
         plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
 
+    def _planner(self, fits: Fits) -> Planner:
+        study = self.study
+        return Planner(
+            fits, study.hardware, study.recipe, self._throughput(), evaluation=study.evaluation, model=study.model
+        )
+
     def planned_run(self) -> RunSpec:
-        """The run of the plan, with a seed that no run of the sweep has."""
+        """The run of the plan, with a seed that no other run has, or a pilot run that it continues."""
+        designed = self.designed
+        if designed is not None:
+            return designed.spec(designed.ending(self.allocate()).run)
+        seeds = [run.seed for run in self.study.expand()]
+        # An earlier plan, for a smaller budget, may have left a run of that name.
+        runs = (self._planned(seed) for seed in itertools.count(max(seeds) + 1))
+        return next(run for run in runs if self._is_free(run))
+
+    def _is_free(self, run: RunSpec) -> bool:
+        """Whether the folder of a run is that run's, or holds nothing."""
+        folder = self._place(run)
+        earlier = store.read_spec(folder) if folder.is_dir() else None
+        return earlier is None or store.another(earlier, run) is None
+
+    def _planned(self, seed: int) -> RunSpec:
         study, plan = self.study, self.allocate()
-        seeds = study.sweep.seeds if study.sweep is not None else (0,)
         run = api.run_spec(
             plan,
             study.backend,
@@ -206,7 +302,7 @@ class Campaign:
             prompt_key=study.data.prompt_key,
             answer_key=study.data.answer_key,
             evaluation=plan.evaluation or study.evaluation,
-            seed=max(seeds) + 1,
+            seed=seed,
         )
         run_id = f"plan-{run.run_id}"
         output_dir = f"{study.output_dir.rstrip('/')}/{study.name}/{run_id}"
@@ -239,9 +335,13 @@ class Campaign:
         path = self.root / REFIT
         if path.exists():
             return Fits.load(path)
-        fits, runs = self.fit(), self.train()
+        fits, runs, designed = self.fit(), self.train(), self.designed
         self._tell("refit")
-        refitted = fits.refit(runs)
+        if designed is None:
+            refitted = fits.refit(runs)
+        else:
+            kept = [run for run in designed.runs(designed.decisions()) if not store.read_abandoned(self._place(run))]
+            refitted = self._fit(self._chosen_metric(self._records(kept)))
         refitted.save(path)
         return refitted
 
@@ -250,7 +350,7 @@ class Campaign:
         study = self.study
         if study.throughput is not None or study.budget is None or not study.budget.timed:
             return study.throughput
-        runs = [run for run in study.expand() if not store.read_abandoned(self.root / run_folder(run))]
+        runs = [run for run in study.expand() if not store.read_abandoned(self._place(run))]
         return Throughput.measure(self._records(runs), gpus=max(study.hardware.gpu_counts))
 
     def _open(self) -> None:
@@ -260,15 +360,9 @@ class Campaign:
         )
         path = self.root / SETTINGS
         if path.exists():
-            earlier, now = (_without_machine(one) for one in (CAMPAIGN.load(path), settings))
-            changed = [name for name in now if earlier[name] != now[name]]
-            if changed:
-                raise RecordError(
-                    f"{self.root} holds a campaign with another {', '.join(changed)}",
-                    "Choose another folder, or remove this one to start again.",
-                )
+            self._take_over(CAMPAIGN.load(path), settings)
             return
-        stray = [name for name in (FITS, PLAN, COMPARISON, REFIT) if (self.root / name).exists()]
+        stray = [name for name in RESULTS if (self.root / name).exists()]
         if stray:
             raise RecordError(
                 f"{self.root} holds {', '.join(stray)}, but no campaign",
@@ -277,25 +371,73 @@ class Campaign:
         write_text(self.root / STUDY, dump_spec(self.study))
         CAMPAIGN.save(path, settings)
 
+    def _take_over(self, earlier: CampaignSettings, now: CampaignSettings) -> None:
+        """Go on with a campaign that may have been edited; results of what was edited are set aside."""
+        before, after = (CAMPAIGN.to_dict(one) for one in (earlier, now))
+        changed = [name for name in after if name != "study" and before[name] != after[name]]
+        if changed:
+            raise RecordError(
+                f"{self.root} holds a campaign with another {', '.join(changed)}",
+                "Choose another folder, or remove this one to start again.",
+            )
+        if before == after:
+            return
+        folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
+        changes = study_changes(earlier.study, self.study, self._backend(), begun_runs(folders))
+        refuse_spoiling(changes, self.root)
+        if self.on_edit is not None and changes:
+            self.on_edit(changes)
+        sections = {change.field.partition(".")[0] for change in changes} - {"executor", "supervision"}
+        designed = self.designed
+        if sections:
+            stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} and designed is None else RESULTS
+            for name in stale:
+                _set_aside(self.root / name)
+            if designed is not None:
+                designed.reopen()
+        write_text(self.root / STUDY, dump_spec(self.study))
+        CAMPAIGN.save(self.root / SETTINGS, now)
+
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
+        return self._chosen_metric(self._records(self._carry_out(stage, runs)))
+
+    def _carry_out(self, stage: Stage, runs: Sequence[RunSpec]) -> list[RunSpec]:
+        """Train runs; returns those that were not given up."""
         study, backend = self.study, self._backend()
         results = carry_out(
             runs,
             backend,
-            executors.load(self.executor if self.executor is not None else study.executor),
-            self.root,
+            self._engine(),
+            self.origin,
             lambda statuses: self._tell(stage, statuses),
             study.supervision,
         )
         kept = [run for run, result in zip(runs, results, strict=True) if not result.reason]
-        healthy = health_of(backend, [self.root / run_folder(run) for run in kept])
+        if stage == "qualify":
+            return kept
+        healthy = health_of(backend, [self._place(run) for run in kept])
         if len(learned_nothing(healthy)) == len(kept):
             raise BackendError(
                 f"all {len(kept)} runs of the stage {stage!r} have learned nothing: {healthy.notes[0].message}",
                 "Change the study, and start it in another folder.",
             )
-        found = self._records(kept)
+        return kept
+
+    def _chosen_metric(self, found: RunSet) -> RunSet:
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
+
+    def _engine(self) -> Executor:
+        return executors.load(self.executor if self.executor is not None else self.study.executor)
+
+    def _slots(self) -> int:
+        """Runs that the executor carries out at a time, as far as it can be known."""
+        engine = self._engine()
+        if isinstance(engine, LocalExecutor):
+            problems = max(self.study.recipe.min_problems_per_batch, 1)
+            batch = Allocation(group_size=8, problems_per_batch=problems, update_steps=1)
+            return min(engine.slots(needs_of(self._backend(), sample_run(self.study, batch))).count, MOST_SLOTS)
+        parallel = engine.spec.parallel if isinstance(engine, ClusterExecutor) and engine.spec is not None else None
+        return min(parallel or DEFAULT_SLOTS, MOST_SLOTS)
 
     def _backend(self) -> Backend:
         return self.backend if self.backend is not None else registry.load(self.study.backend)
@@ -303,7 +445,7 @@ class Campaign:
     def _records(self, runs: Sequence[RunSpec]) -> RunSet:
         """All measurements of these runs, read by their backend."""
         backend = self._backend()
-        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
+        first, *others = (backend.read_records(self._place(run)) for run in runs)
         return first.concat(*others)
 
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:
@@ -331,6 +473,28 @@ def prepare(
         BackendError: the backend or the executor refuses a run.
         RecordError: a folder holds measurements of another run.
     """
+    return _write(_checked(runs, backend, root, executor, supervision), backend, root, executor)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A run that may start."""
+
+    run: RunSpec
+    folder: Path
+    needs: Needs
+    rules: Supervision
+    early: Callable[[], str] | None
+
+
+def _checked(
+    runs: Sequence[RunSpec],
+    backend: Backend,
+    root: Path,
+    executor: Executor | None,
+    supervision: Supervision | None,
+) -> list[_Checked]:
+    """All checks of `prepare` that need no lock; nothing is written."""
     for run in runs:
         backend.script(run)
     needs = [needs_of(backend, run) for run in runs]
@@ -340,22 +504,30 @@ def prepare(
         executor.check(needs)
         waiting = [run for run, folder in zip(runs, folders, strict=True) if not store.is_finished(folder)]
         check_place(backend, waiting, root, here=executor.name == store.LOCAL)
-    checks = [early_end(backend, folder, rules.stop_on) for folder in folders]
+    return [
+        _Checked(run, folder, needed, rules, early_end(backend, folder, rules.stop_on))
+        for run, folder, needed in zip(runs, folders, needs, strict=True)
+    ]
+
+
+def _write(checked: Sequence[_Checked], backend: Backend, root: Path, executor: Executor | None) -> tuple[Job, ...]:
+    """Write the folders of checked runs."""
     spec = executor.spec if isinstance(executor, ClusterExecutor) else None
     jobs: list[Job] = []
-    for run, folder, needed, check in zip(runs, folders, needs, checks, strict=True):
-        store.write_spec(folder, run)
+    for one in checked:
+        run, folder, rules = one.run, one.folder, one.rules
+        store.write_spec(folder, run, longer=extends_runs(backend))
         jobs.append(
             Job(
                 run.run_id,
                 backend.prepare(run, folder),
                 root.absolute(),
-                needed,
+                one.needs,
                 grace_seconds=None if spec is None else spec.grace_seconds,
                 limit_seconds=None if rules.max_hours is None else 3600 * rules.max_hours,
                 executor=spec,
                 follow=follow(backend, folder),
-                check=check,
+                check=one.early,
             )
         )
     return tuple(jobs)
@@ -368,6 +540,7 @@ def carry_out(
     root: Path,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
     supervision: Supervision | None = None,
+    before: Callable[[], object] | None = None,
 ) -> tuple[Result, ...]:
     """Prepare and train runs; finished runs are skipped.
 
@@ -380,12 +553,28 @@ def carry_out(
         root: folder to which all paths of the runs are relative.
         watch: called repeatedly with the status of every run.
         supervision: what to do about signals and runs that hang, are killed or learn nothing. None: the defaults.
+        before: called once the runs are checked and no other controller is at work, before anything is written.
 
     Raises:
-        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request, or all were
-            given up; the message names every failed run with its last output.
+        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request, all were
+            given up, or another controller is at work on these runs; the message names every failed run with its last
+            output.
     """
-    jobs = prepare(runs, backend, root, executor, supervision)
+    checked = _checked(runs, backend, root, executor, supervision)
+    with controlling(*(one.folder.parent for one in checked)):
+        if before is not None:
+            before()
+        jobs = _write(checked, backend, root, executor)
+        return _run(jobs, backend, executor, watch, supervision)
+
+
+def _run(
+    jobs: Sequence[Job],
+    backend: Backend,
+    executor: Executor,
+    watch: Callable[[tuple[store.RunStatus, ...]], None] | None,
+    supervision: Supervision | None,
+) -> tuple[Result, ...]:
     watches = [follow(backend, job.launch.folder) for job in jobs]
 
     def look() -> None:
@@ -423,11 +612,11 @@ def _given_up(reasons: Mapping[str, str], runs: int) -> list[Note]:
     return [Note("runs-given-up", "warning", message, {"runs": dict(reasons)})]
 
 
-def _without_machine(settings: CampaignSettings) -> dict[str, Any]:
-    """The settings as JSON, without those that may change while a campaign goes on."""
-    found = CAMPAIGN.to_dict(settings)
-    study = {name: value for name, value in found["study"].items() if name not in ("executor", "supervision")}
-    return {**found, "study": study}
+def _set_aside(path: Path) -> None:
+    """Rename a result that no longer holds: plan.json to plan.1.json, and so on."""
+    if path.exists():
+        free = next(k for k in itertools.count(1) if not path.with_suffix(f".{k}.json").exists())
+        path.rename(path.with_suffix(f".{free}.json"))
 
 
 def _failure(result: Result) -> str:

@@ -29,8 +29,14 @@ DOCUMENTS = {
     "against": "planning.questions.compare:DOCUMENT",
     "marginal": "planning.questions.marginal:DOCUMENT",
     "budget-for": "planning.questions.budget_for:DOCUMENT",
+    "next-runs": "planning.experiment.next_runs:NEXT_RUNS",
+    "pilot-design": "planning.experiment.next_runs:PILOT_DESIGN",
+    "forecast": "fitting.one_run.forecast:FORECAST",
+    "replan": "planning.replanning.document:REPLAN",
     "audit": "auditing.result:AUDIT",
     "campaign": "campaigns.campaign:CAMPAIGN",
+    "controller": "campaigns.control:CONTROLLER",
+    "kept-study": "campaigns.study_changes:STUDY",
     "comparison": "campaigns.prediction_check:COMPARISON",
     "score": "campaigns.scorecard:SCORE",
     "scorecard": "campaigns.scorecard:SCORECARD",
@@ -38,6 +44,7 @@ DOCUMENTS = {
     "run-spec": "run_folders.store:RUN_SPEC",
     "run-job": "run_folders.store:JOB",
     "run-exit": "run_folders.store:EXIT",
+    "run-start": "run_folders.starts:START",
     "run-started": "run_folders.store:STARTED",
     "journal-run": "run_folders.journal_records:RUN",
     "journal-evaluation": "run_folders.journal_records:EVALUATION",
@@ -74,7 +81,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     """
     if kind not in KINDS:
         raise SpecError(f"no schema {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
-    from isocompute_sdk.specs.files import DIALECT, json_schema
+    from isocompute_sdk.specs.spec_files import DIALECT, json_schema
 
     module, _, name = (SPECS.get(kind) or DOCUMENTS[kind]).partition(":")
     found: Any = getattr(import_module(f"isocompute_sdk.{module}"), name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
@@ -38,6 +39,7 @@ from isocompute_sdk.records.frames import frame_of
 from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.frames import Frame
 
@@ -576,6 +578,25 @@ class Fits:
 
         return refit(self, more_runs, **changes)
 
+    def forecast(self, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
+        """Reward of one run that is going on, at up to `to` times its compute, and what to do about it.
+
+        The surface of the other runs is the prior for its curve; where there is none, what recorded and published
+        runs taught.
+
+        Args:
+            run_id: a run of these fits.
+            to: largest multiple of its compute, at most 16.
+            **options: of `isocompute_sdk.forecast`: `level`, `checkpoints`, `rng`.
+
+        Raises:
+            FitError: fits without runs, fewer than 6 evaluations, `to` out of range.
+            RecordError: an unknown run.
+        """
+        from isocompute_sdk.api import forecast_in_sweep
+
+        return forecast_in_sweep(self, run_id, to, **options)
+
     def save(self, path: str | Path) -> Path:
         """Write as JSON, keeping every bit; a kill leaves the old file or the new one.
 
@@ -609,6 +630,39 @@ class Fits:
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""
         return self.to_dict() == other.to_dict() if isinstance(other, Fits) else NotImplemented
+
+    def __repr__(self) -> str:
+        where = f", {self.model}" if self.model else ""
+        sizes = f"; n = {', '.join(map(str, self.group_sizes))}" if self.group_sizes else ""
+        seen = "" if self.largest_compute is None else f"; up to C = {self.largest_compute:.4g}"
+        origin = self.source or self.method
+        return f"Fits({self.metric}, {origin}{where}{sizes}{seen}; {len(self.notes)} notes)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("metric", self.metric),
+            ("method", self.source or self.method),
+            ("model", self.model or "not recorded"),
+        ]
+        rows += [(name, law.describe()) for name, law in self.laws.items()]
+        rows += [(f"no law {name}", reason) for name, reason in self.unsupported.items()]
+        text = notebook.pairs(rows)
+        if self.curves:
+            header = ("n", "B_p", "plateau", "half at C", "rms")
+            cells = [
+                (
+                    str(curve.group_size),
+                    "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
+                    f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
+                    f"{curve.half_compute:.3g}",
+                    f"{curve.rms:.4f}",
+                )
+                for curve in self.select()
+            ]
+            text += notebook.table(header, cells, f"hand-overs: {self.describe_handovers()}")
+        if self.passport is not None:
+            text += notebook.listed(self.passport.lines())
+        return text + notebook.notes(self.notes)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 

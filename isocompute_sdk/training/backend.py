@@ -23,7 +23,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
 from isocompute_sdk.specs import RunSpec, Spec
-from isocompute_sdk.specs.problems import close_match
+from isocompute_sdk.specs.complaints import close_match
 
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
@@ -134,6 +134,8 @@ class Requires:
     """Base model: a folder, or a hub's name. None: no model is read."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
+    releases: tuple[tuple[str, str], ...] = ()
+    """(package, release) of those whose settings differ between releases."""
     beside_sdk: bool = False
     """Whether that interpreter is this one, unless PYTHON is set; otherwise python3."""
 
@@ -210,6 +212,21 @@ class StatesNeeds(Protocol):
 
 
 @runtime_checkable
+class MayExtend(Protocol):
+    """Optional addition to the contract; runs of other backends keep their length, and their options are not judged."""
+
+    @property
+    def extends(self) -> bool:
+        """Whether a finished run that is made longer goes on from its last checkpoint."""
+        ...
+
+    @property
+    def speed_options(self) -> frozenset[str] | None:
+        """Options that change no result; None if unknown."""
+        ...
+
+
+@runtime_checkable
 class StatesRequirements(Protocol):
     """Optional addition to the contract; nothing is checked in advance for runs of other backends."""
 
@@ -226,6 +243,16 @@ def requires_of(backend: Backend, run: RunSpec) -> Requires | None:
 def needs_of(backend: Backend, run: RunSpec) -> Needs:
     """Devices of an accepted run; `hardware.gpus` GPUs, or the CPU if no GPU is visible, unless the backend says."""
     return backend.needs(run) if isinstance(backend, StatesNeeds) else Needs(max(run.hardware.gpu_counts), or_cpu=True)
+
+
+def extends_runs(backend: Backend) -> bool:
+    """Whether a finished run of this backend can be made longer."""
+    return isinstance(backend, MayExtend) and backend.extends
+
+
+def speed_options_of(backend: Backend) -> frozenset[str] | None:
+    """Options of this backend that change no result; None if unknown."""
+    return backend.speed_options if isinstance(backend, MayExtend) else None
 
 
 def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli.watch import alert_command
+from isocompute_sdk.cli.running.watch import alert_command
 from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import gather
@@ -87,12 +87,6 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-@pytest.fixture
-def isocompute(in_process: Command) -> Command:
-    """The command in this process, which is started a few dozen times here; what it starts is real."""
-    return in_process
 
 
 def until(true: Callable[[], object], seconds: float = 60.0) -> None:

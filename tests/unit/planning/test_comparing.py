@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,15 +18,8 @@ TOLERANCE = 0.01
 
 
 @pytest.fixture(scope="module")
-def script(repository: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("comparing_benchmark", repository / "benchmarks" / "comparing.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def script(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark_module("comparing")
 
 
 @pytest.fixture(scope="module")

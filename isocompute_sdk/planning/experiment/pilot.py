@@ -1,0 +1,273 @@
+"""`design_pilot`: which runs to make first where nothing was run, and what share of the budget to pilot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.experiment.asking import FAR, far_note, named, whole_number
+from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
+from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns, PilotDesign, ShareRegret
+from isocompute_sdk.planning.experiment.prior import prior_surface
+from isocompute_sdk.planning.experiment.search import LARGEST_SIZE, NEAR_MOST
+from isocompute_sdk.planning.pricing import Pricing, amount_text
+from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
+
+SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
+"""Shares of the budget for which the expected regret is shown."""
+FIRST_ROUND = 0.8
+"""Share of the pilot in its first round: later rounds know where to look."""
+LEAST_LEVELS, MOST_LEVELS = 4, 5
+"""Group sizes of the first round, if the budget pays for them: four levels pin the steepness of n*(C) in 86 % of
+simulated sweeps, three in 80 %, two in 6 %."""
+LEANS = (0.0, 0.5)
+"""Rollouts of a run grow with n to this power: larger groups need more of them."""
+SPACINGS = (1, 2)
+"""Octaves between group sizes."""
+FEWEST_STEPS = 8
+"""Fewest update steps of a run of the first round, or those of the plan if they are fewer."""
+SWEEP_SHARE = 0.2
+"""Largest part of the budget that a pilot in one round may cost."""
+METRIC = "avg@4"
+
+
+@dataclass(frozen=True)
+class _Set:
+    """Runs of one pilot, with what they are worth."""
+
+    trials: tuple[Trial, ...]
+    saving: float
+
+
+def design_pilot(
+    budget: Budget | float | str,
+    *,
+    slots: int = 1,
+    recipe: Recipe | None = None,
+    hardware: Hardware | None = None,
+    throughput: Throughput | None = None,
+    problems_per_batch: int | None = None,
+    min_update_steps: int | None = None,
+    shares: Sequence[float] = SHARES,
+    spend_all: bool = False,
+    rng: np.random.Generator | int | None = None,
+) -> PilotDesign:
+    """The pilot for a budget before anything was run.
+
+    Args:
+        budget: as of `Planner.allocate`.
+        slots: runs that can be made at the same time; a first round has four group sizes if the budget pays for them.
+        recipe: its floor of B_p is that of the pilot; None for the preset `easy`.
+        hardware: limits of the batch; no limits by default.
+        throughput: needed for budgets in other units than rollouts.
+        problems_per_batch: B_p of the pilot; None for the recipe's floor.
+        min_update_steps: fewest update steps of the plan; None for twice the recipe's warm-up.
+        shares: shares of the budget to compare.
+        spend_all: pilot with the best of these shares also where no pilot is worth its cost.
+        rng: the randomness of what is simulated; None for a fixed one.
+
+    Raises:
+        PlanError: the budget does not pay for a plan.
+    """
+    slots = whole_number("slots", slots)
+    amount = Budget.parse(budget)
+    chosen = Recipe() if recipe is None else recipe
+    limits = Hardware() if hardware is None else hardware
+    bp = max(chosen.min_problems_per_batch, 1) if problems_per_batch is None else problems_per_batch
+    least = max(2 * chosen.warmup_steps if min_update_steps is None else min_update_steps, 1)
+    generator = np.random.default_rng(0 if rng is None else rng)
+    pricing = Pricing(amount, throughput)
+    surface = prior_surface(_rollouts(pricing, bp), bp, generator)
+    outlook = Outlook(surface, _choices(pricing, limits, surface, bp, least), generator)
+    levels = max(LEAST_LEVELS, min(slots, MOST_LEVELS))
+    fewest = min(FEWEST_STEPS, least)
+    best = {share: _best_set(outlook, pricing, bp, share, levels, LEANS, fewest) for share in shares}
+    regret = max(outlook.regret_now, 0.0)
+    # A pilot that costs more than it saves need not be made.
+    table = [
+        ShareRegret(
+            float(share),
+            min(max(regret - found.saving, 0.0), 1.0),
+            tuple(t.group_size for t in found.trials),
+            tuple(t.rollouts for t in found.trials),
+        )
+        for share, found in best.items()
+    ]
+    most = max(found.saving for found in best.values())
+    share = min(one for one, found in best.items() if found.saving >= min(NEAR_MOST * most, most))
+    chosen_set = best[share]
+    if chosen_set.saving <= 0 and not spend_all:
+        share, first = 0.0, _Set((), 0.0)
+    else:
+        shorter = [_shortened(trial, FIRST_ROUND, fewest, pricing) for trial in chosen_set.trials]
+        first = _Set(tuple(shorter), _saving(outlook, shorter) if shorter else 0.0)
+    return PilotDesign(_first_round(outlook, pricing, first, regret, share, bp), float(share), tuple(table))
+
+
+def pilot_sweep(
+    rollouts: float, problems_per_batch: int, min_update_steps: int, share: float = SWEEP_SHARE
+) -> Sweep | None:
+    """The same in one round of equally long runs, as a sweep.
+
+    Args:
+        rollouts: budget of pilot and plan together.
+        problems_per_batch: B_p of the pilot.
+        min_update_steps: fewest updates of a run, so that it leaves its warm-up.
+        share: largest share of the budget that it costs.
+
+    Returns:
+        The sweep, or None if the share does not pay for two group sizes.
+    """
+    pricing, rng = Pricing(Budget(rollouts=rollouts)), np.random.default_rng(0)
+    surface = prior_surface(rollouts, problems_per_batch, rng)
+    try:
+        options = _choices(pricing, Hardware(), surface, problems_per_batch, 1)
+    except PlanError:
+        return None
+    outlook = Outlook(surface, options, rng)
+    found = _best_set(outlook, pricing, problems_per_batch, share, LEAST_LEVELS, (0.0,), min_update_steps)
+    if not found.trials:
+        return None
+    sizes = tuple(t.group_size for t in found.trials)
+    each = min(int(share * rollouts / len(sizes)), max(t.rollouts for t in found.trials))
+    return Sweep(group_size=sizes, problems_per_batch=(problems_per_batch,), rollouts=each)
+
+
+def _rollouts(pricing: Pricing, bp: int) -> float:
+    """Rollouts that the budget buys at a middling batch."""
+    batch = 32 * bp
+    steps = pricing.most_steps(pricing.budget.unit, pricing.budget.available, batch)
+    return float(max(steps, 1) * batch)
+
+
+def _choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, least: int) -> Choices:
+    sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
+    base_D1 = surface.parameters_DP[:, :1]
+    columns: list[Array] = []
+    kept: list[int] = []
+    for n in sizes:
+        amounts = [pricing.budget.available * float(f) for f in FRACTIONS]
+        steps = np.array([pricing.most_steps(pricing.budget.unit, a, n * bp) for a in amounts])
+        if steps[-1] < least:
+            continue
+        reward_DF = surface.draws(np.maximum(steps, 1) * float(n * bp), float(n), float(bp))
+        columns.append(np.where(steps >= least, reward_DF, base_D1))
+        kept.append(n)
+    if not kept:
+        raise PlanError(
+            f"a budget of {amount_text(pricing.budget.amount, pricing.budget.unit)} does not pay for {least} steps of "
+            f"the smallest batch at B_p = {bp}",
+            "Raise the budget, or lower --min-update-steps.",
+        )
+    return Choices(
+        np.array(kept, dtype=np.int64),
+        np.full(len(kept), bp, dtype=np.int64),
+        np.stack(columns).transpose(2, 1, 0),
+        np.ones(len(kept), dtype=bool),
+        pricing.budget.available,
+        1.0,
+        from_trials=True,
+    )
+
+
+def _best_set(
+    outlook: Outlook,
+    pricing: Pricing,
+    bp: int,
+    share: float,
+    levels: int,
+    leans: Sequence[float],
+    fewest_steps: int,
+) -> _Set:
+    """The runs of this share of the budget that save most; of fewer levels only where it does not pay for more."""
+    amount = share * pricing.budget.available
+    sizes = [n for n in outlook.choices.group_size_J.tolist() if n <= LARGEST_SIZE]
+    for least in range(levels, 1, -1):
+        tried: dict[tuple[tuple[int, int], ...], _Set] = {}
+        for count in range(least, max(least, MOST_LEVELS) + 1):
+            for spacing in SPACINGS:
+                for first in range(len(sizes) - (count - 1) * spacing):
+                    for lean in leans:
+                        trials = _trials(sizes[first::spacing][:count], bp, amount, lean, pricing, fewest_steps)
+                        key = tuple((t.group_size, t.update_steps) for t in trials)
+                        if trials and key not in tried:
+                            tried[key] = _Set(trials, _saving(outlook, trials))
+        if tried:
+            return max(tried.values(), key=lambda found: found.saving)
+    return _Set((), 0.0)
+
+
+def _shortened(trial: Trial, share: float, fewest_steps: int, pricing: Pricing) -> Trial:
+    """The trial with this share of its steps, but at least so many."""
+    steps = min(trial.update_steps, max(int(share * trial.update_steps), fewest_steps))
+    batch = trial.group_size * trial.problems_per_batch
+    return replace(trial, update_steps=steps, cost=pricing.cost(batch, steps))
+
+
+def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:
+    """What all of them together save, their cost included."""
+    shown = outlook.shown(trials)
+    last = (shown[0][-1:], shown[1][-1:])
+    before = (shown[0][:-1], shown[1][:-1])
+    return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
+
+
+def _trials(
+    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int
+) -> tuple[Trial, ...]:
+    weight = np.array(sizes, dtype=float) ** lean
+    found: list[Trial] = []
+    for n, part in zip(sizes, amount * weight / weight.sum(), strict=True):
+        steps = pricing.most_steps(pricing.budget.unit, float(part), n * bp)
+        if steps < fewest_steps:
+            return ()
+        found.append(Trial(n, bp, steps, 0, pricing.cost(n * bp, steps)))
+    return tuple(found)
+
+
+def _first_round(outlook: Outlook, pricing: Pricing, first: _Set, regret: float, share: float, bp: int) -> NextRuns:
+    unit, budget, now = pricing.budget.unit, pricing.budget.available, outlook.now
+    c, saving = outlook.choices, min(max(first.saving, 0.0), regret)
+    runs = tuple(
+        NextRun(
+            group_size=t.group_size,
+            problems_per_batch=t.problems_per_batch,
+            update_steps=t.update_steps,
+            seed=t.seed,
+            continues=None,
+            cost=t.cost,
+            share=min(t.cost / budget, 1.0),
+            saves=saving / len(first.trials),
+            settles=f"where the curve of n = {t.group_size} lies; one of {len(first.trials)} that only tell together",
+        )
+        for t in first.trials
+    )
+    start = f"nothing was run: by the prior alone n = {c.group_size_J[now]} is expected to lose {regret:.4f}"
+    if runs:
+        cost = sum(run.cost for run in runs)
+        reason = (
+            f"{start}. Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
+            f"{cost / budget:.1%} of the budget), fit, and ask again"
+        )
+    else:
+        reason = f"{start}; of the pilots that could be run, {NONE_WORTH_IT}"
+    target = _rollouts(pricing, bp)
+    notes: list[Note] = far_note(target, max((float(r.rollouts) for r in runs), default=target / FAR))
+    return NextRuns(
+        runs=runs,
+        unit=unit,
+        budget=float(budget),
+        metric=METRIC,
+        group_size_now=int(c.group_size_J[now]),
+        problems_per_batch_now=bp,
+        regret_now=float(regret),
+        saving=float(saving if runs else 0.0),
+        reason=reason,
+        notes=tuple(notes),
+    )
