@@ -78,6 +78,9 @@ class Configuration:
     def identity(self) -> str:
         """Digest of everything that decides the results; it must be equal in all starts in one folder."""
         fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
+        if fixed["sampler"] == "auto":
+            # Both samplers draw from one distribution, and runs of release 0.1 that named none used torch.
+            fixed["sampler"] = "torch"
         named = self.run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"})
         return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
 
