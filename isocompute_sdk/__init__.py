@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_sdk import ingest as ingest
-    from isocompute_sdk.api import fit, launch_script, list_published, published, published_prior, refit
+    from isocompute_sdk.api import fit, forecast, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
     from isocompute_sdk.campaigns.campaign import Campaign
     from isocompute_sdk.errors import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.allocation import AllocationLaw
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.fitting.status import FitStatus
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
@@ -61,7 +62,15 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "isocompute_sdk.api": ("fit", "launch_script", "list_published", "published", "published_prior", "refit"),
+    "isocompute_sdk.api": (
+        "fit",
+        "forecast",
+        "launch_script",
+        "list_published",
+        "published",
+        "published_prior",
+        "refit",
+    ),
     "isocompute_sdk.auditing": ("Audit", "audit"),
     "isocompute_sdk.campaigns.campaign": ("Campaign",),
     "isocompute_sdk.records.difficulty": ("DifficultySplit", "split_by_difficulty"),
@@ -76,6 +85,7 @@ _HOMES = {
     "isocompute_sdk.fitting.allocation": ("AllocationLaw",),
     "isocompute_sdk.fitting.fits": ("Fits",),
     "isocompute_sdk.fitting.fits_set": ("FitsSet",),
+    "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
     "isocompute_sdk.fitting.status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
@@ -126,6 +136,7 @@ __all__ = [
     "FitStatus",
     "Fits",
     "FitsSet",
+    "Forecast",
     "Hardware",
     "Health",
     "IsoComputeError",
@@ -150,6 +161,7 @@ __all__ = [
     "change_plan",
     "check_health",
     "fit",
+    "forecast",
     "launch_script",
     "list_published",
     "load_study",

@@ -17,11 +17,14 @@ from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds
+from isocompute_sdk.fitting.one_run.borrowed import borrowed_prior
+from isocompute_sdk.fitting.one_run.forecast import Forecast, forecast_run
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
+from isocompute_sdk.health.live_run import live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.records.columns import check_fields, did_you_mean
+from isocompute_sdk.records.columns import did_you_mean
 from isocompute_sdk.records.comparable import (
     check_pool,
     common_context,
@@ -33,10 +36,10 @@ from isocompute_sdk.records.comparable import (
 )
 from isocompute_sdk.records.rewards import (
     TRAIN_SET,
-    choose,
     headline,
     is_training_reward,
     training_reward_note,
+    unasked,
 )
 from isocompute_sdk.records.run_settings import settings_of
 from isocompute_sdk.records.runset import check_runs
@@ -127,7 +130,7 @@ def fit(
         options=options,
     )
     if metric is None:
-        return question.answer(runs, *_unasked(runs, eval_set))
+        return question.answer(runs, *unasked(runs, eval_set))
     if isinstance(metric, str):
         return question.answer(runs, metric)
     return FitsSet({name: question.answer(runs, name) for name in _metrics(metric)})
@@ -210,24 +213,6 @@ class _Question:
             ) from error
 
 
-def _unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
-    """The metric of a fit that was asked for none, with a note unless it is avg@4."""
-    import polars as pl
-
-    table = runs.to_polars()
-    if eval_set is not None:
-        check_fields([eval_set], runs.eval_sets, "eval_set")
-        table = table.filter(pl.col("eval_set") == eval_set)
-    if (table["metric"] == "avg@4").any():
-        return "avg@4", []
-    counts = table.group_by("metric", "eval_set").agg(pl.col("run_id").n_unique())
-    name, where = choose({(metric, place): count for metric, place, count in counts.iter_rows()})
-    if where == TRAIN_SET:
-        return name, [training_reward_note(name, asked=False)]
-    message = f"no metric was asked for, and no run has avg@4: {name} was fitted."
-    return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
-
-
 def _refuse_absent(runs: RunSet, metric: str) -> None:
     """Raise on a metric that no run has, with the one that a question without a metric would take.
 
@@ -263,6 +248,62 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
             "Fit your own runs with fit(runs); published laws and fits inside a plan cannot be refitted.",
         )
     return fit(RunSet.from_dict(fits.runs).concat(more_runs), fits.metric, **{**fits.options, **changes})
+
+
+def forecast(
+    runs: RunSet,
+    run_id: str | None = None,
+    metric: str | None = None,
+    eval_set: str | None = None,
+    *,
+    to: float = 4.0,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    level: float = 0.8,
+    checkpoints: Sequence[tuple[int, str]] = (),
+    sweep: Fits | None = None,
+    rng: np.random.Generator | int | None = None,
+) -> Forecast:
+    """Forecast one run that is going on, from its own evaluations; no sweep is needed.
+
+    Args:
+        runs: the run, alone or among others.
+        run_id: its name; None for the only one.
+        metric: metric to forecast; None: avg@4, else the evaluation that most runs have, else the training reward.
+        eval_set: evaluation set; None for the only one of the metric.
+        to: largest multiple of the run's compute.
+        bounds: range of the metric.
+        level: coverage of the intervals.
+        checkpoints: (step, folder) of the checkpoints on disk, from which the one to keep is chosen.
+        sweep: surface whose other runs serve as prior for this run's curve.
+        rng: generator or seed of the draws; None for a fixed seed.
+
+    Raises:
+        FitError: too few evaluations, values outside `bounds`, `to` out of range.
+        RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
+    """
+    check_runs(runs)
+    live = live_run(runs, run_id, metric, eval_set, checkpoints)
+    bounds = metric_range(bounds)
+    check_bounds(live.series, live.metric, bounds)
+    prior, borrowed = (None, ()) if sweep is None else borrowed_prior(sweep, live)
+    return forecast_run(live, to, bounds=bounds, level=level, prior=prior, borrowed=borrowed, rng=rng)
+
+
+def forecast_in_sweep(fits: Fits, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
+    """Forecast a run of these fits, with the other runs of the sweep as prior where there is a surface.
+
+    Raises:
+        FitError: fits without runs (published laws, or the fits inside a plan), and as `forecast`.
+    """
+    from isocompute_sdk.records import RunSet
+
+    if fits.runs is None:
+        raise FitError(
+            f"these fits ({fits.source or fits.method}) hold no runs to forecast",
+            "Fit your own runs with fit(runs).",
+        )
+    runs = RunSet.from_dict(fits.runs)
+    return forecast(runs, run_id, fits.metric, fits.eval_set, to=to, bounds=fits.bounds, sweep=fits, **options)
 
 
 def published(name: str) -> Fits:

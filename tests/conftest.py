@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from isocompute_sdk.cli import main
+
 # Machines differ: a slow one must not fail a property that holds.
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("default")
@@ -25,18 +27,22 @@ def repository() -> Path:
 
 
 @pytest.fixture
-def isocompute(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the real command in a folder outside the repository."""
+def isocompute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command in a folder outside the repository, without a process of its own: whatever is no error raises."""
 
-    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", *map(str, arguments)],
-            cwd=cwd or tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"},
-        )
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        words = list(map(str, arguments))
+        with monkeypatch.context() as changed:
+            changed.chdir(tmp_path)
+            changed.setattr(sys, "argv", ["isocompute", *words])
+            for name, value in {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}.items():
+                changed.setenv(name, value)
+            capfd.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                main()
+        out, err = capfd.readouterr()
+        return subprocess.CompletedProcess(words, int(ended.value.code or 0), out, err)
 
     return run

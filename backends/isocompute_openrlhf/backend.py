@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isocompute_openrlhf.console import progress_of
 from isocompute_openrlhf.flag_sets import written_for
 from isocompute_openrlhf.flags import FILE_FLAGS, MODULE, OF_PLAN, VERSION, length_flags, sections
 from isocompute_openrlhf.options import OpenRLHFOptions
@@ -18,7 +17,6 @@ from isocompute_sdk.errors import BackendError, RecordError
 from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, describe_options, ray_needs
@@ -36,7 +34,7 @@ class OpenRLHFBackend(ScriptBackend):
     name: str = "openrlhf"
     packages: tuple[str, ...] = ("openrlhf",)
     reads_inputs: bool = True
-    log_format: str | None = "openrlhf"
+    log_format: str = "openrlhf"
 
     def describe(self) -> BackendInfo:
         """Its description."""
@@ -105,9 +103,12 @@ class OpenRLHFBackend(ScriptBackend):
         )
 
     def update_steps(self, keys: Mapping[str, Any]) -> float | None:
-        """Batches of `data.max_samples` rows in `train.num_episodes` episodes."""
-        rows, batch = (keys.get(name) for name in ("data.max_samples", "rollout.batch_size"))
-        episodes = keys.get("train.num_episodes") or 1
+        """Batches of `data.max_samples` rows in `train.num_episodes` episodes; flat flags are of earlier releases."""
+        rows, batch = (
+            keys.get(dotted, keys.get(flat))
+            for dotted, flat in (("data.max_samples", "max_samples"), ("rollout.batch_size", "rollout_batch_size"))
+        )
+        episodes = keys.get("train.num_episodes", keys.get("num_episodes")) or 1
         return float(rows // batch * episodes) if isinstance(rows, int) and isinstance(batch, int) else None
 
     def documents(self, run: RunSpec) -> dict[str, str]:
@@ -125,10 +126,6 @@ class OpenRLHFBackend(ScriptBackend):
             return super().read_records(folder)
         except RecordError as error:
             raise error.restated(f"{error.message}{old_flags(Path(folder))}") from error
-
-    def progress(self, folder: str | Path) -> Progress | None:
-        """How far the run in one folder is, from the last lines of what OpenRLHF printed."""
-        return progress_of(Path(folder))
 
 
 def _read(values: tuple[str, ...]) -> str | int | float | bool | None:
@@ -153,7 +150,7 @@ def _supervision(run: RunSpec, options: OpenRLHFOptions) -> list[str]:
         "keep": options.keep_checkpoints,
         "stop-after": options.stop_after_steps,
         "submit": options.ray_job_address,
-        "metric": f"avg@{run.evaluation.samples}",
+        "samples": run.evaluation.samples,
     }
     return [f"--{name}={value}" for name, value in chosen.items() if value is not None]
 

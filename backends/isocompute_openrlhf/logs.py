@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from isocompute_openrlhf.console import progress_of
 from isocompute_openrlhf.request import KIND
 from isocompute_openrlhf.runs import RUN_FILES, read_run
 from isocompute_sdk.ingest.formats.log_format import Console, LogFormat, Printed, RunFolder, Tag, validation
@@ -122,5 +123,5 @@ FORMAT = LogFormat(
     kept_percent_tag="train/dynamic_filtering_pass_rate",
     configurations=(_configuration("openrlhf", 0), _configuration("openrlhf before 0.10.2", 1)),
     console=Console((b"Global step ", b"Evaluation completed in "), _parse),
-    run_folder=RunFolder(KIND, RUN_FILES, read_run),
+    run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
 )

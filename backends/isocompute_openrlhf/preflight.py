@@ -35,7 +35,7 @@ def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Pla
 
 
 def _evaluation(run: RunSpec) -> list[Note]:
-    evaluation, notes = run.evaluation, checks.evaluation_top_p(run, "OpenRLHF")
+    evaluation, notes = run.evaluation, [*checks.evaluation_top_p(run, "OpenRLHF"), *checks.best_reward(run)]
     if evaluation.every_steps > run.update_steps:
         message = (
             f"evaluation every {evaluation.every_steps} steps, but the run has only {run.update_steps}: it is never "

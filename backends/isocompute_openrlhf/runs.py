@@ -7,7 +7,7 @@ fills.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.ingest.stores.event_files import event_files, read_tensorboard
 from isocompute_sdk.notes import Note
+from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.store import LOG_FILE
 
-STARTS, RESUMES = "attempts.jsonl", "resumed.jsonl"
-RUN_FILES = ("tensorboard/**/*tfevents*", "console.*.log", LOG_FILE, STARTS, RESUMES, PATTERN)
+RESUMES = "resumed.jsonl"
+RUN_FILES = ("tensorboard/**/*tfevents*", "console.*.log", LOG_FILE, ATTEMPTS_FILE, RESUMES, PATTERN)
 
 
 def read_run(folder: Path) -> RunLog:
@@ -34,7 +35,7 @@ def read_run(folder: Path) -> RunLog:
     request = read_inputs(folder)
     run, form = request.run, load("openrlhf")
     assert form.console is not None
-    starts = _json_lines(folder / STARTS)
+    starts = read_starts(folder / ATTEMPTS_FILE)
     events, notes = _from_events(folder / "tensorboard" / run.run_id, starts)
     printed = {number: read_console(path, form.console) for number, path in consoles(folder).items()}
     if not events and not any(printed.values()) and (folder / LOG_FILE).is_file():
@@ -58,7 +59,7 @@ def read_run(folder: Path) -> RunLog:
     return add_samples(log, samples, request)
 
 
-def _from_events(folder: Path, starts: Sequence[Mapping[str, Any]]) -> tuple[dict[int, Attempt], tuple[Note, ...]]:
+def _from_events(folder: Path, starts: Sequence[Start]) -> tuple[dict[int, Attempt], tuple[Note, ...]]:
     """What each attempt wrote into the event folder."""
     if not event_files(folder):
         return {}, ()
@@ -70,9 +71,9 @@ def _from_events(folder: Path, starts: Sequence[Mapping[str, Any]]) -> tuple[dic
     return found, run.notes
 
 
-def _number(started: float, starts: Sequence[Mapping[str, Any]], position: int) -> int:
+def _number(started: float, starts: Sequence[Start], position: int) -> int:
     """The attempt that was under way when an event file was begun; without a record of starts, its position."""
-    begun = [int(line["attempt"]) for line in starts if float(line["time"]) <= started]
+    begun = [one.attempt for one in starts if one.started <= started]
     return max(begun, default=1) if starts else position
 
 

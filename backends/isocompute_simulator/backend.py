@@ -23,6 +23,8 @@ class SimulatorBackend(ScriptBackend):
     name: str = "simulator"
     beside_sdk: bool = True
     packages: tuple[str, ...] = ("isocompute_simulator",)
+    extends: bool = True
+    speed_options: frozenset[str] | None = frozenset()
 
     def describe(self) -> BackendInfo:
         """Its description."""

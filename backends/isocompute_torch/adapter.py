@@ -11,6 +11,7 @@ from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options
 from isocompute_torch.options import TorchOptions
 from isocompute_torch.preflight import examine
+from isocompute_torch.runner.configuration import OPTIONS_OF_SPEED
 
 VERSION = "2.13.0"
 """PyTorch release that the runner is tested with."""
@@ -24,6 +25,8 @@ class TorchBackend(ScriptBackend):
     beside_sdk: bool = True
     packages: tuple[str, ...] = ("torch", "transformers")
     reads_inputs: bool = True
+    extends: bool = True
+    speed_options: frozenset[str] | None = OPTIONS_OF_SPEED
 
     def describe(self) -> BackendInfo:
         """Framework, requirements and options of this backend."""

@@ -12,43 +12,24 @@ import fcntl
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from isocompute_sdk.errors import IsoComputeError, SpecError
-from isocompute_sdk.files import parse_json
+from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
-from isocompute_sdk.specs import Spec
+from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_torch.failures import InputError, is_out_of_memory
 from isocompute_torch.problems import file_digest
 from isocompute_torch.runner.configuration import Configuration, load_configuration
 from isocompute_torch.sampling.choice import chosen_sampler
 from isocompute_torch.sampling.vllm_install import require_vllm, vllm_is_installed, vllm_version
 
-ATTEMPTS_FILE = "attempts.jsonl"
 LOCK_FILE = ".lock"
 MODEL_FOLDER = "model"
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 INPUTS = ("identity", "train", "validation", "reward")
-"""Fields of `Attempt` that must be equal in all starts of a run that has measurements."""
-
-
-class Attempt(Spec):
-    """A line of attempts.jsonl: one start of the run."""
-
-    attempt: int
-    """1 for the first."""
-    started: float
-    """Seconds since 1970."""
-    identity: str
-    """Digest of everything that decides the results."""
-    train: str | None
-    """SHA-256 of the problem file; None if it is missing."""
-    validation: str | None
-    reward: str | None
-    """SHA-256 of the reward file; None for a function of a module."""
+"""Fields of `Start` that must be equal in all starts of a run that has measurements."""
 
 
 def main(argv: list[str]) -> int:
@@ -125,11 +106,13 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
             console.note(note)
         if counters.step:
             console.note(f"resumed after step {counters.step}")
+        loop = Loop(configuration, parts, counters, journal, console)
         try:
-            Loop(configuration, parts, counters, journal, console).train()
+            loop.train()
         finally:
             reached.update(vars(counters))
         checkpoint.save_model(parts.learner.policy, configuration.folder / MODEL_FOLDER)
+        loop.report()
     journal.append("end", **reached, durable=True, status="finished", message=f"{run.update_steps} updates done")
 
 
@@ -153,8 +136,21 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
 
 def _is_finished(configuration: Configuration) -> bool:
+    """Whether the run has all its steps.
+
+    Raises:
+        InputError: it has more.
+    """
     records = journal_records.read(configuration.metrics_path)
-    return bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
+    done = max((int(record["step"]) for record in records if record["kind"] in ("step", "evaluation")), default=0)
+    asked = configuration.run.update_steps
+    if done > asked:
+        raise InputError(
+            f"{configuration.folder} holds {done} steps of a run that is now asked for update_steps = {asked}",
+            "Runs can be made longer, not shorter: restore the length, or use another output_dir.",
+        )
+    ended = bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"
+    return ended and done == asked
 
 
 def _register(configuration: Configuration) -> int:
@@ -164,34 +160,36 @@ def _register(configuration: Configuration) -> int:
         InputError: the folder holds measurements of another run, or of this run on other data.
     """
     path, data = configuration.folder / ATTEMPTS_FILE, configuration.run.data
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    mine = Attempt(
-        attempt=len(lines) + 1,
+    earlier = _earlier(path)
+    mine = Start(
+        attempt=len(earlier) + 1,
         started=time.time(),
         identity=configuration.identity(),
         train=_digest(data.train),
         validation=_digest(data.validation),
         reward=_digest(data.reward.rpartition(":")[0] or data.reward),
     )
-    if lines:
-        _check_same(configuration, _earlier(path, lines), mine)
-    append_line(path, mine.model_dump_json())
+    if earlier:
+        _check_same(configuration, earlier[-1], mine)
+    append_line(path, START.to_text(mine).rstrip())
     return mine.attempt
 
 
-def _earlier(path: Path, lines: Sequence[str]) -> Attempt:
+def _earlier(path: Path) -> list[Start]:
     try:
-        return Attempt.model_validate(parse_json(lines[-1]))
-    except (SpecError, ValueError) as error:
-        raise InputError(f"{path}:{len(lines)}: no record of an attempt: {error}", "Remove the line.") from error
+        return read_starts(path)
+    except RecordError as error:
+        raise InputError(error.message, error.hint) from error
 
 
-def _check_same(configuration: Configuration, before: Attempt, now: Attempt) -> None:
+def _check_same(configuration: Configuration, before: Start, now: Start) -> None:
     """Refuse to resume a run that has measurements with other settings or data.
 
     A reward file may change after a failure: the message of the failure asks for a correction.
     """
     records = journal_records.read(configuration.metrics_path)
+    if before.identity == configuration.earlier_identity():
+        before = before.model_copy(update={"identity": now.identity})
     changed = [name for name in INPUTS if getattr(before, name) != getattr(now, name)]
     if not changed or not any(record["kind"] in ("evaluation", "step") for record in records):
         return

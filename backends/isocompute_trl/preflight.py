@@ -152,7 +152,7 @@ def _evaluation(run: RunSpec) -> list[Note]:
             "evaluates with the temperature of training. Make both the same, or use another backend."
         )
         notes.append(Note("evaluation-temperature", "refuse", message))
-    notes += checks.evaluation_top_p(run, "TRL")
+    notes += [*checks.evaluation_top_p(run, "TRL"), *checks.best_reward(run)]
     gpus, problems = max(run.hardware.gpu_counts), evaluation.n_problems
     if problems is not None and problems % gpus:
         message = (

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
@@ -17,7 +15,6 @@ from isocompute_verl.flags import MODULE, OF_PLAN, STEPS, VERSION, Place, nodes,
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.payload.hydra_words import word
 from isocompute_verl.preflight import examine
-from isocompute_verl.progress import progress_of
 from isocompute_verl.request import REQUEST, REQUEST_DOCUMENT, request_of
 
 OWN = ("prepare_rows.py", "reward_score.py", "hydra_words.py", "start_training.py", "keep_best.py")
@@ -30,7 +27,7 @@ class VeRLBackend(ScriptBackend):
     name: str = "verl"
     packages: tuple[str, ...] = ("verl",)
     reads_inputs: bool = True
-    log_format: str | None = "verl"
+    log_format: str = "verl"
 
     def describe(self) -> BackendInfo:
         """Its description."""
@@ -90,7 +87,3 @@ class VeRLBackend(ScriptBackend):
         """`trainer.total_training_steps`."""
         steps = keys.get("trainer.total_training_steps")
         return float(steps) if isinstance(steps, int | float) else None
-
-    def progress(self, folder: str | Path) -> Progress | None:
-        """How far the run in one folder is, from the last lines of veRL's file log."""
-        return progress_of(Path(folder))

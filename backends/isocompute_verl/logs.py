@@ -19,6 +19,7 @@ from isocompute_sdk.ingest.stores.console import NUMBER
 from isocompute_sdk.ingest.stores.saved_config import Configuration, Keys, Said
 from isocompute_verl.dumps import add_dumps, looks_like_dump
 from isocompute_verl.file_log import FILE_LOG
+from isocompute_verl.progress import progress_of
 from isocompute_verl.request import KIND
 from isocompute_verl.runs import RUN_FILES, read_run
 
@@ -154,5 +155,5 @@ FORMAT = LogFormat(
     store=FILE_LOG,
     console=Console((b"step:",), _parse),
     dumps=Dumps(looks_like_dump, add_dumps),
-    run_folder=RunFolder(KIND, RUN_FILES, read_run),
+    run_folder=RunFolder(KIND, RUN_FILES, read_run, progress_of),
 )

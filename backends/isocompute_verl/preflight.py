@@ -30,6 +30,7 @@ def examine(run: RunSpec) -> tuple[Note, ...]:
         *checks.importance_weights(recipe),
         *checks.unused_fields(recipe),
         *checks.problems_per_batch(run),
+        *checks.best_reward(run),
     )
     # veRL's schedule counts batches, however many updates each has.
     notes += (*checks.warmup_from_zero(run, run.update_steps, "update step"), *_prompts(recipe), *_paths(run))

@@ -2,17 +2,19 @@
 
 Every stage writes a file into the campaign's folder and is skipped if that file exists. A campaign that was stopped or
 killed therefore resumes; each interrupted run goes on from its last checkpoint. To repeat a stage, delete its file and
-those of the later stages.
+those of the later stages. A study that was edited in a way that keeps what was run repeats what depends on it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from isocompute_sdk import api
+from isocompute_sdk.campaigns.control import controlling
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
     Executor,
@@ -28,6 +30,7 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.campaigns.run_health import early_end, health_of, learned_nothing
+from isocompute_sdk.campaigns.study_changes import begun_runs, refuse_spoiling, study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
@@ -38,7 +41,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
 from isocompute_sdk.training import registry
-from isocompute_sdk.training.backend import Backend, follow, needs_of, run_folder
+from isocompute_sdk.training.backend import Backend, Needs, extends_runs, follow, needs_of, run_folder
 
 Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
@@ -52,6 +55,7 @@ SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
     "refit.json",
 )
 """Files of the settings and of the stages."""
+RESULTS = (FITS, PLAN, COMPARISON, REFIT)
 
 
 @dataclass(frozen=True)
@@ -122,9 +126,20 @@ class Campaign:
         """Absolute path of the campaign's folder."""
         return Path(self.folder).absolute()
 
+    @property
+    def study_folder(self) -> Path:
+        """Folder of the run folders."""
+        return self.root / self.study.output_dir / self.study.name
+
     def run(self) -> Outcome:
-        """Carry out every stage that is not done."""
-        return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
+        """Carry out every stage that is not done.
+
+        Raises:
+            BackendError: another controller is at work on this campaign, or a run is refused or failed.
+            RecordError: the folder holds another campaign, or the study was edited in a way that spoils what was run.
+        """
+        with controlling(self.study_folder):
+            return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""
@@ -193,9 +208,20 @@ class Campaign:
         return plan
 
     def planned_run(self) -> RunSpec:
-        """The run of the plan, with a seed that no run of the sweep has."""
+        """The run of the plan, with a seed that no other run has."""
+        seeds = self.study.sweep.seeds if self.study.sweep is not None else (0,)
+        # An earlier plan, for a smaller budget, may have left a run of that name.
+        runs = (self._planned(seed) for seed in itertools.count(max(seeds) + 1))
+        return next(run for run in runs if self._is_free(run))
+
+    def _is_free(self, run: RunSpec) -> bool:
+        """Whether the folder of a run is that run's, or holds nothing."""
+        folder = self.root / run_folder(run)
+        earlier = store.read_spec(folder) if folder.is_dir() else None
+        return earlier is None or store.another(earlier, run) is None
+
+    def _planned(self, seed: int) -> RunSpec:
         study, plan = self.study, self.allocate()
-        seeds = study.sweep.seeds if study.sweep is not None else (0,)
         run = api.run_spec(
             plan,
             study.backend,
@@ -206,7 +232,7 @@ class Campaign:
             prompt_key=study.data.prompt_key,
             answer_key=study.data.answer_key,
             evaluation=plan.evaluation or study.evaluation,
-            seed=max(seeds) + 1,
+            seed=seed,
         )
         run_id = f"plan-{run.run_id}"
         output_dir = f"{study.output_dir.rstrip('/')}/{study.name}/{run_id}"
@@ -260,15 +286,9 @@ class Campaign:
         )
         path = self.root / SETTINGS
         if path.exists():
-            earlier, now = (_without_machine(one) for one in (CAMPAIGN.load(path), settings))
-            changed = [name for name in now if earlier[name] != now[name]]
-            if changed:
-                raise RecordError(
-                    f"{self.root} holds a campaign with another {', '.join(changed)}",
-                    "Choose another folder, or remove this one to start again.",
-                )
+            self._take_over(CAMPAIGN.load(path), settings)
             return
-        stray = [name for name in (FITS, PLAN, COMPARISON, REFIT) if (self.root / name).exists()]
+        stray = [name for name in RESULTS if (self.root / name).exists()]
         if stray:
             raise RecordError(
                 f"{self.root} holds {', '.join(stray)}, but no campaign",
@@ -276,6 +296,28 @@ class Campaign:
             )
         write_text(self.root / STUDY, dump_spec(self.study))
         CAMPAIGN.save(path, settings)
+
+    def _take_over(self, earlier: CampaignSettings, now: CampaignSettings) -> None:
+        """Go on with a campaign that may have been edited; results of what was edited are set aside."""
+        before, after = (CAMPAIGN.to_dict(one) for one in (earlier, now))
+        changed = [name for name in after if name != "study" and before[name] != after[name]]
+        if changed:
+            raise RecordError(
+                f"{self.root} holds a campaign with another {', '.join(changed)}",
+                "Choose another folder, or remove this one to start again.",
+            )
+        if before == after:
+            return
+        folders = [self.root / run_folder(run) for run in earlier.study.expand()]
+        changes = study_changes(earlier.study, self.study, self._backend(), begun_runs(folders))
+        refuse_spoiling(changes, self.root)
+        sections = {change.field.partition(".")[0] for change in changes} - {"executor", "supervision"}
+        if sections:
+            stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} else RESULTS
+            for name in stale:
+                _set_aside(self.root / name)
+        write_text(self.root / STUDY, dump_spec(self.study))
+        CAMPAIGN.save(self.root / SETTINGS, now)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
         study, backend = self.study, self._backend()
@@ -331,6 +373,28 @@ def prepare(
         BackendError: the backend or the executor refuses a run.
         RecordError: a folder holds measurements of another run.
     """
+    return _write(_checked(runs, backend, root, executor, supervision), backend, root, executor)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A run that may start."""
+
+    run: RunSpec
+    folder: Path
+    needs: Needs
+    rules: Supervision
+    early: Callable[[], str] | None
+
+
+def _checked(
+    runs: Sequence[RunSpec],
+    backend: Backend,
+    root: Path,
+    executor: Executor | None,
+    supervision: Supervision | None,
+) -> list[_Checked]:
+    """All checks of `prepare` that need no lock; nothing is written."""
     for run in runs:
         backend.script(run)
     needs = [needs_of(backend, run) for run in runs]
@@ -340,22 +404,30 @@ def prepare(
         executor.check(needs)
         waiting = [run for run, folder in zip(runs, folders, strict=True) if not store.is_finished(folder)]
         check_place(backend, waiting, root, here=executor.name == store.LOCAL)
-    checks = [early_end(backend, folder, rules.stop_on) for folder in folders]
+    return [
+        _Checked(run, folder, needed, rules, early_end(backend, folder, rules.stop_on))
+        for run, folder, needed in zip(runs, folders, needs, strict=True)
+    ]
+
+
+def _write(checked: Sequence[_Checked], backend: Backend, root: Path, executor: Executor | None) -> tuple[Job, ...]:
+    """Write the folders of checked runs."""
     spec = executor.spec if isinstance(executor, ClusterExecutor) else None
     jobs: list[Job] = []
-    for run, folder, needed, check in zip(runs, folders, needs, checks, strict=True):
-        store.write_spec(folder, run)
+    for one in checked:
+        run, folder, rules = one.run, one.folder, one.rules
+        store.write_spec(folder, run, longer=extends_runs(backend))
         jobs.append(
             Job(
                 run.run_id,
                 backend.prepare(run, folder),
                 root.absolute(),
-                needed,
+                one.needs,
                 grace_seconds=None if spec is None else spec.grace_seconds,
                 limit_seconds=None if rules.max_hours is None else 3600 * rules.max_hours,
                 executor=spec,
                 follow=follow(backend, folder),
-                check=check,
+                check=one.early,
             )
         )
     return tuple(jobs)
@@ -368,6 +440,7 @@ def carry_out(
     root: Path,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
     supervision: Supervision | None = None,
+    before: Callable[[], None] | None = None,
 ) -> tuple[Result, ...]:
     """Prepare and train runs; finished runs are skipped.
 
@@ -380,12 +453,28 @@ def carry_out(
         root: folder to which all paths of the runs are relative.
         watch: called repeatedly with the status of every run.
         supervision: what to do about signals and runs that hang, are killed or learn nothing. None: the defaults.
+        before: called once the runs are checked and no other controller is at work, before anything is written.
 
     Raises:
-        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request, or all were
-            given up; the message names every failed run with its last output.
+        BackendError: a run is refused, needs more than the executor has, failed, or was stopped on request, all were
+            given up, or another controller is at work on these runs; the message names every failed run with its last
+            output.
     """
-    jobs = prepare(runs, backend, root, executor, supervision)
+    checked = _checked(runs, backend, root, executor, supervision)
+    with controlling(*(one.folder.parent for one in checked)):
+        if before is not None:
+            before()
+        jobs = _write(checked, backend, root, executor)
+        return _run(jobs, backend, executor, watch, supervision)
+
+
+def _run(
+    jobs: Sequence[Job],
+    backend: Backend,
+    executor: Executor,
+    watch: Callable[[tuple[store.RunStatus, ...]], None] | None,
+    supervision: Supervision | None,
+) -> tuple[Result, ...]:
     watches = [follow(backend, job.launch.folder) for job in jobs]
 
     def look() -> None:
@@ -423,11 +512,11 @@ def _given_up(reasons: Mapping[str, str], runs: int) -> list[Note]:
     return [Note("runs-given-up", "warning", message, {"runs": dict(reasons)})]
 
 
-def _without_machine(settings: CampaignSettings) -> dict[str, Any]:
-    """The settings as JSON, without those that may change while a campaign goes on."""
-    found = CAMPAIGN.to_dict(settings)
-    study = {name: value for name, value in found["study"].items() if name not in ("executor", "supervision")}
-    return {**found, "study": study}
+def _set_aside(path: Path) -> None:
+    """Rename a result that no longer holds: plan.json to plan.1.json, and so on."""
+    if path.exists():
+        free = next(k for k in itertools.count(1) if not path.with_suffix(f".{k}.json").exists())
+        path.rename(path.with_suffix(f".{free}.json"))
 
 
 def _failure(result: Result) -> str:

@@ -23,18 +23,21 @@ def show(run: RunSpec, *, overrides: bool, against: Path | None, json: bool) -> 
     raise_if_refused(backend.preflight(run), run.backend, run.run_id)
     settings = existing.settings_of(backend, run.backend, run)
     flags = existing.overrides(settings)
-    rows = [] if against is None else existing.against(backend, run.backend, run, against)
+    compared = None if against is None else existing.against(backend, run.backend, run, against)
     if json:
         found: dict[str, Any] = {"kind": "launch-overrides", "backend": run.backend, "overrides": flags}
         found["settings"] = [asdict(one) for one in settings if one.of_plan]
-        if against is not None:
-            found["against"] = [{**asdict(row), "same": row.same} for row in rows]
+        if compared is not None:
+            found["against"] = [{**asdict(row), "same": row.same} for row in compared.rows]
+            found["gaps"] = compared.gaps
         emit_json(found)
         return
-    if against is not None:
-        say("\n".join(_table(rows, str(against))))
-        different = sum(not row.same for row in rows)
-        say(f"{different} of {len(rows)} differ (marked !).")
+    if compared is not None:
+        say("\n".join(_table(compared.rows, str(against))))
+        different = sum(not row.same for row in compared.rows)
+        say(f"{different} of {len(compared.rows)} differ (marked !). not said: the framework's default holds.")
+        for gap in compared.gaps:
+            say(f"open: {printable(gap)}")
         if not overrides:
             say("next: append the flags of the plan, printed by the same command with --overrides")
     if overrides:

@@ -19,6 +19,7 @@ from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
+    from isocompute_sdk.campaigns.study_changes import Change
     from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
@@ -58,6 +59,7 @@ def run(
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
     from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
+    from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.errors import SpecError
     from isocompute_sdk.specs import load_study
@@ -98,6 +100,7 @@ def run(
             Path.cwd(),
             lambda statuses: progress.runs(loaded.name, statuses),
             loaded.supervision,
+            before=lambda: _note_changes(update_study(loaded, folder, Path.cwd(), backend)),
         )
     given_up = {result.job.name: result.reason for result in results if result.reason}
     health = health_of(backend, [one for one in folders if one.name not in given_up])
@@ -130,6 +133,11 @@ def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorS
         stated = parse_spec(f"executor: {text}", ExecutorChoice, "--executor").executor
     spec = stated if stated is not None else LocalSpec()
     return spec if parallel is None else spec.replace(parallel=parallel)
+
+
+def _note_changes(changes: Sequence[Change]) -> None:
+    for change in changes:
+        print(f"edited since the last start: {change.describe()}", file=sys.stderr)
 
 
 def _advice(folder: Path, runs: Sequence[RunSpec], idle: bool) -> str:

@@ -167,7 +167,7 @@ def describe(status: RunStatus) -> str:
         state += f" on GPU {', '.join(status.devices)}"
     best = _best(status)
     if best is not None:
-        state += f"; best {best.metric} {best.reward:.3f} at step {best.step:,}: {best.checkpoint}"
+        state += f"; best {best.metric} {best.reward:.3f}{_honest(best)} at step {best.step:,}: {best.checkpoint}"
     n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
     return (
         f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
@@ -186,6 +186,13 @@ def _best(status: RunStatus) -> BestCheckpoint | None:
     from isocompute_sdk.run_folders.store import read_best
 
     return read_best(status.folder)
+
+
+def _honest(best: BestCheckpoint) -> str:
+    """What samples that did not choose the checkpoint say, or by how much its reward is too high."""
+    if best.reported is not None:
+        return f" ({best.reported:.3f} on samples that did not choose it)"
+    return "" if best.bias is None else f" (about {best.bias:.3f} too high: the largest of several noisy values)"
 
 
 def _or_unknown(value: int | None) -> str:

@@ -38,6 +38,7 @@ from isocompute_sdk.records.frames import frame_of
 from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.frames import Frame
 
@@ -575,6 +576,25 @@ class Fits:
         from isocompute_sdk.api import refit
 
         return refit(self, more_runs, **changes)
+
+    def forecast(self, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
+        """Reward of one run that is going on, at up to `to` times its compute, and what to do about it.
+
+        The surface of the other runs is the prior for its curve; where there is none, what recorded and published
+        runs taught.
+
+        Args:
+            run_id: a run of these fits.
+            to: largest multiple of its compute, at most 16.
+            **options: of `isocompute_sdk.forecast`: `level`, `checkpoints`, `rng`.
+
+        Raises:
+            FitError: fits without runs, fewer than 6 evaluations, `to` out of range.
+            RecordError: an unknown run.
+        """
+        from isocompute_sdk.api import forecast_in_sweep
+
+        return forecast_in_sweep(self, run_id, to, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON, keeping every bit; a kill leaves the old file or the new one.

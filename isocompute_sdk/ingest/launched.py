@@ -12,14 +12,12 @@ from pathlib import Path
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import parse_json, read_text
 from isocompute_sdk.ingest.formats.log_format import LogFormat
-from isocompute_sdk.ingest.formats.registry import formats
-from isocompute_sdk.ingest.stores.journal import looks_like_journal
+from isocompute_sdk.ingest.formats.registry import formats, journals
 from isocompute_sdk.ingest.stores.packed import as_kept
 
 REQUEST = "request.json"
 MARKS = (REQUEST, "claim_folder.py")
 """Files that every such folder holds."""
-JOURNAL = "metrics.jsonl"
 
 
 def format_of_folder(folder: Path) -> LogFormat | None:
@@ -71,4 +69,10 @@ def belongs_to_run(file: Path, root: Path) -> bool:
 def belongs_to_journal(file: Path, root: Path) -> bool:
     """Whether a file lies in or below a folder with a journal, at or below `root`."""
     above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
-    return any(looks_like_journal(as_kept(folder / JOURNAL)) for folder in above)
+    kinds = [one.journal for one in journals() if one.journal is not None]
+    return any(one.holds(as_kept(folder / one.file)) for folder in above for one in kinds)
+
+
+def has_journal(folder: Path) -> bool:
+    """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
+    return any(one.journal is not None and as_kept(folder / one.journal.file).exists() for one in journals())

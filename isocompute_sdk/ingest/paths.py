@@ -8,21 +8,20 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.beside import is_console
+from isocompute_sdk.ingest.formats.registry import journal_of, journals
 from isocompute_sdk.ingest.logs import is_log, log_formats
-from isocompute_sdk.ingest.stores.journal import looks_like_journal
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
 from isocompute_sdk.ingest.tables.jsonl import holds_array
 from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import did_you_mean
 
-Format = Literal["csv", "parquet", "jsonl", "wandb", "isocompute"]
-TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
-SUFFIXES: dict[str, Format] = {
+TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
+SUFFIXES: dict[str, str] = {
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
@@ -38,10 +37,10 @@ _ACCEPTED = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
 def accepted_formats() -> tuple[str, ...]:
     """Accepted values of `format=`.
 
-    `auto` goes by the end of the file's name, W&B exports by their header, metrics.jsonl files of the built-in runner
-    (`isocompute`) by their first line, and logs of frameworks by their contents.
+    `auto` goes by the end of the file's name, W&B exports by their header, journals, such as that of the built-in
+    runner (`isocompute`), by their first line, and logs of frameworks by their contents.
     """
-    return (*TABLE_FORMATS, *log_formats())
+    return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
 
 
 def as_paths(path: object) -> list[str | os.PathLike[str]]:
@@ -110,12 +109,13 @@ def find_files(listing: Listing, format: str) -> list[Path]:
         where = f"glob {target}"
         if not glob.has_magic(str(target)):
             _refuse_missing(target)
-    base = {"wandb": "csv", "isocompute": "jsonl"}.get(format, format)
+    ours = tuple(one.name for one in journals())
+    base = {"wandb": "csv", **dict.fromkeys(ours, "jsonl")}.get(format, format)
     wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
     files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
-    if target.is_dir() and format in ("auto", "isocompute"):
-        journals = [file for file in files if format_of(file) == "isocompute"]
-        files = journals if journals or format == "isocompute" else files
+    if target.is_dir() and format in ("auto", *ours):
+        own = [file for file in files if format_of(file) in (ours if format == "auto" else (format,))]
+        files = own if own or format != "auto" else files
     if not files and (closed := closed_tables(listing)):
         raise _not_open(closed[0])
     if not files:
@@ -130,8 +130,8 @@ def find_files(listing: Listing, format: str) -> list[Path]:
     return files
 
 
-def format_of(file: Path) -> Format:
-    """Format by the end of the file's name, and by its first line for metrics.jsonl of the built-in runner.
+def format_of(file: Path) -> str:
+    """Format by the end of the file's name, and by its first line for a journal.
 
     Raises:
         RecordError: the ending is not a known one.
@@ -147,7 +147,8 @@ def format_of(file: Path) -> Format:
             f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
             f"Rename it to what it holds, or say it with format=, one of {', '.join(accepted_formats()[1:])}.",
         ).in_shell(f"Rename it to what it holds, such as {file.stem}.csv.")
-    return "isocompute" if kind == "jsonl" and looks_like_journal(file) else kind
+    journal = journal_of(file) if kind == "jsonl" else None
+    return kind if journal is None else journal.name
 
 
 def check_format(format: str) -> None:
@@ -169,7 +170,7 @@ def check_format(format: str) -> None:
 def holds_journals(listing: Listing) -> bool:
     """Whether a folder holds runs of the built-in runner, at any depth."""
     files = listing.files if listing.path.is_dir() else ()
-    return any(looks_like_journal(file) for file in files if unpacked(file).suffix == ".jsonl")
+    return any(journal_of(file) is not None for file in files if unpacked(file).suffix == ".jsonl")
 
 
 def tables_among(files: Iterable[Path]) -> list[Path]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import StepUnit
+from isocompute_sdk.ingest.formats.registry import journals
 from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.paths import (
     as_paths,
@@ -27,7 +28,6 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_locked,
 )
-from isocompute_sdk.ingest.stores.journal import read_journal
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
 from isocompute_sdk.ingest.tables.jsonl import read_jsonl
@@ -240,8 +240,9 @@ class _Loaded:
 
 def _load(path: Path, request: _Request) -> _Loaded:
     kind = format_of(path) if request.format == "auto" else request.format
-    if kind == "isocompute":
-        table = read_journal(path, request.on_truncated)
+    journal = next((one.journal for one in journals() if one.name == kind), None)
+    if journal is not None:
+        table = journal.read(path, request.on_truncated)
     elif kind == "jsonl":
         table = read_jsonl(path, request.on_truncated)
     elif kind == "parquet":
@@ -265,7 +266,7 @@ def _load(path: Path, request: _Request) -> _Loaded:
             ignore += [name for name in INTERNAL if name in names and name not in ignore]
         notes = table.notes
     table, run_ids = _with_run_columns(path, table, request.runs, rename)
-    begun = kind == "isocompute" and not table.columns["value"]
+    begun = journal is not None and not table.columns["value"]
     return _Loaded(path, written, table, run_ids, tuple(ignore), rename, begun, notes)
 
 

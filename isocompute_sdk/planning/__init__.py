@@ -2,6 +2,7 @@
 
 from isocompute_sdk.planning.alternatives import Alternative, Optimum
 from isocompute_sdk.planning.changes import change_plan, differences
+from isocompute_sdk.planning.experiment.next_runs import NextRun, NextRuns, PilotDesign
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.questions.budget_for import BudgetFor
@@ -13,7 +14,10 @@ __all__ = [
     "Alternative",
     "BudgetFor",
     "Marginal",
+    "NextRun",
+    "NextRuns",
     "Optimum",
+    "PilotDesign",
     "Plan",
     "PlanComparison",
     "Planner",

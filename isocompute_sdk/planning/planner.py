@@ -17,6 +17,9 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.alternatives import alternatives, binding, find_optima
 from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
+from isocompute_sdk.planning.experiment.next_runs import NextRuns
+from isocompute_sdk.planning.experiment.pilot import design_pilot
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pilot import pilot_sweep
 from isocompute_sdk.planning.plan import Plan
@@ -32,6 +35,9 @@ from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
+
+USUAL_REACH = 3.0
+"""Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
 
 
 class Planner:
@@ -448,6 +454,81 @@ class Planner:
             PlanError: fits without rewards, or a budget too small for a plan.
         """
         return marginal(self._plans(Budget.parse(budget), level, options))
+
+    def next_runs(
+        self,
+        budget: Budget | float | str | None = None,
+        slots: int = 1,
+        *,
+        most: float | None = None,
+        rng: np.random.Generator | int | None = None,
+        **options: Any,
+    ) -> NextRuns:
+        """What to run before the budget is spent: the runs that lower expected regret at the target most per cost.
+
+        A law without a surface, published or the prior's, gives the first round of `design_pilot`.
+
+        Args:
+            budget: as of `allocate`: what is left to spend, these runs included. None: three times the largest
+                compute that was run.
+            slots: most runs, each chosen beside those before it.
+            most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
+            rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
+            **options: as of `allocate`.
+
+        Returns:
+            The runs, none where none is worth its cost.
+
+        Raises:
+            PlanError: fits of the paper's method, no budget for fits without runs, or nothing fits the budget.
+        """
+        slots, generator = whole_number("slots", slots), np.random.default_rng(0 if rng is None else rng)
+        seen = self.fits.largest_compute
+        if budget is None and (self.fits.method not in FITTED or seen is None):
+            raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).").in_shell("Add --budget.")
+        amount = Budget.parse(budget if budget is not None else USUAL_REACH * (seen or 1.0))
+        if self.fits.method not in FITTED:
+            return design_pilot(
+                amount,
+                slots=slots,
+                recipe=self.recipe,
+                hardware=self.hardware,
+                throughput=self.throughput,
+                problems_per_batch=options.get("problems_per_batch"),
+                min_update_steps=options.get("min_update_steps"),
+                rng=generator,
+            ).first
+        return ask(self._question(amount, options), slots, generator, most=most)
+
+    def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
+        """Prices, limits and fits behind `next_runs`."""
+        n_problems = whole("n_problems", options.get("n_problems"))
+        if n_problems is not None and self.fits.surface is not None:
+            return self._for_problem_set(n_problems)._question(budget, {**options, "n_problems": None})
+        whole_budget: dict[str, Any] = {**options, "spend": "all"}
+        plan = self.allocate(budget, **whole_budget)
+        fixed = Fixed(whole("problems_per_batch", options.get("problems_per_batch")))
+        resolved = self._resolve(
+            Request(budget, fixed, min_update_steps=whole("min_update_steps", options.get("min_update_steps")))
+        )
+        passport = self.fits.passport
+        unstable = () if passport is None else passport.unstable_problems_per_batch
+        problems = {plan.problems_per_batch}
+        if fixed.problems_per_batch is None:
+            floor = resolved.limits.floor
+            problems |= {
+                min([bp for bp in self.fits.problems_per_batch if bp >= floor and bp not in unstable], default=floor)
+            }
+        sizes = self.fits.candidate_sizes(self._octaves(options.get("beyond_grid", "auto")))
+        return Question(
+            fits=self.fits,
+            pricing=replace(resolved.pricing, throughput=plan.throughput),
+            hardware=self.hardware,
+            problems=tuple(sorted(problems)),
+            planned_sizes=tuple(sorted({*sizes, plan.group_size})),
+            min_update_steps=resolved.limits.min_update_steps,
+            plan=(plan.group_size, plan.problems_per_batch),
+        )
 
     def compare(
         self,

@@ -6,11 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS, check_fields
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records.runset import RunSet
 
 TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
@@ -141,3 +145,29 @@ def training_reward_note(metric: str, *, asked: bool) -> Note:
         "Evaluate on held-out problems.",
         {"metric": metric, "asked": asked},
     )
+
+
+def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
+    """The metric of a question that names none, with a note unless it is avg@4.
+
+    Args:
+        runs: evaluations.
+        eval_set: evaluation set; None for all of them.
+
+    Raises:
+        RecordError: as `choose`.
+    """
+    import polars as pl
+
+    table = runs.to_polars()
+    if eval_set is not None:
+        check_fields([eval_set], runs.eval_sets, "eval_set")
+        table = table.filter(pl.col("eval_set") == eval_set)
+    if (table["metric"] == "avg@4").any():
+        return "avg@4", []
+    counts = table.group_by("metric", "eval_set").agg(pl.col("run_id").n_unique())
+    name, where = choose({(metric, place): count for metric, place, count in counts.iter_rows()})
+    if where == TRAIN_SET:
+        return name, [training_reward_note(name, asked=False)]
+    message = f"no metric was asked for, and no run has avg@4: {name} was taken."
+    return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]

@@ -29,6 +29,10 @@ from isocompute_sdk.specs import RunSpec
 SPEC_FILE, METRICS_FILE, STARTED_FILE = "spec.json", "metrics.jsonl", "handle.json"
 LOCAL = "local"
 """Name of the executor whose references are those of `locks.process_ref`."""
+_LONGER_FILE = ".longer"
+"""Present once a run has been made longer: only then does an end short of its length not count."""
+EARLY_FILE = "stopped-early.txt"
+"""Why a pilot run was made no longer, although more was planned."""
 _ABANDONED_FILE = "abandoned.txt"
 _EARLIER_STARTED_FILE = "started.json"
 """Its name in release 0.1.0; launch scripts of training frameworks write another file of that name."""
@@ -60,6 +64,14 @@ class BestCheckpoint:
     """Its value: the largest of many noisy ones, so above the true one."""
     checkpoint: str
     """Where it lies, below the run folder."""
+    chosen_on: str = ""
+    """Samples behind `reward`; empty if unknown."""
+    reported: float | None = None
+    """Its reward on samples that did not choose it; None if unknown."""
+    reported_on: str = ""
+    """Samples behind `reported`."""
+    bias: float | None = None
+    """Roughly how far `reward` lies above the true reward; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +171,13 @@ class Started:
 STARTED = Document("run-started", 1, Started)
 
 
-def write_spec(folder: str | Path, run: RunSpec) -> Path:
+def write_spec(folder: str | Path, run: RunSpec, *, longer: bool = False) -> Path:
     """Keep the run beside its measurements.
+
+    Args:
+        folder: the run folder.
+        run: the run.
+        longer: whether a run that has measurements may become longer, as its backend continues it.
 
     Raises:
         RecordError: the folder holds measurements of another run. Options of the backend may differ: those of one
@@ -168,13 +185,16 @@ def write_spec(folder: str | Path, run: RunSpec) -> Path:
     """
     target = Path(folder)
     earlier = read_spec(target)
-    if earlier is not None and earlier != run and _has_begun(target):
-        changed = another(earlier, run)
+    if earlier is not None and earlier != run and has_begun(target):
+        extended = longer and run.update_steps >= earlier.update_steps
+        changed = another(earlier.replace(update_steps=run.update_steps) if extended else earlier, run)
         if changed is not None:
             raise RecordError(
                 f"{target} holds measurements of a run with another {changed}",
                 "Give the study another name or output_dir, or remove that folder to start again.",
             )
+        if extended and run.update_steps > earlier.update_steps:
+            (target / _LONGER_FILE).touch()
     return RUN_SPEC.save(target / SPEC_FILE, run)
 
 
@@ -187,7 +207,7 @@ def another(earlier: RunSpec, run: RunSpec) -> str | None:
     return f"{', '.join(changed)} ({changed[0]} was {old[changed[0]]!r}, now {new[changed[0]]!r})"
 
 
-def _has_begun(folder: Path) -> bool:
+def has_begun(folder: Path) -> bool:
     """Whether the folder holds measurements, or may soon, or a run that ended without any account of itself."""
     if is_running(folder):
         return True
@@ -256,17 +276,22 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
     return tuple(sorted(found, key=_natural))
 
 
-def read_journals(folder: str | Path) -> RunSet:
+def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "isocompute") -> RunSet:
     """Everything measured so far by the runs at or below a folder; a half-written last line is left out.
 
+    Args:
+        folder: folder of a run, or one above several.
+        file: name of the journal in the folder of a run.
+        format: log format of the journal.
+
     Raises:
-        RecordError: there is no metrics.jsonl yet, or one cannot be read.
+        RecordError: there is no journal yet, or one cannot be read.
     """
-    journals = [run / METRICS_FILE for run in find_runs(folder)]
+    journals = [run / file for run in find_runs(folder)]
     begun = [path for path in journals if path.exists()]
     if not begun:
-        raise RecordError(f"no {METRICS_FILE} at or below {folder}", "The run has not measured anything yet.")
-    return RunSet.read(begun, format="isocompute", on_truncated="drop")
+        raise RecordError(f"no {file} at or below {folder}", "The run has not measured anything yet.")
+    return RunSet.read(begun, format=format, on_truncated="drop")
 
 
 def write_job(folder: str | Path, job: JobRecord) -> Path:
@@ -365,7 +390,9 @@ def read_best(folder: str | Path) -> BestCheckpoint | None:
 
 def is_finished(folder: str | Path) -> bool:
     """Whether the run has done all it was asked for, so that it need not be started again."""
-    return _ended(Path(folder), _journal(Path(folder)))[0] == "finished"
+    place = Path(folder)
+    progress = _journal(place)
+    return _ended(place, progress, _asked_steps(place, progress))[0] == "finished"
 
 
 def _journal(folder: Path) -> Progress | None:
@@ -387,9 +414,12 @@ class RunWatch:
         """How far the run has got."""
         folder = Path(self.folder)
         progress = self.look(folder) or _journal(folder)
-        state, message = ("running", "") if is_running(folder) else _ended(folder, progress)
-        self._spec = self._spec or read_spec(folder)
+        # A run that has ended may have been made longer.
+        if self._spec is None or (progress is not None and progress.ended is not None):
+            self._spec = read_spec(folder)
         spec = self._spec
+        asked = _asked_steps(folder, progress)
+        state, message = ("running", "") if is_running(folder) else _ended(folder, progress, asked)
         run: Mapping[str, Any] = {} if spec is not None else _opening(folder)
         n = spec.group_size if spec is not None else run.get("group_size")
         problems = spec.problems_per_batch if spec is not None else run.get("problems_per_batch")
@@ -406,7 +436,7 @@ class RunWatch:
             rollouts=rollouts if rollouts is not None else step * (n or 0) * (problems or 0),
             metrics=progress.metrics if progress is not None else {},
             state=state,
-            message=message or ("" if progress is not None else self.remark),
+            message=message or _early(folder, state) or ("" if progress is not None else self.remark),
             train_reward=progress.train_reward if progress is not None else None,
             devices=started.devices if started is not None else (),
             engine=started.engine if started is not None else "",
@@ -425,9 +455,26 @@ def _current(folder: Path, state: State) -> Started | None:
     return None if started.attempt != last_attempt(folder) or ended is not None else started
 
 
-def _ended(folder: Path, progress: Progress | None) -> tuple[State, str]:
-    """How the last attempt ended, with its message; `stopped` or `waiting` if it left no exit code."""
+def _early(folder: Path, state: State) -> str:
+    path = folder / EARLY_FILE
+    return f"stopped early, {path.read_text(encoding='utf-8').strip()}" if state == "finished" and path.exists() else ""
+
+
+def _asked_steps(folder: Path, progress: Progress | None) -> int | None:
+    """The length that a finished run is asked for now; None if it is not finished, or was never made longer."""
+    if progress is None or progress.ended != "finished" or not (folder / _LONGER_FILE).exists():
+        return None
+    return RUN_SPEC.load(folder / SPEC_FILE).update_steps
+
+
+def _ended(folder: Path, progress: Progress | None, asked: int | None) -> tuple[State, str]:
+    """How the last attempt ended, with its message; `stopped` or `waiting` if it left no exit code.
+
+    A run that finished and is now asked for more steps is `stopped`.
+    """
     said = progress.ended if progress is not None else None
+    if said == "finished" and progress is not None and asked is not None and progress.step < asked:
+        return "stopped", read_abandoned(folder)
     code = _exit_code(folder)
     given_up = read_abandoned(folder)
     if said == "finished" or code == 0:

@@ -11,6 +11,7 @@ from isocompute_sdk.specs.base import ModelName, Spec, Text
 from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
+from isocompute_sdk.specs.pilot import Pilot
 from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
@@ -31,6 +32,9 @@ class Study(Spec):
     """Training recipe: the name of a preset (easy, hard, mixture), or a mapping with `preset` and changes."""
     sweep: Sweep | None = None
     """Grid of pilot runs. None: no pilot runs."""
+    pilot: Pilot | None = None
+    """`auto`: the budget pays for a pilot whose runs are chosen while it goes on, then for the planned run; `sweep` is
+    not used. None: `sweep`, or `auto` in a study with a budget and no sweep."""
     budget: Budget | None = None
     """Budget of the final run, e.g. `3M` rollouts or `200 gpu_hours`. None: decided later."""
     hardware: Hardware = Hardware()
@@ -49,6 +53,13 @@ class Study(Spec):
     """What starts the runs: local, slurm, ray or another name, alone or with options. None: this machine."""
     supervision: Supervision = Supervision()
     """What happens to runs when the controller is told to leave, when they hang, and when they learn nothing."""
+
+    @property
+    def designed(self) -> Pilot | None:
+        """The pilot that is chosen while it goes on; None if the study's runs are those of its sweep."""
+        if self.pilot is not None:
+            return self.pilot
+        return Pilot() if self.sweep is None and self.budget is not None else None
 
     def expand(self) -> tuple[RunSpec, ...]:
         """Every run of the sweep, named `n8-bp32-seed0` and so on.
@@ -79,6 +90,16 @@ class Study(Spec):
             )
             for cell in self.sweep.expand()
         )
+
+    @model_validator(mode="after")
+    def _pilot_has_a_budget(self) -> Self:
+        if self.pilot is not None and self.budget is None:
+            raise problem(
+                message="received pilot without budget; accepted: both, the budget pays for the pilot",
+                hint="Add budget: with what pilot and planned run may cost together.",
+                field="pilot",
+            )
+        return self
 
     @model_validator(mode="after")
     def _every_batch_runs(self) -> Self:

@@ -18,9 +18,8 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.ingest.stores.journal import Stopwatch
 from isocompute_sdk.run_folders.progress import JOURNAL
+from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.store import METRICS_FILE
-
-ATTEMPTS_FILE = "attempts.jsonl"
 
 
 @dataclass(frozen=True)
@@ -74,25 +73,20 @@ def _of_run(folder: Path) -> Spending:
         training_hours=total.get(STEP_SECONDS, 0.0) / 3600,
         evaluation_hours=total.get(EVALUATION_SECONDS, 0.0) / 3600,
         start_hours=total.get(STARTUP_SECONDS, 0.0) / 3600,
-        lost_hours=_lost(_lines(folder / ATTEMPTS_FILE), records) / 3600,
+        lost_hours=_lost(read_starts(folder / ATTEMPTS_FILE), records) / 3600,
         rollouts=max((float(r.get("rollouts", 0)) for r in records), default=0.0),
         evaluation_rollouts=total.get(EVALUATION_ROLLOUTS, 0.0),
     )
 
 
-def _lost(attempts: list[dict[str, Any]], records: list[dict[str, Any]]) -> float:
+def _lost(attempts: list[Start], records: list[dict[str, Any]]) -> float:
     """Seconds of all attempts but the last that no surviving record covers."""
     kept: dict[int, float] = {}
     for record in records:
         number = int(record.get("attempt", 1))
         kept[number] = max(kept.get(number, 0.0), float(record.get("wall_seconds", 0.0)))
     pairs = itertools.pairwise(attempts)
-    return sum(max(_started(after) - _started(one) - kept.get(one["attempt"], 0.0), 0.0) for one, after in pairs)
-
-
-def _started(attempt: dict[str, Any]) -> float:
-    """Start of an attempt in seconds; the built-in runner and launch scripts name it differently."""
-    return float(attempt["started"] if "started" in attempt else attempt["time"])
+    return sum(max(after.started - one.started - kept.get(one.attempt, 0.0), 0.0) for one, after in pairs)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

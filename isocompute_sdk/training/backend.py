@@ -210,6 +210,21 @@ class StatesNeeds(Protocol):
 
 
 @runtime_checkable
+class MayExtend(Protocol):
+    """Optional addition to the contract; runs of other backends keep their length, and their options are not judged."""
+
+    @property
+    def extends(self) -> bool:
+        """Whether a finished run that is made longer goes on from its last checkpoint."""
+        ...
+
+    @property
+    def speed_options(self) -> frozenset[str] | None:
+        """Options that change no result; None if unknown."""
+        ...
+
+
+@runtime_checkable
 class StatesRequirements(Protocol):
     """Optional addition to the contract; nothing is checked in advance for runs of other backends."""
 
@@ -226,6 +241,16 @@ def requires_of(backend: Backend, run: RunSpec) -> Requires | None:
 def needs_of(backend: Backend, run: RunSpec) -> Needs:
     """Devices of an accepted run; `hardware.gpus` GPUs, or the CPU if no GPU is visible, unless the backend says."""
     return backend.needs(run) if isinstance(backend, StatesNeeds) else Needs(max(run.hardware.gpu_counts), or_cpu=True)
+
+
+def extends_runs(backend: Backend) -> bool:
+    """Whether a finished run of this backend can be made longer."""
+    return isinstance(backend, MayExtend) and backend.extends
+
+
+def speed_options_of(backend: Backend) -> frozenset[str] | None:
+    """Options of this backend that change no result; None if unknown."""
+    return backend.speed_options if isinstance(backend, MayExtend) else None
 
 
 def ray_needs(gpus_per_node: int, nodes: int, source: str) -> Needs:

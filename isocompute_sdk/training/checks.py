@@ -17,6 +17,8 @@ LARGEST_CHANGE = 1e-3
 """Relative change of an advantage up to which a note is an info."""
 LOWEST_TEMPERATURE = 0.01
 """vLLM samples with at least this temperature; 0 is greedy."""
+USUAL_PROBLEMS = 300
+"""Validation problems, for a rough number, if `evaluation.n_problems` is not set."""
 USUAL_NODE = 8
 """GPUs of a machine if `nodes` is not set."""
 _OTHER_FORMATS = {".parquet", ".csv", ".tsv", ".arrow", ".feather"}
@@ -229,6 +231,22 @@ def evaluation_top_p(run: RunSpec, framework: str) -> list[Note]:
         "with the top-p of training. Make both the same."
     )
     return [Note("evaluation-top-p", "refuse", message)]
+
+
+def best_reward(run: RunSpec) -> list[Note]:
+    """`best-reward-too-high`: one sample per problem leaves none to measure the chosen checkpoint on."""
+    plan = run.evaluation
+    if plan.samples > 1 or plan.temperature == 0:
+        return []
+    evaluations, problems = max(1, run.update_steps // plan.every_steps), plan.n_problems or USUAL_PROBLEMS
+    # The largest of E normal values lies sqrt(2 ln E) deviations above their mean; a reward of 0 or 1 deviates by 1/2.
+    excess = math.sqrt(2 * math.log(evaluations)) * 0.5 / math.sqrt(problems)
+    message = (
+        f"evaluation.samples = 1: no samples are left to measure the best checkpoint on, so best.json reports only the "
+        f"reward that chose it, the largest of {evaluations} noisy ones. With {problems} problems it is up to "
+        f"{excess:.3f} too high. Use 2 samples or more."
+    )
+    return [Note("best-reward-too-high", "warning", message, {"evaluations": evaluations, "excess": excess})]
 
 
 def nodes_for(gpus: int, stated: int | None) -> int | Note:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from isocompute_sdk.errors import BackendError
-from isocompute_sdk.ingest.stores.saved_config import SavedConfig, read_config
+from isocompute_sdk.errors import BackendError, RecordError
+from isocompute_sdk.ingest.stores.saved_config import SavedConfig, document, flat, read_config, settings_in, translate
+from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.rendering import sh
+from isocompute_sdk.training.shell_words import commands
 
 COMPARED = (
     "algorithm",
@@ -75,6 +77,15 @@ class Row:
         return _same(self.script, self.plan)
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A script beside a run."""
+
+    rows: list[Row]
+    gaps: list[str]
+    """What the script leaves open, and why."""
+
+
 def settings_of(backend: object, name: str, run: RunSpec) -> tuple[Setting, ...]:
     """The settings of a run.
 
@@ -90,29 +101,125 @@ def overrides(settings: Iterable[Setting]) -> str:
     return " \\\n  ".join(lines)
 
 
-def against(backend: object, name: str, run: RunSpec, script: Path) -> list[Row]:
-    """What a script would run beside what the run says.
+def against(backend: object, name: str, run: RunSpec, script: Path) -> Comparison:
+    """What a script would run beside what the run says; nothing is run.
 
     n, B_p, M, C and the fields of `COMPARED` come first, under our names; settings of the objective follow where the
     script sets them to something else, under the framework's.
+
+    Args:
+        backend: backend of the run.
+        name: its name.
+        run: the run.
+        script: a shell script, whose variables, arrays and configuration files are filled in as far as it says them; a
+            Python file; or a saved configuration.
 
     Raises:
         BackendError: the backend has no settings, or the script is not one of its framework.
     """
     writer = _writer(backend, name)
     settings = writer.settings(run)
-    config = read_config(script) if script.is_file() else None
+    config, gaps = _read(script)
     if config is None or name not in config.dialect:
         found = "no such file" if not script.is_file() else "none of its settings are known"
         if config is not None:
             found = f"its settings are those of {config.dialect}"
         raise BackendError(
-            f"{script}: {found}; accepted: a command of {name} in a shell script, a Python file or a configuration",
+            f"{script}: {'; '.join([found, *gaps])}; accepted: a command of {name} in a shell script, a Python file or "
+            "a configuration",
             "Give the file that names n and the batch size, or choose its framework with --backend.",
         )
-    rows = [*_sizes(run, config, writer.update_steps(config.keys)), *_fields(run, config)]
-    known = [str(said.evidence) for said in config.fields.values()]
-    return rows + list(_others(settings, config, known))
+    steps = writer.update_steps(config.keys)
+    rows = [*_sizes(run, config, steps), *_fields(run, config)]
+    # Several losses and estimators are one algorithm under our names, so their own are compared too.
+    known = [said.evidence for field, said in config.fields.items() if field != "algorithm"]
+    rows += _others(settings, config, known)
+    return Comparison(rows, [*gaps, *_gaps(config, name, steps)])
+
+
+_SHELL = (".sh", ".bash", ".slurm", ".sbatch", ".job", "")
+_PROCESSES = ("nproc_per_node", "num_gpus")
+"""Flags of torchrun and deepspeed with the processes of one machine."""
+
+
+def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
+    """What a script says, and the configuration files that it names and that are not here."""
+    if not script.is_file() or script.suffix not in _SHELL:
+        return read_config(script) if script.is_file() else None, []
+    try:
+        text, _ = read_text(script, "drop", largest=LARGEST_CONFIG)
+    except RecordError as error:
+        return None, [error.message]
+    keys: dict[str, Any] = {}
+    gaps: list[str] = []
+    for words in commands(text):
+        own = settings_in(words)
+        files = _files(own, script, gaps)
+        number = next((own[name] for name in _PROCESSES if isinstance(own.get(name), int)), None)
+        if number is not None:
+            machines = own.get("nnodes", own.get("num_nodes", 1))
+            own["num_processes"] = number * machines if isinstance(machines, int) else number
+        keys |= {**files, **own}
+    return translate(script, keys), gaps
+
+
+def _files(own: Mapping[str, Any], script: Path, gaps: list[str]) -> dict[str, Any]:
+    """What the configuration files say that the flags of a command name; of accelerate's only the processes."""
+    found: dict[str, Any] = {}
+    named = {name: own[name] for name in ("config_file", "config") if isinstance(own.get(name), str)}
+    if isinstance(own.get("config_name"), str):
+        folder = str(own.get("config_path", "."))
+        named["config_name"] = f"{folder}/{str(own['config_name']).removesuffix('.yaml')}.yaml"
+    for flag, name in named.items():
+        places = (Path.cwd(), script.parent, *script.absolute().parents[1:4])
+        relative = name.replace("${PWD}", ".").replace("$PWD", ".")
+        path = next((place / relative for place in places if (place / relative).is_file()), None)
+        if path is None:
+            gaps.append(f"--{flag} {name}: no such file here, so what it says is not shown")
+            continue
+        try:
+            content = dict(flat(document(path, read_text(path, "drop", largest=LARGEST_CONFIG)[0])))
+        except (RecordError, ValueError, RecursionError) as error:
+            gaps.append(f"{path}: {error}")
+            continue
+        found |= content if flag != "config_file" else {k: v for k, v in content.items() if k == "num_processes"}
+    return found
+
+
+def _gaps(config: SavedConfig, name: str, steps: float | None) -> list[str]:
+    """What leaves a size open."""
+    found = [
+        f"{key} = {value}: only the place where the script runs says it"
+        for key, value in config.keys.items()
+        if isinstance(value, str) and "$" in value and any(part in key for part in _SIZES)
+    ]
+    epochs = [f"{key} = {value}" for key, value in config.keys.items() if key.endswith(_EPOCHS)]
+    if steps is None and epochs:
+        found.append(f"M follows from the rows of the data and {', '.join(epochs)}")
+    if config.batch is not None and "problems_per_batch" not in config.fields:
+        found.append(
+            f"{config.batch.value} rollouts per batch on each process; nothing says how many processes there are"
+        )
+    if config.dialect != name:
+        found.append(
+            f"its flags are those of {config.dialect}; --overrides prints those of the release of this backend"
+        )
+    return found
+
+
+_SIZES = (
+    "batch",
+    "rollout.n",
+    "n_samples",
+    "num_generations",
+    "steps",
+    "epochs",
+    "episodes",
+    "max_samples",
+    "lr",
+    "rate",
+)
+_EPOCHS = ("total_epochs", "num_train_epochs", "num_episodes")
 
 
 def _sizes(run: RunSpec, config: SavedConfig, steps: float | None) -> list[Row]:

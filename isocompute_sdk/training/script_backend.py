@@ -9,11 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.log_runs import read_launched
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.progress import Progress, journal_progress
-from isocompute_sdk.run_folders.store import METRICS_FILE, read_journals
+from isocompute_sdk.run_folders.progress import Progress
+from isocompute_sdk.run_folders.store import read_journals
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.backend import (
     BackendInfo,
@@ -33,12 +34,16 @@ class ScriptBackend(ABC):
 
     name: str
     """Name under which the backend is registered."""
-    log_format: str | None = None
-    """Log format of the framework's own logs; None if training writes a journal, metrics.jsonl."""
+    log_format: str = "isocompute"
+    """Log format of what training writes; the default is our journal, metrics.jsonl."""
     beside_sdk: bool = False
     """Whether training imports the SDK, and so starts with this interpreter unless PYTHON is set."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
+    extends: bool = False
+    """Whether a finished run that is made longer goes on from its last checkpoint, as if it had always been longer."""
+    speed_options: frozenset[str] | None = None
+    """Options that change no result, so that they may change between two starts of a run. None: unknown."""
     reads_inputs: bool = False
     """Whether training reads the run's problems, reward function and model."""
 
@@ -104,11 +109,14 @@ class ScriptBackend(ABC):
         Raises:
             RecordError: nothing was measured yet, or a file cannot be read.
         """
-        return read_journals(folder) if self.log_format is None else read_launched(folder, self.log_format)
+        form = load(self.log_format)
+        if form.journal is not None:
+            return read_journals(folder, form.journal.file, form.name)
+        return read_launched(folder, form.name)
 
     def progress(self, folder: str | Path) -> Progress | None:
-        """Progress of the run in one folder, from the end of its metrics.jsonl; None before the first record."""
-        return journal_progress(Path(folder) / METRICS_FILE)
+        """Progress of the run in one folder, from the end of its log; None before the first record."""
+        return load(self.log_format).progress_in(Path(folder))
 
     def _accepted(self, run: RunSpec) -> tuple[Note, ...]:
         """The notes of a run that preflight accepts."""

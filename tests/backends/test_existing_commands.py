@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from isocompute_sdk import Planner, api, published
+from isocompute_sdk.errors import BackendError
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import existing, registry
@@ -35,6 +36,69 @@ SAYS = {
     "trl": {N: 8, PROBLEMS: 32, STEPS: 500, "rollouts": 8 * 32 * 500, "learning_rate": 1e-5, "max_tokens": 256},
 }
 """What the commands run, worked out by hand."""
+STYLES: dict[str, tuple[str, dict[str, Any]]] = {
+    "openrlhf_ray_job.sh": (
+        "openrlhf",
+        {N: 16, PROBLEMS: 64, STEPS: 200, "rollouts": 16 * 64 * 200, "learning_rate": 1e-6, "kl_coef": 0}
+        | {"max_tokens": 3072, "max_prompt_tokens": 1024, "algorithm": "grpo", "updates_per_batch": 1}
+        | {"algo.advantage.estimator": "dr_grpo"},
+    ),
+    "openrlhf_array.sh": (
+        "openrlhf",
+        {N: 8, PROBLEMS: 128, STEPS: 300, "rollouts": 8 * 128 * 300, "learning_rate": 5e-7, "kl_coef": 0}
+        | {"max_tokens": 8192, "max_prompt_tokens": 1024, "updates_per_batch": 2, "temperature": 1.0}
+        | {"filter": "dynamic", "algo.advantage.estimator": None},
+    ),
+    "openrlhf_slurm.sh": (
+        "openrlhf",
+        {N: 8, PROBLEMS: 128, STEPS: 200, "rollouts": 8 * 128 * 200, "learning_rate": 5e-7, "kl_coef": 1e-3}
+        | {"max_tokens": 2048, "max_prompt_tokens": 1024, "algorithm": "grpo"},
+    ),
+    "verl_ray_job.sh": (
+        "verl",
+        {N: 16, PROBLEMS: 512, STEPS: None, "rollouts": None, "learning_rate": 1e-6, "kl_coef": 0}
+        | {"max_tokens": 8192, "max_prompt_tokens": 2048, "updates_per_batch": 16, "filter": "dynamic"}
+        | {"actor_rollout_ref.actor.clip_ratio_high": 0.28, "temperature": 1.0, "eval_samples": 1},
+    ),
+    "verl_array.sh": (
+        "verl",
+        {N: 12, PROBLEMS: 256, STEPS: 200, "rollouts": 12 * 256 * 200, "learning_rate": 2e-6, "kl_coef": 0.001}
+        | {"max_tokens": 4096, "max_prompt_tokens": 1024, "updates_per_batch": 1, "temperature": 0.6}
+        | {"actor_rollout_ref.actor.loss_agg_mode": "seq-mean-token-mean"},
+    ),
+    "verl_outside.sh": (
+        "verl",
+        {N: 4, PROBLEMS: None, STEPS: None, "rollouts": None, "learning_rate": 3e-6, "max_tokens": 2048},
+    ),
+    "trl_recipe.sh": (
+        "trl",
+        {N: 16, PROBLEMS: 8, STEPS: 250, "rollouts": 16 * 8 * 250, "learning_rate": 2e-6, "kl_coef": 0.04}
+        | {"max_tokens": 2048, "temperature": 0.7, "loss_type": "grpo"},
+    ),
+    "trl_torchrun.sh": (
+        "trl",
+        {N: 8, PROBLEMS: 128, STEPS: 300, "rollouts": 8 * 128 * 300, "learning_rate": 1e-5, "updates_per_batch": 2}
+        | {"max_tokens": 1024, "top_p": 0.95},
+    ),
+    "trl_program.py": (
+        "trl",
+        {N: 8, PROBLEMS: None, STEPS: 100, "rollouts": None, "learning_rate": 1e-6, "kl_coef": 0.0}
+        | {"max_tokens": 1024, "loss_type": "dr_grpo"},
+    ),
+    "trl_deepspeed.sh": (
+        "trl",
+        {N: 4, PROBLEMS: 64, STEPS: None, "rollouts": None, "learning_rate": 3e-6, "kl_coef": 0.001},
+    ),
+}
+"""Scripts in the styles of each framework's documentation and examples, and what they run, worked out by hand."""
+OPEN = {
+    "openrlhf_slurm.sh": "before 0.10.2",
+    "verl_ray_job.sh": "trainer.total_epochs = 10",
+    "verl_outside.sh": "$BATCH",
+    "trl_program.py": "64 rollouts",
+    "trl_deepspeed.sh": "num_train_epochs = 3",
+}
+"""What a script leaves open is named."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +124,7 @@ def words(plan: Plan, backend: str) -> list[str]:
 @pytest.mark.parametrize("backend", sorted(SAYS))
 def test_a_script_is_shown_as_it_would_run(plan: Plan, backend: str) -> None:
     run = run_of(plan, backend)
-    rows = existing.against(registry.load(backend), backend, run, COMMANDS / f"{backend}.sh")
+    rows = existing.against(registry.load(backend), backend, run, COMMANDS / f"{backend}.sh").rows
     found = {row.name: row for row in rows}
     assert {name: found[name].script for name in SAYS[backend]} == SAYS[backend]
     ours = {N: run.group_size, PROBLEMS: run.problems_per_batch, STEPS: run.update_steps, "rollouts": run.rollouts}
@@ -70,8 +134,30 @@ def test_a_script_is_shown_as_it_would_run(plan: Plan, backend: str) -> None:
     assert all(row.evidence for row in rows if row.script is not None)
 
 
+@pytest.mark.parametrize("script", sorted(STYLES))
+def test_a_script_in_any_documented_style_is_understood(plan: Plan, script: str) -> None:
+    backend, says = STYLES[script]
+    run = run_of(plan, backend)
+    shown = existing.against(registry.load(backend), backend, run, COMMANDS / "style" / script)
+    found = {row.name: row.script for row in shown.rows}
+    assert {name: found.get(name) for name in says} == says
+    assert (OPEN[script] in "; ".join(shown.gaps)) if script in OPEN else shown.gaps == []
+
+
+@pytest.mark.parametrize("script", [name for name in sorted(STYLES) if name.endswith(".sh")])
+def test_the_scripts_are_valid_bash_and_name_a_real_program(script: str) -> None:
+    subprocess.run(["bash", "-n", COMMANDS / "style" / script], check=True)
+
+
+def test_a_configuration_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None:
+    alone = tmp_path / "run.sh"
+    alone.write_text((COMMANDS / "style" / "trl_recipe.sh").read_text())
+    with pytest.raises(BackendError, match=r"trl_recipe\.yaml"):
+        existing.against(registry.load("trl"), "trl", run_of(plan, "trl"), alone)
+
+
 def test_settings_of_the_objective_that_differ_are_shown(plan: Plan) -> None:
-    rows = existing.against(registry.load("verl"), "verl", run_of(plan, "verl"), COMMANDS / "verl.sh")
+    rows = existing.against(registry.load("verl"), "verl", run_of(plan, "verl"), COMMANDS / "verl.sh").rows
     (row,) = [row for row in rows if row.name.endswith("kl_loss_type")]
     assert (row.script, row.plan) == ("kl", "low_var_kl")
 
@@ -119,25 +205,25 @@ def test_trl_gets_one_update_per_batch(plan: Plan) -> None:
 def test_nothing_of_the_plan_differs_once_the_overrides_are_appended(plan: Plan, backend: str, tmp_path: Path) -> None:
     changed = tmp_path / "changed.sh"
     changed.write_text("run " + shlex.join(words(plan, backend)))
-    rows = existing.against(registry.load(backend), backend, run_of(plan, backend), changed)
+    rows = existing.against(registry.load(backend), backend, run_of(plan, backend), changed).rows
     sizes = (N, PROBLEMS, STEPS, "rollouts", "learning_rate", "updates_per_batch", "eval_samples")
     assert all(row.same for row in rows if row.name in sizes), [row for row in rows if row.name in sizes]
 
 
-def test_the_command_line_prints_both(plan: Plan, tmp_path: Path) -> None:
+def test_the_command_line_prints_both(
+    isocompute: Callable[..., subprocess.CompletedProcess[str]], plan: Plan, tmp_path: Path
+) -> None:
     plan.save(tmp_path / "plan.json")
-    program = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()"]
-    command = [*program, "launch", "plan.json", "--backend=trl", "--gpus=8"]
+    command = ["launch", "plan.json", "--backend=trl", "--gpus=8"]
     script = str(COMMANDS / "trl.sh")
     both = [*command, "--overrides", "--against", script]
-    shown = subprocess.run(both, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    shown = isocompute(*both).stdout
     assert f"--num_generations {plan.group_size}" in shown
-    as_json = subprocess.run([*both, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    as_json = isocompute(*both, "--json").stdout
     rows = {row["name"]: row for row in json.loads(as_json)["against"]}
     assert rows[N]["script"] == 8
     assert not rows[N]["same"]
-    other = [*command, "--backend=verl", "--against", script]
-    refused = subprocess.run(other, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = isocompute(*command, "--backend=verl", "--against", script)
     assert refused.returncode == 1
     assert "trl" in refused.stderr
     assert not (tmp_path / "launch.sh").exists()

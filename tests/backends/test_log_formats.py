@@ -22,11 +22,12 @@ import pytest
 from isocompute_openrlhf.flags import VERSION as OPENRLHF_VERSION
 from isocompute_sdk.auditing.log_reading import read_logs
 from isocompute_sdk.ingest import Diagnosis, RunMap, diagnose, propose, read_mapped
+from isocompute_sdk.ingest.formats import registry as formats
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec
 from isocompute_sdk.timing.logged import read_timings
-from isocompute_sdk.training import registry
+from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION
 from isocompute_verl.options import VeRLOptions
@@ -190,6 +191,23 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     writer = WRITERS.get(request.param)
     folder = launched(top, request.param) if writer is None else writer(top)
     return Written(request.param, folder, registry.load(request.param).read_records(folder))
+
+
+def test_a_registered_description_says_how_its_folder_is_read(written: Written) -> None:
+    backend = registry.load(written.name)
+    assert isinstance(backend, ScriptBackend)
+    form = formats.load(backend.log_format)
+    progress = form.progress_in(written.folder)
+    assert progress is not None
+    assert progress.step == written.records.to_polars()["step"].max()
+    if form.journal is None:
+        assert form.run_folder is not None
+        return
+    journal = written.folder / form.journal.file
+    assert formats.journal_of(journal) is form
+    # Every number of the journal is one that the description names.
+    logged = set(form.journal.read(journal, "error").columns["metric"])
+    assert logged == set(form.meanings(sorted(logged)))
 
 
 def ordered(runs: RunSet) -> pl.DataFrame:

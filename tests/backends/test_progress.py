@@ -186,7 +186,9 @@ def test_a_run_of_a_backend_that_is_not_installed_says_so(training: Training) ->
 
 
 @pytest.mark.parametrize("name", ["openrlhf", "trl", "verl"])
-def test_isocompute_status_shows_a_script_that_was_started_by_hand(name: str, tmp_path: Path) -> None:
+def test_isocompute_status_shows_a_script_that_was_started_by_hand(
+    isocompute: Callable[..., subprocess.CompletedProcess[str]], name: str, tmp_path: Path
+) -> None:
     training = training_of(name, tmp_path)
     # The script's own request is all that says what the run is; other tools write files of that name too.
     (training.folder / "spec.json").unlink()
@@ -196,9 +198,8 @@ def test_isocompute_status_shows_a_script_that_was_started_by_hand(name: str, tm
     (tmp_path / "runs" / "other" / "request.json").write_text('{"kind": "pizza"}')
     training.steps(range(13))
     assert find_runs(tmp_path) == (training.folder,)
-    command = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "status", str(tmp_path)]
     with holding(training.folder):
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = isocompute("status", tmp_path).stdout
     assert " ".join(shown.split()) == ("contract n = 4 B_p = 32 step 12 of 50 ( 24%) C = 1,536 avg@4 0.620 running")
 
 

@@ -1,12 +1,13 @@
 """Run OpenRLHF, log its output, remove old checkpoints, and stop early on request.
 
     python3 supervise.py RUN_FOLDER --save-every S --evaluate-every E --last M [--keep N] [--stop-after STEP]
-                         [--submit ADDRESS] [--metric NAME] ENGINE [ENGINE ...] -- COMMAND ...
+                         [--submit ADDRESS] [--samples K] ENGINE [ENGINE ...] -- COMMAND ...
 
 * Output is copied to this program's output and to console.<attempt>.log.
 * Checkpoints: OpenRLHF only keeps those with the best metric. This program keeps the newest N and those at S, 2 S, 4 S,
-  8 S ... update steps; OpenRLHF keeps the best one, which best.json names. Others are moved away and removed while
-  OpenRLHF is not saving: between the end of one save and the next evaluation or update.
+  8 S ... update steps; OpenRLHF keeps the best one by its evaluations of K samples per problem, which best.json names
+  beside its reward on samples that did not choose it. Others are moved away and removed while OpenRLHF is not saving:
+  between the end of one save and the next evaluation or update.
 * Stopping early: with --stop-after, or a file `stop_after` in the run folder that holds a step (it may be written
   during the run), training stops after the first checkpoint at or beyond that step and the evaluation of the same
   step, with exit status 0. Started again with a later step, the run resumes.
@@ -19,6 +20,7 @@ wrapper of the SDK has started this program and writes that file.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -54,6 +56,8 @@ class Progress:
         self.step = 0
         self.evaluated = 0
         self.evaluated_at = 0.0
+        self.evaluations: list[int] = []
+        """Steps of all evaluations, in order."""
         self.saving_best = False
         self.best: tuple[str, int, float] | None = None
         """Name, update step and reward of the best checkpoint; None before the first."""
@@ -65,11 +69,58 @@ class Progress:
             self.step = int(step[1])
         elif evaluated:
             self.evaluated, self.evaluated_at = int(evaluated[1]), time.monotonic()
+            self.evaluations.append(self.evaluated)
         elif BEST_BEGINS in line:
             self.saving_best = True
         elif best := BEST_SAVED.search(line):
             self.saving_best = False
             self.best = best[1].decode(), int(best[2]), float(best[3])
+
+
+class ValidationRewards:
+    """Rewards of the validation responses of one attempt, as reward_wrapper.py writes them, by evaluation.
+
+    A record does not say its step: the j-th K records of a problem belong to the j-th evaluation.
+    """
+
+    def __init__(self, folder: Path, attempt: int, samples: int) -> None:
+        self.folder, self.attempt, self.samples = folder, attempt, samples
+        self.read_up_to: dict[Path, int] = {}
+        self.waiting: dict[str, list[float]] = {}
+        self.noted = 0
+
+    def note(self, steps: Sequence[int]) -> None:
+        """Keep every evaluation whose records are all there; `steps` are those of all evaluations so far."""
+        from run_files import note_evaluation, read_json
+
+        if self.noted == len(steps):
+            return
+        self._read()
+        problems = read_json(self.folder / "started.json")["problems"]["validation"]
+        while self.noted < len(steps) and self._whole(problems):
+            groups = [scores[: self.samples] for scores in self.waiting.values()]
+            self.waiting = {name: scores[self.samples :] for name, scores in self.waiting.items()}
+            note_evaluation(self.folder, steps[self.noted], groups)
+            self.noted += 1
+
+    def _whole(self, problems: int) -> bool:
+        enough = [len(scores) >= self.samples for scores in self.waiting.values()]
+        return len(enough) == problems and all(enough)
+
+    def _read(self) -> None:
+        for path in sorted(self.folder.glob("samples.*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self.read_up_to.get(path, 0))
+                data = file.read()
+            lines = data[: data.rfind(b"\n") + 1]
+            self.read_up_to[path] = self.read_up_to.get(path, 0) + len(lines)
+            for line in lines.splitlines():
+                try:
+                    record = json.loads(line)
+                    if record["attempt"] == self.attempt and record["split"] == "validation":
+                        self.waiting.setdefault(record["id"], []).append(float(record["score"]))
+                except (ValueError, KeyError, TypeError):  # cut off by a kill
+                    continue
 
 
 class Checkpoints:
@@ -232,7 +283,9 @@ def may_stop(progress: Progress, complete: Sequence[int], wanted: int, evaluate_
     return progress.evaluated >= step and time.monotonic() - progress.evaluated_at > SETTLE_SECONDS
 
 
-def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Namespace) -> int:
+def supervise(
+    training: Training, checkpoints: Checkpoints, rewards: ValidationRewards, options: argparse.Namespace
+) -> int:
     """Watch the training until it ends; returns the exit status."""
     folder, pruned, stopped, named = Path(options.folder), 0, False, None
     while True:
@@ -241,6 +294,10 @@ def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Na
         if best is not None and best != named:
             named = best
             name_best(folder, options, *best)
+        try:
+            rewards.note(training.progress.evaluations)
+        except (OSError, ValueError, KeyError) as error:
+            say(f"warning: the evaluation cannot be split: {error}")
         if status is not None:
             checkpoints.prune()
             return 0 if stopped else status
@@ -262,7 +319,7 @@ def name_best(folder: Path, options: argparse.Namespace, name: str, step: int, r
     from run_files import record_best
 
     try:
-        record_best(folder, step, options.metric, reward, folder / "checkpoints" / options.engines[0] / name)
+        record_best(folder, step, f"avg@{options.samples}", reward, folder / "checkpoints" / options.engines[0] / name)
     except OSError as error:
         say(f"warning: best.json cannot be written: {error}")
 
@@ -284,7 +341,7 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--stop-after", type=int)
     parser.add_argument("--submit")
-    parser.add_argument("--metric", default="avg@k")
+    parser.add_argument("--samples", type=int, required=True)
     options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if not command:
         parser.error("no command; accepted: -- COMMAND ...")
@@ -317,14 +374,16 @@ def main(argv: list[str]) -> int:
     wrapped = WRAPPED in os.environ
     if not wrapped:
         (folder / EXIT_FILE).unlink(missing_ok=True)
-    training = Training(folder, command, options.submit, attempt_of(folder))
+    attempt = attempt_of(folder)
+    training = Training(folder, command, options.submit, attempt)
+    rewards = ValidationRewards(folder, attempt, options.samples)
 
     def forward(_number: int, _frame: object) -> None:
         training.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
-    status = supervise(training, checkpoints, options)
+    status = supervise(training, checkpoints, rewards, options)
     if not wrapped and (
         status == 0 or training.stopping_since is None
     ):  # a requested stop leaves no exit status: the run can resume

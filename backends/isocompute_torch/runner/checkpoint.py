@@ -20,6 +20,7 @@ from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.training.payload.run_files import better, record_best
 from isocompute_torch.failures import InputError
 from isocompute_torch.learning.learner import Learner
+from isocompute_torch.policy.loading import load_model
 from isocompute_torch.policy.model import Policy
 
 FOLDER = "checkpoints"
@@ -94,6 +95,11 @@ def keep_best(run_folder: Path, learner: Learner, step: int, metric: str, reward
     for old in folder.parent.glob("*step-*"):
         if old != folder:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def load_best(policy: Policy, folder: Path) -> None:
+    """Copy the weights of a checkpoint in Hugging Face's form into the policy."""
+    policy.model.load_state_dict(load_model(str(folder), torch.device("cpu"), policy.dtype).state_dict())
 
 
 def save_model(policy: Policy, folder: Path) -> None:

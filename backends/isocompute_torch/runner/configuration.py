@@ -76,12 +76,22 @@ class Configuration:
         return frozenset({0, last} | {step for step in scheduled if step <= last})
 
     def identity(self) -> str:
-        """Digest of everything that decides the results; it must be equal in all starts in one folder."""
+        """Digest of everything that decides the results; it must be equal in all starts in one folder.
+
+        The length is no part of it: no step depends on how many follow, so a run can be made longer.
+        """
+        return self._digest({"options", "output_dir", "hardware", "update_steps"})
+
+    def earlier_identity(self) -> str:
+        """`identity` as release 0.1 wrote it, with the length."""
+        return self._digest({"options", "output_dir", "hardware"})
+
+    def _digest(self, left_out: set[str]) -> str:
         fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
         if fixed["sampler"] == "auto":
             # Both samplers draw from one distribution, and runs of release 0.1 that named none used torch.
             fixed["sampler"] = "torch"
-        named = self.run.model_dump(mode="json", exclude={"options", "output_dir", "hardware"})
+        named = self.run.model_dump(mode="json", exclude=left_out)
         return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
 
 

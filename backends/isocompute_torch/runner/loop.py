@@ -23,6 +23,8 @@ import torch
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.run_journal import Journal
+from isocompute_sdk.run_folders.store import read_best
+from isocompute_sdk.training.payload.run_files import record_reported
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.learning.optimiser import warmed_up
 from isocompute_torch.problems import BatchOrder
@@ -184,6 +186,27 @@ class Loop:
                 checkpoint.keep_best(
                     self.configuration.folder, self.parts.learner, step, metric, measured.metrics[metric]
                 )
+
+    def report(self) -> None:
+        """Evaluate the best checkpoint on new samples, for best.json; the policy then holds its weights."""
+        run, parts, folder = self.configuration.run, self.parts, self.configuration.folder
+        best = read_best(folder)
+        if best is None:
+            return
+        checkpoint.load_best(parts.learner.policy, folder / best.checkpoint)
+        parts.sampler.sync(parts.learner.policy.model)
+        measured = evaluate(
+            parts.evaluations[VALIDATION],
+            parts.sampler,
+            parts.reward,
+            run.evaluation,
+            max_tokens=run.recipe.max_response_tokens,
+            seed=derive_seed(run.seed, "report", best.step),
+        )
+        measured.scores.check(
+            f"evaluation of the best checkpoint, {best.checkpoint}", stop_on_error=self._stops_on_error
+        )
+        record_reported(folder, measured.metrics[best.metric])
 
     def _record(self, kind: str, *, durable: bool = False, **fields: object) -> None:
         done = self.counters

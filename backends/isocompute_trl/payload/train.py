@@ -19,7 +19,7 @@ from typing import Any
 
 import reward_calls
 import validation_samples
-from run_files import ROW_FILES, InputError, attempt_of, better, hold, record_best
+from run_files import ROW_FILES, InputError, attempt_of, better, hold, note_evaluation, record_best
 from run_journal import Journal, read
 from step_clock import StepClock
 
@@ -197,6 +197,7 @@ class Bookkeeper:
         scores = validation_samples.read(self.folder, step, self.journal.attempt)
         metrics = validation_samples.metrics(scores, samples)
         metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
+        note_evaluation(self.folder, step, [group[:samples] for group in scores.values()])
         self.journal.append(
             "evaluation",
             **self.reached,

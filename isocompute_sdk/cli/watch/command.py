@@ -300,6 +300,7 @@ class _Watcher:
 
 def _has_only_begun(file: Path) -> bool:
     """Whether a file is the journal of a run without a measurement yet."""
-    from isocompute_sdk.ingest.stores.journal import looks_like_journal, read_journal
+    from isocompute_sdk.ingest.formats.registry import journal_of
 
-    return looks_like_journal(file) and not read_journal(file, "drop").columns["value"]
+    form = journal_of(file)
+    return form is not None and form.journal is not None and not form.journal.read(file, "drop").columns["value"]

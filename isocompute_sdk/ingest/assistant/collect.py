@@ -13,12 +13,12 @@ from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.launched import JOURNAL, MARKS, belongs_to_journal, belongs_to_run, is_run_folder
+from isocompute_sdk.ingest.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
 from isocompute_sdk.ingest.logs import LogSource, is_log, with_generations
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
-from isocompute_sdk.ingest.stores.packed import as_kept, unpacked
+from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
 from isocompute_sdk.ingest.walking import Listing
@@ -113,7 +113,7 @@ def _below(found: Collection, listing: Listing) -> None:
         )
     inside = {source.folder for source in logs.values()}
     for folder in _run_folders(listing):
-        if folder not in inside and not as_kept(folder / JOURNAL).exists():
+        if folder not in inside and not has_journal(folder):
             error = f"{folder}: a launch script made it, and there is no log to read yet"
             found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.

@@ -23,6 +23,7 @@ from isocompute_sdk.run_folders.progress import Progress
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.attempts import Attempt, RunLog
     from isocompute_sdk.ingest.stores.saved_config import Configuration
+    from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
     from isocompute_sdk.notes import Note
 
 StepUnit = Literal["rollout_batches", "optimizer_updates", "rollouts", "epochs"]
@@ -43,8 +44,13 @@ BOOTSTRAP = ":bootstrap"
 """Ends the name of a best@k or worst@k that was drawn with replacement."""
 METRICS: dict[str, str] = {
     TRAIN_REWARD: "mean reward of the rollouts of an update",
-    "loss": "policy loss",
+    "loss": "loss of an update; that of the policy alone where a framework logs no total",
+    "policy_loss": "the policy's part of a loss that has others",
     "value_loss": "loss of the value model",
+    "value_mean": "mean value of a token, in units of the reward",
+    "return_mean": "mean return that the value model is trained on, in units of the reward",
+    "value_clipped_share": "share of tokens whose value was clipped",
+    "value_gradient_norm": "norm of the value model's gradient before clipping",
     "entropy": "mean entropy of a token, nats",
     "kl": "mean KL to the base model, nats per token",
     "sampler_kl": "mean KL between sampler and trainer, nats per token",
@@ -58,6 +64,9 @@ METRICS: dict[str, str] = {
     "truncated_share": "share of responses that were cut at the length limit",
     ZERO_VARIANCE_SHARE: "share of groups whose rewards are all equal",
     TRAINED_SHARE: "share of the generated rollouts that an update trained on",
+    "zero_pass_share": "share of problems of an evaluation without a right sample",
+    "trl_eval_reward": "mean reward of an evaluation as TRL logs it, beside avg@k of the same samples",
+    "reward_errors": "samples of an update for which the reward function failed",
     "reward_error_share": "share of samples for which the reward function failed",
     STEP_SECONDS: "wall-clock seconds of an update",
     SAMPLING_SECONDS: "seconds of sampling in an update",
@@ -203,6 +212,22 @@ class RunFolder:
     Raises:
         RecordError: the folder is of another release, or a file in it cannot be read.
     """
+    progress: Callable[[Path], Progress | None]
+    """Folder -> how far the run is, from the end of what it writes; None before the first record."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """A log that says n, B_p and context itself and names our metrics: a table, with nothing to translate."""
+
+    file: str
+    """Its name in the folder of a run."""
+    holds: Callable[[Path], bool]
+    """Whether a file is one, by its first line."""
+    read: Callable[[Path, OnTruncated], RawTable]
+    """File -> one row per measured value; what to do with a broken line is said by the second argument."""
+    progress: Callable[[Path], Progress | None]
+    """File -> how far the run is; None before the first record."""
 
 
 @dataclass(frozen=True)
@@ -266,6 +291,8 @@ class LogFormat:
     """Responses that it dumps; None if they are not read."""
     run_folder: RunFolder | None = None
     """What a launch script leaves; None if no backend writes scripts for this format."""
+    journal: Journal | None = None
+    """A log that needs no translation; None for the logs of frameworks."""
 
     def writes(self, tags: Iterable[str]) -> bool:
         """Whether one of the tags bears the signature."""
@@ -311,6 +338,12 @@ class LogFormat:
     def counts_calls(self, step_name: str) -> bool:
         """Whether a step of W&B or of a table may count calls of W&B's `log` instead of updates."""
         return re.fullmatch(self.update_steps, step_name) is None
+
+    def progress_in(self, folder: Path) -> Progress | None:
+        """How far the run in a folder is; None before the first record, or if nobody can tell."""
+        if self.journal is not None:
+            return self.journal.progress(folder / self.journal.file)
+        return None if self.run_folder is None else self.run_folder.progress(folder)
 
     def progress(self, step: int, values: Mapping[str, float | None]) -> Progress:
         """How far a run is, by what it logged last: updates done, avg@k on validation problems, training reward."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_SET, LogFormat, Meaning
@@ -32,6 +33,12 @@ def load(name: str) -> LogFormat:
         RecordError: nothing or more than one thing is registered under that name, its import fails (the cause is
             chained), or it is no `LogFormat` of that name.
     """
+    return _load(name, tuple(sys.path))
+
+
+@lru_cache(maxsize=64)
+def _load(name: str, path: tuple[str, ...]) -> LogFormat:
+    del path
     found = list(entry_points(group=GROUP, name=name))
     if not found:
         names = available()
@@ -61,6 +68,16 @@ def load(name: str) -> LogFormat:
             "Register an isocompute_sdk.ingest.LogFormat under its own name.",
         )
     return candidate
+
+
+def journal_of(path: Path) -> LogFormat | None:
+    """The format whose journal a file is; None for any other file."""
+    return next((one for one in journals() if one.journal is not None and one.journal.holds(path)), None)
+
+
+def journals() -> tuple[LogFormat, ...]:
+    """Formats whose logs need no translation."""
+    return tuple(one for one in formats() if one.journal is not None)
 
 
 def formats() -> tuple[LogFormat, ...]:

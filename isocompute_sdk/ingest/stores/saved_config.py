@@ -8,7 +8,9 @@ holds itself. What a key means is certain only if its framework is known, which 
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
+import operator
 import re
 import shlex
 import tomllib
@@ -421,8 +423,9 @@ def in_source(text: str) -> dict[str, Any]:
         tree = ast.parse(text)
     except (SyntaxError, MemoryError) as error:
         raise ValueError(str(error)) from error
+    names = _constants(tree)
     found = [
-        {word.arg: word.value.value for word in node.keywords if word.arg and isinstance(word.value, ast.Constant)}
+        {word.arg: value for word in node.keywords if word.arg and (value := _constant(word.value, names)) is not ...}
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _CONFIGS
     ]
@@ -435,6 +438,48 @@ def in_source(text: str) -> dict[str, Any]:
     return found[0]
 
 
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Names that a program assigns once, and a constant, -> their values."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, _TARGETS) else []
+        for one in (name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)):
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) and one in targets else None
+            assigned.setdefault(one.id, []).append(value or ast.Name("?"))
+    found: dict[str, Any] = {}
+    for name, values in assigned.items():
+        if len(values) == 1 and (value := _constant(values[0], found)) is not ...:
+            found[name] = value
+    return found
+
+
+_TARGETS = (ast.AnnAssign, ast.AugAssign, ast.For, ast.NamedExpr, ast.comprehension)
+
+
+def _constant(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of an expression of constants, `names` and their products, sums and quotients; ... for any other."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names.get(node.id, ...)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _constant(node.operand, names)
+        return -value if isinstance(value, int | float) else ...
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        left, right = _constant(node.left, names), _constant(node.right, names)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            with contextlib.suppress(ArithmeticError):
+                return _ARITHMETIC[type(node.op)](left, right)
+    return ...
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
 _PER_DEVICE = "per_device_train_batch_size"
 _CONFIGS = ("GRPOConfig", "UnslothGRPOConfig", "RLOOConfig")
 
@@ -544,7 +589,12 @@ def flags(text: str) -> dict[str, Any]:
     """`--name value`, `--name=value` and `name=value` of a shell script, as a mapping."""
     # Arithmetic is one word, whatever spaces it has.
     joined = re.sub(r"\$\(\([^()]*\)\)", lambda match: match[0].replace(" ", ""), text.replace("\\\n", " "))
-    words = shlex.split(joined, comments=True)
+    found = settings_in(shlex.split(joined, comments=True))
+    return {key: _expanded(value, found) for key, value in found.items()}
+
+
+def settings_in(words: Sequence[str]) -> dict[str, Any]:
+    """`--name value`, `--name=value` and `name=value` among the words of a command, as a mapping; the last counts."""
     found: dict[str, Any] = {}
     for i, word in enumerate(words):
         match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
@@ -553,7 +603,7 @@ def flags(text: str) -> dict[str, Any]:
         elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
             found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
-    return {key: _expanded(value, found) for key, value in found.items()}
+    return found
 
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")

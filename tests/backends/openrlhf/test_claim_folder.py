@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf.flags import MISREAD_IN_PATHS
+from isocompute_sdk.run_folders.starts import START, read_starts
 from tests.backends.openrlhf.inputs import REWARD, problems, read
 from tests.backends.programs import load
 
@@ -70,7 +72,11 @@ def test_every_start_is_counted(prepare: Prepare) -> None:
     for attempt in (1, 2):
         folder = prepare()
         assert run_files.attempt_of(folder) == attempt
-    assert [line["attempt"] for line in read(folder / "attempts.jsonl")] == [1, 2]
+    starts = read_starts(folder / "attempts.jsonl")
+    assert [one.attempt for one in starts] == [1, 2]
+    assert all(abs(one.started - time.time()) < 60 for one in starts)
+    # As declared, without an upgrade.
+    assert [START.from_dict(line) for line in read(folder / "attempts.jsonl")] == starts
 
 
 def test_a_folder_in_which_a_process_trains_cannot_be_claimed(

@@ -96,7 +96,7 @@ def test_programs_run_before_training_in_their_order(make_run: MakeRun, record_s
         "--evaluate-every=10",
         "--last=100",
         "--keep=2",
-        "--metric=avg@4",
+        "--samples=4",
     ]
 
 
@@ -140,6 +140,7 @@ def test_the_programs_need_the_standard_library_of_python_3_10_only(package: str
         "shutil",
         "signal",
         "socket",
+        "statistics",
         "subprocess",
         "sys",
         "threading",

@@ -65,7 +65,7 @@ def isocompute(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def contract(site: Path, repository: Path, name: str, *suite: str) -> int:
     """Run a contract suite over what a tutorial installed; returns how many tests passed, none of which may fail."""
-    options = ["-q", "-k", name, "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-q", "-k", name, "-p", "no:cacheprovider"]
     done = python(site, "-m", "pytest", *suite, *options, cwd=repository)
     assert done.returncode == 0, done.stdout[-3000:]
     passed = re.search(r"(\d+) passed", done.stdout)

@@ -36,6 +36,7 @@ def test_checkpoints_are_about_twenty_unless_said_otherwise(prepared: Callable[.
     [
         ({"options": {"threads": 2, "merge_duplicates": False}}, True),
         ({"output_dir": "elsewhere"}, True),
+        ({"update_steps": 20}, True),
         ({"seed": 1}, False),
         ({"recipe": {"kl_coef": 0.1}}, False),
         ({"options": {"probe_problems": 3}}, False),

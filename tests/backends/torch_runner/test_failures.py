@@ -41,7 +41,8 @@ def test_a_missing_model(prepared: Callable[..., Path], start: Start, records: R
 def test_a_mistyped_model_folder_is_named_with_the_folder_it_was_looked_for_in(
     prepared: Callable[..., Path], start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # The library reads its variable once; without this it would ask the hub again and again.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     status, output = start(prepared(model="modle"))
     assert status == 2
     assert "'modle'" in output

@@ -135,3 +135,7 @@ def test_the_best_policy_is_there_when_training_ends(
     assert AutoModelForCausalLM.from_pretrained(folder / best["checkpoint"]).num_parameters() > 0
     assert [path.name for path in (folder / "best").iterdir()] == [Path(best["checkpoint"]).name]
     assert best == vars(read_best(folder))
+    # Measured again with other draws: the same policy, so within noise, and not the reward that chose it.
+    assert best["reported"] == pytest.approx(best["reward"] - best["bias"])
+    assert 0 <= best["reported"] <= 1
+    assert best["reported"] != best["reward"]

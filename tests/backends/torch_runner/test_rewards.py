@@ -187,7 +187,7 @@ def reward(prompt, response, answer):
 
 def test_a_slow_reward_gets_more_processes_and_the_same_rewards(reward: Make, tmp_path: Path) -> None:
     reward(SLOW).close()
-    calls = [("", str(i), None) for i in range(300)]
+    calls = [("", str(i), None) for i in range(130)]
     taken: dict[int, float] = {}
     found: dict[int, list[float]] = {}
     for processes in (1, 4):

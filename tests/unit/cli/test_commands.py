@@ -262,8 +262,8 @@ def test_one_backend_is_shown_with_its_options_and_an_unknown_one_with_those_the
 
 
 @pytest.mark.parametrize("written", ["1k", "1,000", "1_000", "1000"])
-def test_counts_may_be_written_as_in_specs(in_process: Command, written: str) -> None:
-    said = succeeded(in_process("plan", "--budget", "3,000,000", "--problems-per-batch", written, "--json"))
+def test_counts_may_be_written_as_in_specs(isocompute: Command, written: str) -> None:
+    said = succeeded(isocompute("plan", "--budget", "3,000,000", "--problems-per-batch", written, "--json"))
     plan = json.loads(said)
     assert plan["problems_per_batch"] == 1000
     assert plan["rollouts"] <= 3_000_000
@@ -279,8 +279,8 @@ def test_counts_may_be_written_as_in_specs(in_process: Command, written: str) ->
     ],
 )
 def test_a_wrong_number_is_refused_under_the_name_of_its_option(
-    in_process: Command, option: str, value: str, readings: tuple[str, ...]
+    isocompute: Command, option: str, value: str, readings: tuple[str, ...]
 ) -> None:
-    said = refused(in_process("plan", "--budget", "3M", option, value))
+    said = refused(isocompute("plan", "--budget", "3M", option, value))
     assert said.startswith(f"error: {option}: received '{value}'")
     assert all(reading in said.splitlines()[1] for reading in readings)

@@ -18,12 +18,6 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 TABLE = "n,bp,step,avg@4\n" + "".join(f"8,32,{step},0.{step}\n" for step in range(1, 7))
 
 
-@pytest.fixture
-def isocompute(in_process: Command) -> Command:
-    """The command in this process: whatever is not told as an error ends the test."""
-    return in_process
-
-
 def refused(result: subprocess.CompletedProcess[str]) -> str:
     """The error, which has a hint in its second line."""
     assert result.returncode == 1, result.stdout

@@ -28,14 +28,14 @@ def plan(tmp_path: Path) -> Plan:
     [("group_size", 1024), ("rollouts", 1), ("learning_rate", -1), ("group_size_interval", "$(id)")],
 )
 def test_an_edited_plan_gives_no_script(
-    in_process: Command, tmp_path: Path, plan: Plan, field: str, value: Any, digest: bool
+    isocompute: Command, tmp_path: Path, plan: Plan, field: str, value: Any, digest: bool
 ) -> None:
     raw = json.loads((tmp_path / "plan.json").read_text())
     if not digest:
         del raw["digest"]
     (tmp_path / "plan.json").write_text(json.dumps({**raw, field: value}))
     for more in ([], ["--dry-run"], ["--json"], ["--change", "update_steps=100"]):
-        done = in_process("launch", "plan.json", *more)
+        done = isocompute("launch", "plan.json", *more)
         assert done.returncode == 1
         assert done.stdout == ""
         assert field in done.stderr
@@ -44,9 +44,9 @@ def test_an_edited_plan_gives_no_script(
     assert not (tmp_path / "launch.sh").exists()
 
 
-def test_a_change_is_shown_side_by_side_and_the_script_has_it(in_process: Command, tmp_path: Path, plan: Plan) -> None:
+def test_a_change_is_shown_side_by_side_and_the_script_has_it(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
     change = ["--change", "group_size=64", "--change", "learning_rate=2e-6"]
-    done = in_process("launch", "plan.json", *change, "--save-plan", "changed.json")
+    done = isocompute("launch", "plan.json", *change, "--save-plan", "changed.json")
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     assert rows["group_size"] == [str(plan.group_size), "64"]
@@ -57,34 +57,34 @@ def test_a_change_is_shown_side_by_side_and_the_script_has_it(in_process: Comman
     assert f"n{changed.group_size}-bp{changed.problems_per_batch}-m{changed.update_steps}" in (
         tmp_path / "launch.sh"
     ).read_text(encoding="utf-8")
-    dry = in_process("launch", "plan.json", *change, "--dry-run")
+    dry = isocompute("launch", "plan.json", *change, "--dry-run")
     assert dry.stdout.rstrip() == (tmp_path / "launch.sh").read_text(encoding="utf-8").rstrip()
     assert "group_size" in dry.stderr
-    told = json.loads(in_process("launch", "plan.json", *change, "--json").stdout)
+    told = json.loads(isocompute("launch", "plan.json", *change, "--json").stdout)
     assert told["changed"]["group_size"] == {"before": plan.group_size, "after": 64}
     assert told["script"].rstrip() == dry.stdout.rstrip()
 
 
 def test_a_change_beyond_the_budget_is_refused_and_a_larger_budget_allows_it(
-    in_process: Command, tmp_path: Path, plan: Plan
+    isocompute: Command, tmp_path: Path, plan: Plan
 ) -> None:
     steps = 2 * plan.update_steps
-    done = in_process("launch", "plan.json", "--change", f"update_steps={steps}")
+    done = isocompute("launch", "plan.json", "--change", f"update_steps={steps}")
     assert done.returncode == 1
     assert not (tmp_path / "launch.sh").exists()
     assert "--change budget" in done.stderr
-    done = in_process("launch", "plan.json", "--change", f"update_steps={steps}", "--change", "budget=6M", "--json")
+    done = isocompute("launch", "plan.json", "--change", f"update_steps={steps}", "--change", "budget=6M", "--json")
     assert json.loads(done.stdout)["changed"]["update_steps"]["after"] == steps
 
 
-def test_changes_of_nothing_known_name_what_can_be_changed(in_process: Command, plan: Plan) -> None:
+def test_changes_of_nothing_known_name_what_can_be_changed(isocompute: Command, plan: Plan) -> None:
     for text in ("grup_size=8", "group_size", "group_size=some"):
-        done = in_process("launch", "plan.json", "--change", text)
+        done = isocompute("launch", "plan.json", "--change", text)
         assert done.returncode == 1
         assert "group_size" in done.stderr
 
 
-def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(in_process: Command, tmp_path: Path) -> None:
+def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: Command, tmp_path: Path) -> None:
     header = "run_id,n,bp,C,avg@4,learning_rate,kl_coef,entropy_coef"
     rows = [
         f"n{n},{n},16,{c},{0.3 + 0.2 * c / (c + 1e4 * n**0.5):.4f},5e-6,0,0"
@@ -93,20 +93,20 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(in_process: 
     ]
     (tmp_path / "runs.csv").write_text("\n".join([header, *rows]) + "\n")
     asked = ("allocate", "runs.csv", "--budget", "100k", "--output", "plan.json")
-    plain = json.loads(in_process(*asked, "--json").stdout)
+    plain = json.loads(isocompute(*asked, "--json").stdout)
     assert plain["learning_rate"] == 5e-6
     assert plain["problems_per_batch"] == 16
     assert not any(one["differs"] for one in plain["settings"])
-    given = in_process(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001")
+    given = isocompute(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001")
     assert given.returncode == 0, given.stderr
     assert "recipe-differs-from-runs" in given.stdout
     assert "unlike the runs" in given.stdout
-    done = in_process("launch", "plan.json", "--model", "m", "--backend", "verl", "--json")
+    done = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--json")
     answer = json.loads(done.stdout)
     unlike = {one["name"]: one for one in answer["recipe"]}
     assert unlike["learning_rate"] == {"name": "learning_rate", "runs": [5e-6], "plan": 2e-6, "script": 2e-6}
     assert set(unlike) == {"learning_rate", "kl_coef"}
     assert "learning_rate  5e-06 | 2e-06 | 2e-06" in answer["script"]
-    shown = in_process("launch", "plan.json", "--model", "m", "--backend", "verl", "--dry-run")
+    shown = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--dry-run")
     assert shown.stdout.startswith("#!")
     assert "kl_coef: 0 | 0.001 | 0.001" in shown.stderr

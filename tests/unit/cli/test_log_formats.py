@@ -141,19 +141,19 @@ REWARD = ("--metric", "train_reward")
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_command_reads_it(tmp_path: Path, in_process: Command, format: str) -> None:
+def test_every_command_reads_it(tmp_path: Path, isocompute: Command, format: str) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     FORMATS[format](folder)
-    found = json.loads(in_process("doctor", folder, "--json").stdout)
+    found = json.loads(isocompute("doctor", folder, "--json").stdout)
     assert {(run["group_size"], run["problems_per_batch"]) for run in found["runs"]} == {("8", "4")}
-    told = json.loads(in_process("ingest", folder, "--json").stdout)
+    told = json.loads(isocompute("ingest", folder, "--json").stdout)
     assert {run["group_size"] for run in told["runs"]} == {8}
     assert max(run["rollouts"] for run in told["runs"]) == 32 * (20 if format == "wandb" else 30)
-    watched = json.loads(in_process("watch", folder, "--once", "--json").stdout.splitlines()[-1])
+    watched = json.loads(isocompute("watch", folder, "--once", "--json").stdout.splitlines()[-1])
     assert (watched["runs"], watched["unreadable"]) == (len(told["runs"]), 0)
-    audited = json.loads(in_process("audit", folder, *REWARD, "--json").stdout)
+    audited = json.loads(isocompute("audit", folder, *REWARD, "--json").stdout)
     assert audited["metric"] == "train_reward"
-    assert in_process("fit", folder, *REWARD, "--draws", 20).returncode == 0
-    planned = in_process("allocate", folder, *REWARD, "--budget", "100k")
+    assert isocompute("fit", folder, *REWARD, "--draws", 20).returncode == 0
+    planned = isocompute("allocate", folder, *REWARD, "--budget", "100k")
     assert planned.returncode == 0, planned.stderr

@@ -30,23 +30,25 @@ backend: curve
 options: {seconds: %s, fail_at: %s}
 """
 Start = Callable[..., "subprocess.Popen[str]"]
+Ask = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """The real command in `tmp_path`, with the backend `curve` installed beside it."""
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """The real command in `tmp_path`, in a process of its own, with the backend `curve` installed for all processes."""
     site = tmp_path / "site"
     info = site / "curve-1.0.dist-info"
     info.mkdir(parents=True)
     shutil.copy(Path(__file__).parents[1] / "curve_backend.py", site)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: curve\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[isocompute.backends]\ncurve = curve_backend:CurveBackend\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object, prelude: str = "pass") -> subprocess.Popen[str]:
         program = f"import sys; {prelude}; from isocompute_sdk.cli import main; main()"
-        paths = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+        environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
         process = subprocess.Popen(
             [sys.executable, "-c", program, *map(str, arguments)],
             cwd=tmp_path,
@@ -62,6 +64,19 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
+    sys.modules.pop("curve_backend", None)
+
+
+@pytest.fixture
+def ask(isocompute: Callable[..., subprocess.CompletedProcess[str]]) -> Ask:
+    """A command that starts no run, with what it printed and its messages."""
+
+    def told(*arguments: object, code: int = 0) -> tuple[str, str]:
+        done = isocompute(*arguments)
+        assert done.returncode == code, done.stderr
+        return done.stdout, done.stderr
+
+    return told
 
 
 def finish(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
@@ -75,27 +90,27 @@ def write_study(folder: Path, seconds: float = 0.0, fail_at: int = -1) -> None:
     (folder / "study.yaml").write_text(STUDY % (seconds, fail_at))
 
 
-def test_run_carries_a_study_out_and_status_tells(start: Start, tmp_path: Path) -> None:
+def test_run_carries_a_study_out_and_status_tells(start: Start, ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path)
     out, err = finish(start("run", "study.yaml", "--parallel", 2))
     assert "n4-bp4-seed0" in out
     assert out.count("finished") == 2
     assert "small: n16-bp4-seed0 finished, avg@4 0." in err
-    shown, _ = finish(start("status", "runs"))
+    shown, _ = ask("status", "runs")
     assert shown == "".join(line + "\n" for line in out.splitlines() if line.startswith("n"))[: len(shown)]
     (line, _) = shown.splitlines()
     assert "n = 4 " in line
     assert "step     400 of     400 (100%)  C = 6,400       avg@4 0." in line
-    document = json.loads(finish(start("status", "runs/small/n16-bp4-seed0", "--json"))[0])
+    document = json.loads(ask("status", "runs/small/n16-bp4-seed0", "--json")[0])
     assert document["schema_version"] == 1
     assert [(run["step"], run["update_steps"], run["state"]) for run in document["runs"]] == [(100, 100, "finished")]
     # What it leaves is what the other commands take; the learning rate follows n by the recipe's rule.
     assert out.splitlines()[-1] == "next: isocompute fit runs/small --eval-set validation --pool learning_rate"
-    fitted, _ = finish(start(*out.splitlines()[-1].split()[2:]))
+    fitted, _ = ask(*out.splitlines()[-1].split()[2:])
     assert "few-group-sizes" in fitted
 
 
-def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, tmp_path: Path) -> None:
+def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path, seconds=0.2)
     process = start("run", "study.yaml")
     journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
@@ -107,28 +122,28 @@ def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, tmp_path: Path
     process.send_signal(signal.SIGINT)
     _, err = finish(process, 130)
     assert "the same command resumes" in err
-    assert "stopped" in finish(start("status", "runs"))[0]
+    assert "stopped" in ask("status", "runs")[0]
     measured = journal.read_text()
     finish(start("run", "study.yaml"))
     assert journal.read_text().startswith(measured)
-    assert finish(start("status", "runs"))[0].count("finished") == 2
+    assert ask("status", "runs")[0].count("finished") == 2
 
 
-def test_a_failed_run_is_named_and_the_exit_code_is_1(start: Start, tmp_path: Path) -> None:
+def test_a_failed_run_is_named_and_the_exit_code_is_1(start: Start, ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path, fail_at=10)
     _, err = finish(start("run", "study.yaml"), 1)
     assert "error: 1 of 2 runs failed" in err
     assert "n16-bp4-seed0 (exit code 1): the curve broke" in err
-    shown, _ = finish(start("status", "runs"))
+    shown, _ = ask("status", "runs")
     assert "failed: the curve broke" in shown
 
 
-def test_only_chosen_runs_are_done(start: Start, tmp_path: Path) -> None:
+def test_only_chosen_runs_are_done(start: Start, ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path)
     document = json.loads(finish(start("run", "study.yaml", "--only", "n16-bp4-seed0", "--json"))[0])
     assert [run["run_id"] for run in document["runs"]] == ["n16-bp4-seed0"]
-    assert [path.name for path in (tmp_path / "runs" / "small").iterdir()] == ["n16-bp4-seed0"]
-    assert "it has: n4-bp4-seed0, n16-bp4-seed0" in finish(start("run", "study.yaml", "--only", "n8"), 1)[1]
+    assert [path.name for path in (tmp_path / "runs" / "small").iterdir() if path.is_dir()] == ["n16-bp4-seed0"]
+    assert "it has: n4-bp4-seed0, n16-bp4-seed0" in ask("run", "study.yaml", "--only", "n8", code=1)[1]
 
 
 def test_without_torch_the_quickstart_says_what_to_install_and_what_goes_without(start: Start, tmp_path: Path) -> None:
@@ -141,22 +156,22 @@ def test_without_torch_the_quickstart_says_what_to_install_and_what_goes_without
 
 @pytest.mark.parametrize("budget", ["20k", "3 gpu_hours", "many"])
 def test_a_quickstart_budget_that_makes_no_sense_is_refused_before_anything_is_trained(
-    start: Start, tmp_path: Path, budget: str
+    start: Start, ask: Ask, tmp_path: Path, budget: str
 ) -> None:
-    _, err = finish(start("quickstart", "--budget", budget), 1)
+    _, err = ask("quickstart", "--budget", budget, code=1)
     assert budget in err
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
-def test_a_quickstart_into_a_file_is_refused_and_the_file_stays(start: Start, tmp_path: Path) -> None:
+def test_a_quickstart_into_a_file_is_refused_and_the_file_stays(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
-    _, err = finish(start("quickstart", "--output", "taken"), 1)
+    _, err = ask("quickstart", "--output", "taken", code=1)
     assert "--output taken is a file; accepted: a new folder" in err
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_a_status_of_nothing_is_an_error(start: Start, tmp_path: Path) -> None:
-    assert "holds no runs" in finish(start("status", "."), 1)[1]
+def test_a_status_of_nothing_is_an_error(ask: Ask, tmp_path: Path) -> None:
+    assert "holds no runs" in ask("status", ".", code=1)[1]
 
 
 def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int) -> None:
@@ -168,42 +183,48 @@ def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int)
         time.sleep(0.05)
 
 
-def states(start: Start) -> dict[str, str]:
-    document = json.loads(finish(start("status", "runs", "--json"))[0])
+def states(ask: Ask) -> dict[str, str]:
+    document = json.loads(ask("status", "runs", "--json")[0])
     return {run["run_id"]: run["state"] for run in document["runs"]}
 
 
-def test_stop_ends_the_named_run_and_the_controller_goes_on_with_the_others(start: Start, tmp_path: Path) -> None:
+def test_stop_ends_the_named_run_and_the_controller_goes_on_with_the_others(
+    start: Start, ask: Ask, tmp_path: Path
+) -> None:
     write_study(tmp_path, seconds=0.5)
     controller = start("run", "study.yaml", "--parallel", 2)
     wait_until_measured(tmp_path, controller, 2)
-    out, _ = finish(start("stop", "study.yaml", "--run", "n4-bp4-seed0", "--json"))
+    out, _ = ask("stop", "study.yaml", "--run", "n4-bp4-seed0", "--json")
     assert json.loads(out)["ended"] == ["runs/small/n4-bp4-seed0"]
     _, err = finish(controller, 1)
     assert "n4-bp4-seed0" in err
-    assert states(start) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "finished"}
+    assert states(ask) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "finished"}
     finish(start("run", "study.yaml"))
-    assert set(states(start).values()) == {"finished"}
-    assert json.loads(finish(start("stop", "runs", "--json"))[0])["ended"] == []
+    assert set(states(ask).values()) == {"finished"}
+    assert json.loads(ask("stop", "runs", "--json")[0])["ended"] == []
 
 
-def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(start: Start, tmp_path: Path) -> None:
+def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(
+    start: Start, ask: Ask, tmp_path: Path
+) -> None:
     write_study(tmp_path, seconds=2)
     controller = start("run", "study.yaml", "--parallel", 1)
     wait_until_measured(tmp_path, controller, 1)
     # The second run has not begun, and must not.
-    finish(start("stop", "runs"))
+    ask("stop", "runs")
     finish(controller, 1)
-    assert states(start) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "waiting"}
+    assert states(ask) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "waiting"}
     controller = start("run", "study.yaml", "--parallel", 2)
     wait_until_measured(tmp_path, controller, 2)
     controller.kill()
-    assert set(states(start).values()) == {"running"}
-    assert len(json.loads(finish(start("stop", "runs", "--json"))[0])["ended"]) == 2
-    assert set(states(start).values()) == {"stopped"}
+    assert set(states(ask).values()) == {"running"}
+    assert len(json.loads(ask("stop", "runs", "--json")[0])["ended"]) == 2
+    assert set(states(ask).values()) == {"stopped"}
 
 
-def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(start: Start, tmp_path: Path) -> None:
+def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(
+    start: Start, ask: Ask, tmp_path: Path
+) -> None:
     write_study(tmp_path)
     finish(start("run", "study.yaml", "--only", "n4-bp4-seed0"))
     folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"
@@ -211,9 +232,9 @@ def test_stop_names_runs_that_no_executor_started_and_names_that_are_not_there(s
     (folder / "exit.json").unlink()
     with (folder / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        document = json.loads(finish(start("stop", "runs", "--json"), 1)[0])
+        document = json.loads(ask("stop", "runs", "--json", code=1)[0])
     assert (document["ended"], document["foreign"]) == ([], ["runs/small/n4-bp4-seed0"])
-    assert "n4-bp4-seed0" in finish(start("stop", "runs", "--run", "n5"), 1)[1]
+    assert "n4-bp4-seed0" in ask("stop", "runs", "--run", "n5", code=1)[1]
 
 
 def append(folder: Path, text: str) -> None:
@@ -234,21 +255,21 @@ def test_a_run_that_learns_nothing_is_no_success(start: Start, tmp_path: Path) -
     assert document["notes"][0]["code"] == "nothing-learned"
 
 
-def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Start, tmp_path: Path) -> None:
+def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Start, ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path, seconds=0.2)
     document = json.loads(finish(start("run", "study.yaml", "--parallel", 1, "--detach", "--json"))[0])
     assert document["log"] == "runs/small/controller.log"
     process = document["controller"]
-    assert set(states(start).values()) <= {"running", "waiting"}
+    assert set(states(ask).values()) <= {"running", "waiting"}
     deadline = time.monotonic() + 60
     while locks.process_ref(process) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    assert set(states(start).values()) == {"finished"}
+    assert set(states(ask).values()) == {"finished"}
 
 
 def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_over(
-    start: Start, tmp_path: Path
+    start: Start, ask: Ask, tmp_path: Path
 ) -> None:
     write_study(tmp_path, seconds=0.8)
     append(tmp_path, "supervision: {on_signal: detach}\nexecutor: {name: local, parallel: 2}")
@@ -257,24 +278,25 @@ def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_ov
     controller.send_signal(signal.SIGHUP)
     _, err = finish(controller, 129)
     assert "SIGHUP: detached, 2 run(s) go on: n4-bp4-seed0, n16-bp4-seed0" in err
-    document = json.loads(finish(start("status", "runs", "--json"))[0])
+    document = json.loads(ask("status", "runs", "--json")[0])
     assert {(run["state"], run["engine"]) for run in document["runs"]} == {("running", "local")}
     assert all(locks.process_ref(int(run["job"])) for run in document["runs"])
     finish(start("run", "study.yaml", "--executor", "local"))
-    assert set(states(start).values()) == {"finished"}
+    assert set(states(ask).values()) == {"finished"}
     journal = (tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl").read_text()
     assert journal.count('"kind": "run"') == 1
 
 
-def test_an_executor_that_is_not_there_is_refused_before_anything_is_written(start: Start, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("start")
+def test_an_executor_that_is_not_there_is_refused_before_anything_is_written(ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path)
-    assert "accepted" in finish(start("run", "study.yaml", "--executor", "{name: local, paralel: 2}"), 1)[1]
-    assert "slrum" in finish(start("run", "study.yaml", "--executor", "slrum"), 1)[1]
+    assert "accepted" in ask("run", "study.yaml", "--executor", "{name: local, paralel: 2}", code=1)[1]
+    assert "slrum" in ask("run", "study.yaml", "--executor", "slrum", code=1)[1]
     assert not (tmp_path / "runs").exists()
 
 
 def test_status_and_stop_ask_the_engine_that_has_a_run(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_study(tmp_path)
     finish(start("run", "study.yaml", "--only", "n4-bp4-seed0"))
@@ -296,11 +318,11 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
     for command in commands.iterdir():
         command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-    (run,) = json.loads(finish(start("status", "runs", "--json"))[0])["runs"]
+    (run,) = json.loads(ask("status", "runs", "--json")[0])["runs"]
     assert (run["state"], run["engine"], run["job"]) == ("waiting", "slurm", "4711")
     assert "PENDING" in run["job_state"]
-    assert "slurm 4711: PENDING" in finish(start("status", "runs"))[0]
-    assert json.loads(finish(start("stop", "runs", "--json"))[0])["ended"] == ["runs/small/n4-bp4-seed0"]
+    assert "slurm 4711: PENDING" in ask("status", "runs")[0]
+    assert json.loads(ask("stop", "runs", "--json")[0])["ended"] == ["runs/small/n4-bp4-seed0"]
     assert "4711" in (commands / "ended").read_text()
-    (run,) = json.loads(finish(start("status", "runs", "--json"))[0])["runs"]
+    (run,) = json.loads(ask("status", "runs", "--json")[0])["runs"]
     assert (run["state"], run["engine"]) == ("waiting", "")

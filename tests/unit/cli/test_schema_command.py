@@ -32,16 +32,16 @@ def test_every_document_of_the_package_has_a_schema(repository: Path) -> None:
     assert declared - OLD_NAMES == served
 
 
-def test_saved_plans_fits_and_audits_meet_their_schemas(in_process: Command, tmp_path: Path) -> None:
+def test_saved_plans_fits_and_audits_meet_their_schemas(isocompute: Command, tmp_path: Path) -> None:
     rows = [
         f"{n},32,{step},{0.3 + 0.05 * i + 0.01 * step:.3f}"
         for i, n in enumerate((8, 16, 32))
         for step in range(0, 30, 3)
     ]
     (tmp_path / "runs.csv").write_text("\n".join(["n,bp,step,avg@4", *rows]) + "\n")
-    assert in_process("fit", "runs.csv", "--draws", 40, "--output", "fits.json").returncode == 0
-    assert in_process("plan", "--fits", "fits.json", "--budget", "50k", "--output", "plan.json").returncode == 0
-    assert in_process("audit", "runs.csv", "--output", "audit.json").returncode == 0
+    assert isocompute("fit", "runs.csv", "--draws", 40, "--output", "fits.json").returncode == 0
+    assert isocompute("plan", "--fits", "fits.json", "--budget", "50k", "--output", "plan.json").returncode == 0
+    assert isocompute("audit", "runs.csv", "--output", "audit.json").returncode == 0
     for kind in ("fits", "plan", "audit"):
         saved: dict[str, Any] = json.loads((tmp_path / f"{kind}.json").read_text())
         check = jsonschema.Draft202012Validator(schema_of(kind))

@@ -100,18 +100,18 @@ def endings(done: subprocess.CompletedProcess[str]) -> int:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_what_the_doctor_says_is_next_reads_eight_runs(in_process: Command, tmp_path: Path, name: str) -> None:
+def test_what_the_doctor_says_is_next_reads_eight_runs(isocompute: Command, tmp_path: Path, name: str) -> None:
     table = eight_runs()
     WAYS[name](table, tmp_path / name)
-    done = in_process("doctor", name)
+    done = isocompute("doctor", name)
     assert (done.returncode, endings(done)) == (0, 1), done.stderr
     words = next_of(done)
     if words[0] == "doctor":
-        done = in_process(*words)
+        done = isocompute(*words)
         assert (done.returncode, endings(done)) == (0, 1), done.stderr
         words = next_of(done)
     assert words[0] == "ingest"
-    done = in_process(*words)
+    done = isocompute(*words)
     assert done.returncode == 0, done.stderr
     runs = RunSet.read(tmp_path / "runs.parquet")
     assert len(runs.run_ids) == 8
@@ -122,76 +122,76 @@ def test_what_the_doctor_says_is_next_reads_eight_runs(in_process: Command, tmp_
     assert np.concatenate([one.value_T for one in series]) == pytest.approx(table["avg@4"].to_numpy())
 
 
-def test_every_command_takes_the_same_words_for_columns(in_process: Command, tmp_path: Path) -> None:
+def test_every_command_takes_the_same_words_for_columns(isocompute: Command, tmp_path: Path) -> None:
     WAYS["letters.csv"](eight_runs("accuracy"), tmp_path / "t.csv")
     words = ["--rename", "G=n", "--rename", "iteration=step", "--set", "seed=0", "--ignore", "batch_size"]
     words += ["--set", "problems_per_batch=16", "--metric", "accuracy"]
     for command in ("doctor", "ingest", "status", "audit", "fit", "watch --once"):
         name, *more = command.split()
-        done = in_process(name, "t.csv", *more, *words)
+        done = isocompute(name, "t.csv", *more, *words)
         assert done.returncode == 0, (command, done.stderr)
-    done = in_process("allocate", "t.csv", *words, "--budget", "100k", "--json")
+    done = isocompute("allocate", "t.csv", *words, "--budget", "100k", "--json")
     assert done.returncode == 0, done.stderr
     wrong = [word.replace("iteration", "iteratoin") for word in words]
     for command in ("doctor", "ingest", "status", "audit", "fit", "watch --once"):
         name, *more = command.split()
-        done = in_process(name, "t.csv", *more, *wrong)
+        done = isocompute(name, "t.csv", *more, *wrong)
         assert done.returncode == 1
         assert "iteratoin" in done.stderr
         assert "'iteration'" in done.stderr, command
 
 
-def test_a_probe_and_a_scorecard_read_tables_of_strangers(in_process: Command, tmp_path: Path) -> None:
+def test_a_probe_and_a_scorecard_read_tables_of_strangers(isocompute: Command, tmp_path: Path) -> None:
     table = eight_runs("accuracy").assign(
         took=lambda rows: 20 + rows["num_generations"] * 16 / 10 + rows["step"] % 3 / 100
     )
     WAYS["letters.csv"](table, tmp_path / "t.csv")
     words = ["--rename", "G=n", "--rename", "iteration=step", "--rename", "batch_size=bp"]
-    done = in_process("probe", "--read", "t.csv", *words, "--seconds", "took", "--json")
+    done = isocompute("probe", "--read", "t.csv", *words, "--seconds", "took", "--json")
     assert done.returncode == 0, done.stderr
     measured = json.loads(done.stdout)
     assert measured["step_overhead_seconds"] == pytest.approx(20, rel=0.1)
     assert measured["rollouts_per_second"] == pytest.approx(10, rel=0.1)
-    planned = in_process("allocate", "t.csv", *words, "--metric", "accuracy", "--budget", "100k", "-o", "plan.json")
+    planned = isocompute("allocate", "t.csv", *words, "--metric", "accuracy", "--budget", "100k", "-o", "plan.json")
     assert planned.returncode == 0, planned.stderr
-    scored = in_process("scorecard", ".", "--add", "plan.json", "--runs", "t.csv", *words, "--json")
+    scored = isocompute("scorecard", ".", "--add", "plan.json", "--runs", "t.csv", *words, "--json")
     assert "no column group_size" not in scored.stderr
-    refused = in_process("scorecard", ".", "--add", "plan.json", "--runs", "t.csv")
+    refused = isocompute("scorecard", ".", "--add", "plan.json", "--runs", "t.csv")
     assert refused.returncode == 1
     assert "--rename G=group_size" in refused.stderr
 
 
-def test_a_missing_column_is_answered_with_the_command_that_works(in_process: Command, tmp_path: Path) -> None:
+def test_a_missing_column_is_answered_with_the_command_that_works(isocompute: Command, tmp_path: Path) -> None:
     WAYS["letters.csv"](eight_runs(), tmp_path / "t.csv")
-    refused = in_process("fit", "t.csv", "--draws", 20)
+    refused = isocompute("fit", "t.csv", "--draws", 20)
     assert refused.returncode == 1
-    done = in_process(*next_of(refused))
+    done = isocompute(*next_of(refused))
     assert done.returncode == 0, done.stderr
-    absent = in_process("audit", "t.csv", *next_of(refused)[2:], "--metric", "avg@5")
+    absent = isocompute("audit", "t.csv", *next_of(refused)[2:], "--metric", "avg@5")
     assert absent.returncode != 0
 
 
-def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(in_process: Command, tmp_path: Path) -> None:
+def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(isocompute: Command, tmp_path: Path) -> None:
     eight_runs("accuracy").to_csv(tmp_path / "t.csv", index=False)
     for command, more in (("fit", ["--draws", 20]), ("audit", [])):
-        refused = in_process(command, "t.csv", "--metric", "avg@4", *more)
+        refused = isocompute(command, "t.csv", "--metric", "avg@4", *more)
         assert refused.returncode == 1
         assert "accuracy" in refused.stderr
         words = next_of(refused)
         assert words[-2:] == ["--metric", "accuracy"]
         assert words.count("--metric") == 1
-        assert in_process(*words).returncode == 0
+        assert isocompute(*words).returncode == 0
 
 
-def test_ready_runs_lead_to_a_fit_and_a_plan(in_process: Command, tmp_path: Path) -> None:
+def test_ready_runs_lead_to_a_fit_and_a_plan(isocompute: Command, tmp_path: Path) -> None:
     eight_runs().to_csv(tmp_path / "t.csv", index=False)
     words = ["doctor", "t.csv"]
     for expected in ("ingest", "fit"):
-        words = next_of(in_process(*words))
+        words = next_of(isocompute(*words))
         assert words[0] == expected
-    done = in_process(*words, "--draws", 50, "--output", "fits.json")
+    done = isocompute(*words, "--draws", 50, "--output", "fits.json")
     assert done.returncode == 0, done.stderr
-    planned = in_process(*next_of(done))
+    planned = isocompute(*next_of(done))
     assert planned.returncode == 0, planned.stderr
 
 
@@ -217,22 +217,22 @@ def training_only(folder: Path) -> None:
     pd.DataFrame(rows).to_csv(folder / "t.csv", index=False)
 
 
-def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(in_process: Command, tmp_path: Path) -> None:
+def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(isocompute: Command, tmp_path: Path) -> None:
     training_only(tmp_path)
     words = ["doctor", "t.csv"]
     for _ in range(2):
-        done = in_process(*words)
+        done = isocompute(*words)
         assert done.returncode == 0, done.stderr
         words = next_of(done)
     assert words[words.index("--metric") + 1] == "train_reward"
-    done = in_process(*words)
+    done = isocompute(*words)
     assert done.returncode == 0, done.stderr
     for command, more in (("audit", []), ("fit", ["--draws", 20]), ("allocate", ["--budget", "100k"])):
-        done = in_process(command, "t.csv", *more)
+        done = isocompute(command, "t.csv", *more)
         assert done.returncode == 0, done.stderr
         assert "training-reward-only" in done.stdout, command
     for absent in ("avg@4", "accuracy"):
-        refused = in_process("fit", "t.csv", "--metric", absent)
+        refused = isocompute("fit", "t.csv", "--metric", absent)
         assert refused.returncode == 1
         assert "train_reward" in refused.stderr
 
@@ -246,69 +246,69 @@ def test_without_an_evaluation_the_training_reward_is_used_with_a_warning(in_pro
     ],
 )
 def test_a_reward_without_a_name_is_what_stands_beside_it_says(
-    in_process: Command, tmp_path: Path, beside: tuple[str, ...], every: int, metric: str, code: str
+    isocompute: Command, tmp_path: Path, beside: tuple[str, ...], every: int, metric: str, code: str
 ) -> None:
     table = eight_runs("reward").assign(step=lambda rows: rows["step"] * every // 10)
     table[["experiment", "num_generations", "prompts_per_step", "step", "reward", *beside]].to_csv(
         tmp_path / "t.csv", index=False
     )
-    document = json.loads(in_process("fit", "t.csv", "--draws", 20, "--json").stdout)
+    document = json.loads(isocompute("fit", "t.csv", "--draws", 20, "--json").stdout)
     (fits,) = document["fits"].values()
     assert fits["metric"] == metric
     codes = [note["code"] for note in fits["notes"]]
     assert code in codes
     assert ("training-reward-only" in codes) == (metric == "train_reward")
-    named = json.loads(in_process("audit", "t.csv", "--metric", "avg@8", "--json").stdout)
+    named = json.loads(isocompute("audit", "t.csv", "--metric", "avg@8", "--json").stdout)
     assert (named["metric"], named["eval_set"]) == ("avg@8", "validation")
 
 
 @pytest.mark.parametrize("name", ["train/reward", "train_reward", "rollout/mean_reward"])
-def test_a_training_reward_under_any_name_is_no_evaluation(in_process: Command, tmp_path: Path, name: str) -> None:
+def test_a_training_reward_under_any_name_is_no_evaluation(isocompute: Command, tmp_path: Path, name: str) -> None:
     eight_runs(name).assign(gpu_util=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
-    document = json.loads(in_process("audit", "t.csv", "--json").stdout)
+    document = json.loads(isocompute("audit", "t.csv", "--json").stdout)
     assert (document["metric"], document["eval_set"]) == (name, "train")
     assert "training-reward-only" in [note["code"] for note in document["notes"]]
 
 
-def test_among_columns_whose_names_say_nothing_the_command_asks(in_process: Command, tmp_path: Path) -> None:
+def test_among_columns_whose_names_say_nothing_the_command_asks(isocompute: Command, tmp_path: Path) -> None:
     eight_runs("zeta").assign(eta=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
     for command in ("fit", "audit"):
-        refused = in_process(command, "t.csv")
+        refused = isocompute(command, "t.csv")
         assert refused.returncode == 1
         assert "eta" in refused.stderr
         assert "zeta" in refused.stderr
-    done = in_process("doctor", "t.csv")
+    done = isocompute("doctor", "t.csv")
     assert (done.returncode, endings(done)) == (0, 1)
     assert next_of(done)[-2:] == ["--metric", "eta"]
-    done = in_process("doctor", "t.csv", "--metric", "zeta")
-    done = in_process(*next_of(done))
+    done = isocompute("doctor", "t.csv", "--metric", "zeta")
+    done = isocompute(*next_of(done))
     assert next_of(done)[-2:] == ["--metric", "zeta"]
-    assert in_process(*next_of(done), "--draws", 20).returncode == 0
+    assert isocompute(*next_of(done), "--draws", 20).returncode == 0
 
 
 @pytest.mark.parametrize("name", ["acc", "gsm8k"])
 def test_columns_of_ones_own_beside_those_of_a_framework_are_kept(
-    in_process: Command, tmp_path: Path, name: str
+    isocompute: Command, tmp_path: Path, name: str
 ) -> None:
     own = {"completion_length": lambda rows: 100 + rows["step"], "gpus": 8, "host": "node-1"}
     eight_runs(name).assign(**own).to_csv(tmp_path / "t.csv", index=False)
-    document = json.loads(in_process("ingest", "t.csv", "--json").stdout)
+    document = json.loads(isocompute("ingest", "t.csv", "--json").stdout)
     assert set(document["metrics"]) == {name, "entropy", "response_length"}
     runs = RunSet.read(tmp_path / "t.csv")
     assert sum(len(one.value_T) for one in runs.series(name)) == 182
 
 
 def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a_minute(
-    in_process: Command, tmp_path: Path
+    isocompute: Command, tmp_path: Path
 ) -> None:
     eight_runs().drop(columns=["num_generations", "prompts_per_step"]).to_csv(tmp_path / "t.csv", index=False)
-    done = in_process("doctor", "t.csv")
+    done = isocompute("doctor", "t.csv")
     assert (done.returncode, endings(done)) == (0, 1)
-    done = in_process(*next_of(done))
+    done = isocompute(*next_of(done))
     assert done.returncode == 0, done.stderr
     mapping = RunMap.load(tmp_path / "map.yaml")
     assert {question.field for question in mapping.questions.values()} == {"group_size", "problems_per_batch"}
-    refused = in_process(*next_of(done))
+    refused = isocompute(*next_of(done))
     assert refused.returncode == 1
     runs = {f"exp_{i}": mapping.runs[f"exp_{i}"].replace(group_size=n) for i, (n, _) in enumerate(RUNS)}
     answered = {
@@ -316,32 +316,32 @@ def test_a_table_that_says_neither_n_nor_problems_is_one_question_and_a_map_of_a
         for name, one in mapping.questions.items()
     }
     mapping.replace(runs=runs, questions=answered, confirmed=True).save(tmp_path / "map.yaml")
-    looked = in_process("doctor", "--map", "map.yaml")
+    looked = isocompute("doctor", "--map", "map.yaml")
     assert (looked.returncode, endings(looked)) == (0, 1), looked.stdout
     assert next_of(looked) == next_of(done)
-    done = in_process(*next_of(done))
+    done = isocompute(*next_of(done))
     assert done.returncode == 0, done.stderr
     assert RunSet.read(tmp_path / "runs.parquet").runs()[-1].rollouts == 210 * 32 * 16
     for command in ("audit", "fit", "status", "watch --once"):
         name, *more = command.split()
-        done = in_process(name, "--map", "map.yaml", *more)
+        done = isocompute(name, "--map", "map.yaml", *more)
         assert done.returncode == 0, (command, done.stderr)
 
 
-def test_what_needs_neither_n_nor_problems_works_without(in_process: Command, tmp_path: Path) -> None:
+def test_what_needs_neither_n_nor_problems_works_without(isocompute: Command, tmp_path: Path) -> None:
     table = eight_runs().drop(columns=["num_generations", "prompts_per_step"])
     fall = table["step"].map(lambda step: 0.2 + min(step, 100) * 0.004 - max(step - 100, 0) * 0.005)
     table.assign(**{"avg@4": fall}).to_csv(tmp_path / "t.csv", index=False)
-    watched = in_process("watch", "t.csv", "--once", "--json")
+    watched = isocompute("watch", "t.csv", "--once", "--json")
     assert watched.returncode == 0, watched.stderr
     assert '"rollouts": null' in watched.stdout
     assert "collapsed-run" in watched.stdout
-    done = in_process("ingest", "t.csv", "--output", "runs.csv")
+    done = isocompute("ingest", "t.csv", "--output", "runs.csv")
     assert done.returncode == 0, done.stderr
     written = pd.read_csv(tmp_path / "runs.csv")
     assert "group_size" not in written
     assert written["run_id"].nunique() == 8
-    again = in_process("fit", "runs.csv", "--set", "n=8", "--set", "bp=16", "--draws", 20)
+    again = isocompute("fit", "runs.csv", "--set", "n=8", "--set", "bp=16", "--draws", 20)
     assert again.returncode == 0, again.stderr
 
 
@@ -361,7 +361,7 @@ def test_rows_without_a_name_are_told_apart_by_configuration_and_by_steps_that_b
 
 @pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
 def test_the_next_command_works_beside_broken_files_copies_and_logs(
-    in_process: Command, tmp_path: Path, beside: str
+    isocompute: Command, tmp_path: Path, beside: str
 ) -> None:
     folder = tmp_path / "runs"
     (folder / "a").mkdir(parents=True)
@@ -376,7 +376,7 @@ def test_the_next_command_works_beside_broken_files_copies_and_logs(
         write_verl(folder / "verl" / "log.jsonl", range(31))
     words = ["doctor", "runs"]
     for _ in range(3):
-        done = in_process(*words)
+        done = isocompute(*words)
         assert done.returncode == 0, (words, done.stderr)
         if "next:" not in done.stdout:
             break
@@ -384,8 +384,8 @@ def test_the_next_command_works_beside_broken_files_copies_and_logs(
     assert words[0] in ("audit", "fit")
 
 
-def test_nothing_usable_is_said_with_a_code(in_process: Command, tmp_path: Path) -> None:
+def test_nothing_usable_is_said_with_a_code(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("this,is\nno,table\n")
-    done = in_process("doctor", "t.csv")
+    done = isocompute("doctor", "t.csv")
     assert (done.returncode, endings(done)) == (1, 1)
     assert "next:" not in done.stdout

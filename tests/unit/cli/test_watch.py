@@ -89,12 +89,6 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-@pytest.fixture
-def isocompute(in_process: Command) -> Command:
-    """The command in this process, which is started a few dozen times here; what it starts is real."""
-    return in_process
-
-
 def until(true: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():

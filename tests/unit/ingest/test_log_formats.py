@@ -58,6 +58,7 @@ def test_files_of_other_kinds_are_not_taken_for_its_own(form: LogFormat, tmp_pat
         (tmp_path / name).write_text(text)
         assert form.store is None or not form.store.holds(tmp_path / name)
         assert form.dumps is None or not form.dumps.is_dump(tmp_path / name)
+        assert form.journal is None or not form.journal.holds(tmp_path / name)
     if form.console is not None:
         assert form.console.parse("epoch 1, loss 0.5") is None
 
@@ -67,6 +68,7 @@ def test_no_other_format_has_its_name_its_store_or_its_kind_of_folder(form: LogF
         if other.name != form.name:
             assert form.store is None or other.store is None or form.store.name != other.store.name
             assert form.run_folder is None or other.run_folder is None or form.run_folder.kind != other.run_folder.kind
+            assert form.journal is None or other.journal is None or form.journal.file != other.journal.file
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import pytest
 from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.specs import Supervision
 from isocompute_sdk.training.backend import Launch
 
 
@@ -57,7 +58,8 @@ def test_jobs_run_in_their_folder_with_environment_and_log(job: Callable[..., Jo
 
 
 def test_a_failed_job_has_its_exit_code_and_stops_no_other(job: Callable[..., Job]) -> None:
-    results = run_jobs(QUICK, [job("bad", "exit 3"), job("killed", "kill -KILL $$"), job("good", "true")])
+    jobs = [job("bad", "exit 3"), job("killed", "kill -KILL $$"), job("good", "true")]
+    results = run_jobs(QUICK, jobs, supervision=Supervision(retries=0))
     assert [result.exit_code for result in results] == [3, -9, 0]
     status = store.RunWatch(results[0].job.launch.folder).status()
     assert status.state == "failed"

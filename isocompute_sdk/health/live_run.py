@@ -1,0 +1,79 @@
+"""A run that is going on, picked from a table: its series, what the detectors find in it, its checkpoints on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.fitting.one_run.forecast import LiveRun
+from isocompute_sdk.health.detectors import check_health
+from isocompute_sdk.metrics import average_of
+from isocompute_sdk.records.columns import did_you_mean
+from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward, training_reward_note, unasked
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
+
+SHOWN = 8
+"""Runs that an error lists."""
+
+
+def live_run(
+    runs: RunSet,
+    run_id: str | None = None,
+    metric: str | None = None,
+    eval_set: str | None = None,
+    saved: Sequence[tuple[int, str]] = (),
+) -> LiveRun:
+    """Pick a run and its reward.
+
+    Args:
+        runs: the run, alone or among others.
+        run_id: its name; None for the only one.
+        metric: its reward; None as for `fit`.
+        eval_set: evaluation set; None for the only one of the metric.
+        saved: (step, folder) of its checkpoints on disk.
+
+    Raises:
+        RecordError: an unknown run or metric, or several runs without `run_id`.
+    """
+    name = _picked(runs, run_id)
+    mine = runs.filter(run_id=name)
+    notes = []
+    if metric is None:
+        metric, notes = unasked(mine, eval_set)
+    elif metric not in mine.metrics:
+        raise RecordError(
+            f"metric: received {metric!r}; run {name!r} has {', '.join(mine.metrics)}",
+            f"{did_you_mean(metric, mine.metrics)}Use one of them.",
+        ).in_shell(f"{did_you_mean(metric, mine.metrics)}Use one of them: --metric NAME.")
+    elif is_training_reward(metric) or {*mine.filter(metric=metric).eval_sets} == {TRAIN_SET}:
+        notes = [training_reward_note(metric, asked=True)]
+    (one,) = mine.series(metric, eval_set)
+    where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
+    others = runs.filter(metric=metric)
+    others = [
+        series
+        for series in (others.series(metric, where) if where in others.eval_sets else ())
+        if series.run_id != name
+    ]
+    reward = metric if average_of(metric) is not None else None
+    found = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
+    return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes))
+
+
+def _picked(runs: RunSet, run_id: str | None) -> str:
+    names = list(runs.run_ids)
+    listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    if run_id is None:
+        if len(names) == 1:
+            return names[0]
+        raise RecordError(
+            f"{len(names)} runs: {listed}; accepted: one of them", f"Name it, e.g. run_id={names[0]!r}."
+        ).in_shell("Name it with --run.")
+    if run_id not in names:
+        raise RecordError(
+            f"run_id: received {run_id!r}; accepted: {listed}", f"{did_you_mean(run_id, names)}Use one of them."
+        ).in_shell(f"{did_you_mean(run_id, names)}Use one of them: --run NAME.")
+    return run_id

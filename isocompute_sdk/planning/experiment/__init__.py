@@ -1,0 +1,7 @@
+"""What to run before a budget is spent: expected value of trial runs, pilot design, early stopping."""
+
+from isocompute_sdk.planning.experiment.next_runs import NextRun, NextRuns, PilotDesign, ShareRegret
+from isocompute_sdk.planning.experiment.pilot import design_pilot
+from isocompute_sdk.planning.experiment.stopping import Prospect, hopeless
+
+__all__ = ["NextRun", "NextRuns", "PilotDesign", "Prospect", "ShareRegret", "design_pilot", "hopeless"]

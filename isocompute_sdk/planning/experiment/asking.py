@@ -1,0 +1,289 @@
+"""`next_runs`: the runs to make before a budget is spent, from fits of runs that exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook
+from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
+from isocompute_sdk.planning.experiment.search import AROUND, Pick, Ran, candidates, choose
+from isocompute_sdk.planning.experiment.wider import widened
+from isocompute_sdk.planning.pricing import Pricing, amount_text
+
+if TYPE_CHECKING:
+    from isocompute_sdk.specs import Hardware
+
+FAR = 10.0
+"""Multiple of the longest run beyond which a target is a guess."""
+DEFAULT_SEED = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: prices, limits and what a plan may choose."""
+
+    fits: Fits
+    pricing: Pricing
+    hardware: Hardware
+    problems: tuple[int, ...]
+    """Numbers of problems per batch that a plan or a trial may use, increasing."""
+    planned_sizes: tuple[int, ...]
+    """Group sizes that a plan may choose without further runs."""
+    min_update_steps: int
+    plan: tuple[int, int]
+    """n and B_p of the present plan."""
+
+    @property
+    def surface(self) -> Surface:
+        """The joint model.
+
+        Raises:
+            PlanError: fits of another method.
+        """
+        if self.fits.surface is None:
+            raise PlanError(
+                f"fits of method {self.fits.method!r} have no draws of a surface to judge further runs by",
+                "Fit with --method surface (method='surface').",
+            ).in_shell("Fit with --method surface.")
+        return self.fits.surface
+
+    def compute(self, rollouts: float) -> float:
+        """Rollouts on the axis of the fits."""
+        return self.pricing.compute(rollouts, self.fits.compute)
+
+    def cost(self, batch: int, steps: int) -> float:
+        """Cost in the budget's unit."""
+        return self.pricing.cost(batch, steps)
+
+
+def runs_of(fits: Fits) -> list[Ran]:
+    """The runs behind fits; without their table one for each configuration, which cannot be continued by name."""
+    longest: dict[tuple[int, int | None], list[tuple[str | None, float, int]]] = {}
+    if fits.runs is not None:
+        longest = _from_table(fits)
+    if not longest:
+        longest = {key: [(None, curve.last_compute, 0)] for key, curve in fits.curves.items()}
+    found: list[Ran] = []
+    for (n, bp), runs in longest.items():
+        if bp is not None:
+            found += [Ran(name, n, bp, max(1, round(end / (n * bp))), seed) for name, end, seed in runs]
+    return found
+
+
+def _from_table(fits: Fits) -> dict[tuple[int, int | None], list[tuple[str | None, float, int]]]:
+    from isocompute_sdk.records import RunSet
+
+    assert fits.runs is not None, "checked by the caller"
+    found: dict[tuple[int, int | None], list[tuple[str | None, float, int]]] = {}
+    for run in RunSet.from_dict(fits.runs).runs():
+        key = (run.group_size, run.problems_per_batch)
+        if key in fits.curves and run.rollouts > 0:
+            found.setdefault(key, []).append((run.run_id, run.rollouts, run.seed or 0))
+    return found
+
+
+def ask(question: Question, slots: int, rng: np.random.Generator, *, most: float | None = None) -> NextRuns:
+    """The runs that lower expected regret most for their cost.
+
+    Args:
+        question: prices, limits and fits.
+        slots: most runs.
+        rng: the randomness of what is simulated.
+        most: largest cost of all runs together; None for no limit but their worth.
+    """
+    fits = question.fits
+    surface = widened(question.surface, AROUND - 1, AROUND - 1, rng)
+    sizes = trial_sizes(question.planned_sizes, fits.group_sizes, surface)
+    outlook = Outlook(surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits))
+    budget = question.pricing.budget.available
+    asked = [
+        trial
+        for trial in candidates(
+            sizes, question.problems, runs_of(fits), question.cost, budget, max(question.min_update_steps, 1), most
+        )
+        if question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
+    ]
+    picks = choose(outlook, asked, slots, most)
+    return answer(question, outlook, picks, surface.largest_compute)
+
+
+def trial_sizes(planned: Sequence[int], ran: Sequence[int], surface: Surface) -> list[int]:
+    """Group sizes of trials: those planned or run, and powers of two up to `AROUND` octaves around the runs."""
+    low = max(2, min(ran) // 2**AROUND)
+    high = max(ran) * 2**AROUND
+    first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
+    powers = {2**i for i in range(1, 41) if low <= 2**i <= high and first <= 2**i <= last}
+    return sorted(powers | set(ran) | set(planned))
+
+
+def choices(question: Question, surface: Surface, sizes: Sequence[int]) -> Choices:
+    """What the budget decides between: every group size at every B_p that the budget can carry out."""
+    pricing, budget = question.pricing, question.pricing.budget
+    pairs = [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None]
+    base = surface.parameters_DP[:, 0]
+    kept: list[tuple[int, int]] = []
+    columns: list[npt.NDArray[np.float64]] = []
+    for n, bp in pairs:
+        steps = np.array([_steps(pricing, budget.available * float(f), n * bp) for f in FRACTIONS])
+        if steps[-1] < question.min_update_steps:
+            continue
+        spent = np.array([question.compute(float(max(m, 1) * n * bp)) for m in steps])
+        reward_DF = surface.draws(spent, float(n), float(bp))
+        columns.append(np.where(steps >= question.min_update_steps, reward_DF, base[:, None]))
+        kept.append((n, bp))
+    if not kept:
+        raise PlanError(
+            f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan", "Raise the budget."
+        )
+    sizes_J, problems_J = np.array(kept, dtype=np.int64).T
+    planned_J = np.isin(sizes_J, question.planned_sizes)
+    return Choices(
+        sizes_J,
+        problems_J,
+        np.stack(columns, axis=0).transpose(2, 1, 0),
+        planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
+        budget.available,
+        surface.layout.top - surface.layout.floor,
+        kept.index(question.plan) if question.plan in kept else None,
+    )
+
+
+def _steps(pricing: Pricing, amount: float, batch: int) -> int:
+    steps = pricing.most_steps(pricing.budget.unit, amount, batch)
+    deadline = pricing.deadline
+    return steps if deadline is None else min(steps, pricing.most_steps("wall_hours", deadline, batch))
+
+
+def _evaluations(fits: Fits) -> int:
+    """Evaluations of a run like those behind the fits."""
+    points = [int(np.count_nonzero(one.compute_T > 0)) for one in fits.surface_points or ()]
+    return max(4, min(int(np.median(points)) if points else 20, 60))
+
+
+def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: float) -> NextRuns:
+    """The picks with costs, reasons and notes."""
+    c, unit, budget = outlook.choices, question.pricing.budget.unit, question.pricing.budget.available
+    now = outlook.now
+    regret = max(outlook.regret_now, 0.0)
+    runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
+    chance[now] = 1.0
+    for pick in picks:
+        t, saved = pick.trial, min(pick.saving, regret - total)
+        runs.append(
+            NextRun(
+                group_size=t.group_size,
+                problems_per_batch=t.problems_per_batch,
+                update_steps=t.update_steps,
+                seed=t.seed,
+                continues=t.continues,
+                cost=float(t.cost),
+                share=min(float(t.cost / budget), 1.0),
+                saves=float(max(saved, 0.0)),
+                settles=_settles(outlook, pick, chance),
+            )
+        )
+        total, chance = total + max(saved, 0.0), pick.worth.chosen_J
+    first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
+    if runs:
+        cost = sum(run.cost for run in runs)
+        reason = (
+            f"{first}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
+            f"expected to save {total:.4f} after what it costs"
+        )
+    else:
+        reason = f"{first}; of the runs that could be made, {NONE_WORTH_IT}"
+    target = max(question.compute(float(r)) for r in _targets(question, c))
+    return NextRuns(
+        runs=tuple(runs),
+        unit=unit,
+        budget=float(budget),
+        metric=question.fits.metric,
+        group_size_now=int(c.group_size_J[now]),
+        problems_per_batch_now=int(c.problems_J[now]),
+        regret_now=float(regret),
+        saving=float(min(total, regret)),
+        reason=reason,
+        notes=tuple(far_note(target, max([seen, *(question.compute(float(r.rollouts)) for r in runs)]))),
+    )
+
+
+def _targets(question: Question, c: Choices) -> list[int]:
+    pricing = question.pricing
+    pairs = {int(n) * int(bp) for n, bp in zip(c.group_size_J, c.problems_J, strict=True)}
+    return [batch * _steps(pricing, pricing.budget.available, batch) for batch in pairs]
+
+
+def far_note(target: float, longest: float) -> list[Note]:
+    """The note that the target lies far beyond every run; none within `FAR`."""
+    reach = target / longest
+    if reach <= FAR * (1 + 1e-9):
+        return []
+    text = (
+        f"After these runs the target still lies {reach:.3g} x beyond the longest run. A run of a tenth of the target "
+        "costs more than it is expected to save; predictions that far rest on the form of the curves."
+    )
+    return [Note("target-beyond-10x", "warning", text, {"extrapolation": reach})]
+
+
+def named(runs: Sequence[NextRun]) -> str:
+    """Group sizes and lengths in one phrase."""
+    by_length: dict[int, list[str]] = {}
+    for run in runs:
+        by_length.setdefault(run.rollouts, []).append(str(run.group_size))
+    parts = [f"n = {' and '.join(sizes)} to {_short(length)}" for length, sizes in by_length.items()]
+    return ", ".join(parts)
+
+
+def _short(rollouts: int) -> str:
+    if rollouts >= 1_000_000:
+        return f"{rollouts / 1e6:.3g}M rollouts"
+    return f"{rollouts / 1e3:.3g}k rollouts" if rollouts >= 1000 else f"{rollouts} rollouts"
+
+
+def _settles(outlook: Outlook, pick: Pick, before_J: npt.NDArray[np.float64]) -> str:
+    """Which n compete, and how likely the plan changes."""
+    c, t = outlook.choices, pick.trial
+    after_J = pick.worth.chosen_J
+    now = int(np.argmax(before_J))
+    others = np.where(np.arange(len(after_J)) == now, -1.0, after_J)
+    rival = int(np.argmax(others))
+    changed = 1.0 - float(after_J[now])
+    if others[rival] <= 0:
+        return f"how good n = {t.group_size} is at the target"
+    return (
+        f"whether n = {c.group_size_J[rival]} is better than n = {c.group_size_J[now]} at the target (the plan changes "
+        f"with probability {changed:.0%})"
+    )
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """The value as an int.
+
+    Raises:
+        PlanError: not a whole number from `least` up.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise PlanError(
+            f"{name} = {value!r}; accepted: a whole number, {least} or more", "Correct it, or leave it out."
+        )
+    return int(value)
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `allocate` that matter here."""
+    return {name: value for name, value in options.items() if name not in ("spend", "mode")}
+
+
+def ceil_steps(rollouts: float, batch: int) -> int:
+    """Update steps that reach so many rollouts."""
+    return max(1, math.ceil(rollouts / batch - 1e-9))

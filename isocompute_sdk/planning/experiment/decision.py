@@ -1,0 +1,317 @@
+"""What the budget decides between, and what trial runs are expected to change: expected value of sample information.
+
+The draws of a surface are possible truths. A trial run of configuration r would show, under draw d, its rewards at a
+few points, with evaluation noise and run-to-run effects. The posterior mean reward of every choice is regressed over
+the draws on these numbers (Strong, Oakley & Brennan, Med. Decis. Making 35, 2015), far less noisy with 200 draws
+than reweighting them by likelihood. After each simulated trial n is chosen by the planner's own rule
+(`GroupSizeOdds.best`), with what is left of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.surface.choice import PROBLEMS_TOLERANCE
+from isocompute_sdk.fitting.surface.odds import PER_SQUARED_OCTAVE
+from isocompute_sdk.fitting.surface.surface import Surface
+
+POINTS = (1.0, 1 / 3, 1 / 9)
+"""Where a trial run is looked at, as shares of its length; each stands for the evaluations down to the next."""
+EVALUATIONS = 20
+"""Evaluations of a trial run, where nobody says how many."""
+CORRELATED = 1.5
+"""Factor on the variance of a mean of evaluations, since their noise is mostly correlated."""
+SLOPE_WIDTH = 0.25
+"""Width in ln C over which the slope of a curve is taken."""
+TOGETHER = 16
+"""Candidates that are evaluated at once."""
+FRACTIONS: Array = np.array([0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0])
+"""Shares of the budget at which rewards are computed; those between are interpolated."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run that could be made."""
+
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    seed: int
+    cost: float
+    """In the budget's unit."""
+    continues: str | None = None
+    begins: int = 0
+    """Update steps that the continued run has already."""
+
+    @property
+    def rollouts(self) -> int:
+        """C at its end."""
+        return self.group_size * self.problems_per_batch * self.update_steps
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The configurations that the budget decides between, with their rewards in every draw."""
+
+    group_size_J: npt.NDArray[np.int64]
+    problems_J: npt.NDArray[np.int64]
+    reward_FDJ: Array
+    """At each of `FRACTIONS` of the budget."""
+    planned_J: npt.NDArray[np.bool_]
+    """Whether a plan may choose it without further runs."""
+    budget: float
+    """What is left to spend."""
+    span: float
+    """Width of the metric's range."""
+    plan: int | None = None
+    """Position of the present plan; None where the planner's rule finds it."""
+
+    @property
+    def octave_J(self) -> Array:
+        """log2 n."""
+        return np.log2(self.group_size_J)
+
+    @property
+    def reward_DJ(self) -> Array:
+        """Rewards with the whole budget."""
+        return self.reward_FDJ[-1]
+
+    def rewards_after(self, cost_E: Array, kept_EJ: Array) -> Array:
+        """Rewards with what E sets of trials leave of the budget, shape (E, D, J).
+
+        Args:
+            cost_E: cost of each set.
+            kept_EJ: what of that is no loss, since the choice continues a trial run.
+        """
+        left_EJ = np.clip(1.0 - (cost_E[:, None] - kept_EJ) / self.budget, FRACTIONS[0], 1.0)
+        upper_EJ = np.clip(np.searchsorted(FRACTIONS, left_EJ), 1, len(FRACTIONS) - 1)
+        weight_EJ = (left_EJ - FRACTIONS[upper_EJ - 1]) / (FRACTIONS[upper_EJ] - FRACTIONS[upper_EJ - 1])
+        at_J = np.arange(left_EJ.shape[1])
+        low = self.reward_FDJ[upper_EJ - 1, :, at_J[None, :]].transpose(0, 2, 1)
+        high = self.reward_FDJ[upper_EJ, :, at_J[None, :]].transpose(0, 2, 1)
+        return low + (high - low) * weight_EJ[:, None, :]
+
+    def allowed(self, trials: Sequence[Trial]) -> npt.NDArray[np.bool_]:
+        """Which of them a plan may choose once these trials are run: up to their group sizes, at their B_p."""
+        found = self.planned_J.copy()
+        if not trials:
+            return found
+        sizes = [*self.group_size_J[found].tolist(), *(t.group_size for t in trials)]
+        problems = {*self.problems_J[found].tolist(), *(t.problems_per_batch for t in trials)}
+        inside = (self.group_size_J >= min(sizes)) & (self.group_size_J <= max(sizes))
+        return found | (inside & np.isin(self.problems_J, list(problems)))
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a set of trials is expected to change."""
+
+    saving: float
+    """Expected reward at the target with them less that without, their cost included; may be negative."""
+    chosen_J: Array
+    """Probability that each choice is planned afterwards."""
+
+
+class Outlook:
+    """Asks what sets of trials are worth; what it needs of each trial is computed once.
+
+    Args:
+        surface: draws of possible truths.
+        choices: what the budget decides between.
+        rng: the randomness of simulated evaluations: the same for every trial, so that trials are compared in pairs.
+        compute: rollouts on the surface's axis.
+        evaluations: evaluations of a trial run.
+    """
+
+    def __init__(
+        self,
+        surface: Surface,
+        choices: Choices,
+        rng: np.random.Generator,
+        compute: Callable[[float], float] = float,
+        evaluations: int = EVALUATIONS,
+    ) -> None:
+        self.surface = surface
+        self.choices = choices
+        self.compute = compute
+        self.evaluations = evaluations
+        self._rng = rng
+        self._noise: list[Array] = []
+        reward_DJ = choices.reward_DJ
+        self.best_D = reward_DJ.max(axis=1)
+        # As `group_size_odds`: what plans may choose and the octave above it.
+        planned = choices.group_size_J[choices.planned_J]
+        self.near_J = (choices.group_size_J >= planned.min()) & (choices.group_size_J <= 2 * planned.max())
+        near_DJ = reward_DJ[:, self.near_J]
+        loss_DJ = near_DJ.max(axis=1, keepdims=True) - near_DJ
+        weight_DJ = np.exp(-loss_DJ / max(float(loss_DJ.mean(axis=0).min()), 1e-12))
+        self.centre_D = (weight_DJ @ choices.octave_J[self.near_J]) / weight_DJ.sum(axis=1)
+        levels = np.unique(choices.problems_J)
+        # A larger B_p is planned only where the smaller ones lose more than the tolerance.
+        self.handicap_J = PROBLEMS_TOLERANCE * choices.span * np.searchsorted(levels, choices.problems_J)
+
+    @property
+    def now(self) -> int:
+        """Position of the choice that is planned without trials."""
+        return self._planned(self.choices.planned_J)
+
+    @property
+    def regret_now(self) -> float:
+        """Expected reward that it loses against the best choice of each draw."""
+        return float((self.best_D - self.choices.reward_DJ[:, self.now]).mean())
+
+    def _planned(self, allowed_J: npt.NDArray[np.bool_]) -> int:
+        reward_DJ = self.choices.reward_DJ
+        if self.choices.plan is not None and np.array_equal(allowed_J, self.choices.planned_J):
+            return self.choices.plan
+        mean_J = reward_DJ.mean(axis=0)
+        best = float(reward_DJ[:, allowed_J | self.near_J].max(axis=1).mean())
+        score_J = self._score(mean_J, best, float(self.centre_D.mean()))
+        return int(np.argmax(np.where(allowed_J, np.round(score_J, 12), -np.inf)))
+
+    def _score(self, mean_J: Array, best: Array | float, centre: Array | float) -> Array:
+        """The planner's rule for posterior means of rewards, of the best reward and of the centre of good n."""
+        doubt = np.maximum(np.asarray(best) - mean_J.max(axis=-1), 0.0)
+        x = self.choices.octave_J
+        squared = x**2 - 2.0 * x * np.asarray(centre)[..., None]
+        return mean_J - PER_SQUARED_OCTAVE * doubt[..., None] * squared - self.handicap_J
+
+    def shown(self, trials: Sequence[Trial]) -> tuple[Array, Array]:
+        """What each trial would show: noise-free rewards (E, D, Q), and the covariance of their noise (E, Q, Q)."""
+        end_E = np.array([self.compute(t.rollouts) for t in trials])
+        begin_E = np.array([self.compute(t.group_size * t.problems_per_batch * t.begins) for t in trials])
+        share_Q = np.array(POINTS)
+        at_EQ = end_E[:, None] * share_Q
+        # A continued run shows only what lies beyond its present end.
+        beyond = begin_E[:, None] > 0
+        at_EQ = np.where(beyond, begin_E[:, None] + (end_E - begin_E)[:, None] * share_Q, at_EQ)
+        size_EQ = np.repeat([[float(t.group_size)] for t in trials], len(POINTS), axis=1)
+        problems_EQ = np.repeat([[float(t.problems_per_batch)] for t in trials], len(POINTS), axis=1)
+
+        def drawn(compute_EQ: Array) -> Array:
+            flat = self.surface.draws(compute_EQ.ravel(), size_EQ.ravel(), problems_EQ.ravel(), at=True)
+            return flat.reshape(len(flat), *compute_EQ.shape).transpose(1, 0, 2)
+
+        reward_EDQ = drawn(at_EQ)
+        mean_EQ = reward_EDQ.mean(axis=1)
+        earlier_EQ = drawn(at_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)
+        slope_EQ = (mean_EQ - earlier_EQ) / SLOPE_WIDTH
+        gain_EQ = mean_EQ - float(self.surface.parameters_DP[:, 0].mean())
+        edges = np.append(share_Q, 0.0)
+        count_Q = np.maximum(self.evaluations * (edges[:-1] - edges[1:]), 1.0)
+        own = CORRELATED * self.surface.noise**2 / count_Q
+        noise_EQQ = np.einsum("eq,er->eqr", gain_EQ, gain_EQ) * self.surface.run_share**2
+        noise_EQQ += np.einsum("eq,er->eqr", slope_EQ, slope_EQ) * self.surface.run_midpoint**2
+        return reward_EDQ, noise_EQQ + np.diag(own)
+
+    def worth(
+        self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
+    ) -> list[Worth]:
+        """`_worth` in parts that fit the cache."""
+        found: list[Worth] = []
+        for first in range(0, len(trials), TOGETHER):
+            part = slice(first, first + TOGETHER)
+            found += self._worth(beside, trials[part], (shown[0][part], shown[1][part]), before)
+        return found
+
+    def _worth(
+        self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
+    ) -> list[Worth]:
+        """What each trial is worth together with all of `beside`.
+
+        Args:
+            beside: trials that are made in any case.
+            trials: candidates, E of them.
+            shown: `shown(trials)`.
+            before: `shown(beside)`.
+        """
+        choices = self.choices
+        reward_EDQ, noise_EQQ = _joined(before, shown)
+        cost_E = np.array([t.cost for t in trials]) + sum(t.cost for t in beside)
+        kept_EJ = np.stack([self._kept([*beside, t]) for t in trials])
+        target_EDJ = choices.rewards_after(cost_E, kept_EJ)
+        allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
+        without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])
+        near_EJ = allowed_EJ | self.near_J
+        best_ED = np.where(near_EJ[:, None, :], target_EDJ, -np.inf).max(axis=2)
+        # Levels that all choices share cancel: what is regressed is by how much each differs from the plan.
+        level_ED = np.take_along_axis(target_EDJ, without_E[:, None, None], axis=2)[:, :, 0]
+        centre_ED = np.broadcast_to(self.centre_D, best_ED.shape)
+        wanted_EDT = np.concatenate(
+            [target_EDJ - level_ED[:, :, None], (best_ED - level_ED)[:, :, None], centre_ED[:, :, None]], axis=2
+        )
+        mean_ET = wanted_EDT.mean(axis=1)
+        moved_EST = self._posterior_means(reward_EDQ, noise_EQQ, wanted_EDT - mean_ET[:, None, :])
+        found_EST = mean_ET[:, None, :] + moved_EST
+        count = len(choices.group_size_J)
+        mean_ESJ, best_ES, centre_ES = found_EST[..., :count], found_EST[..., count], found_EST[..., count + 1]
+        score_ESJ = self._score(np.where(allowed_EJ[:, None, :], mean_ESJ, -np.inf), best_ES, centre_ES)
+        chosen_ES = np.argmax(np.where(allowed_EJ[:, None, :], score_ESJ, -np.inf), axis=2)
+        won_ES = np.take_along_axis(mean_ESJ, chosen_ES[:, :, None], axis=2)[:, :, 0]
+        # More group sizes to choose from are worth nothing by themselves.
+        whole_J = choices.reward_DJ.mean(axis=0)
+        whole_E = np.maximum(whole_J[without_E], whole_J[self.now])
+        saving_E = won_ES.mean(axis=1) + level_ED.mean(axis=1) - whole_E
+        chance_EJ = np.stack([np.bincount(row, minlength=count) / chosen_ES.shape[1] for row in chosen_ES])
+        return [Worth(float(saving), chance) for saving, chance in zip(saving_E, chance_EJ, strict=True)]
+
+    def _posterior_means(self, shown_EDQ: Array, noise_EQQ: Array, wanted_EDT: Array) -> Array:
+        """How far the posterior mean of each target moves in simulated trials, shape (E, S, T).
+
+        Linear in what is shown; scaled down by the share of the variance that a regression on so few draws explains by
+        chance, so that numbers that say nothing move nothing.
+        """
+        draws, width = shown_EDQ.shape[1:]
+        centred_EDQ = shown_EDQ - shown_EDQ.mean(axis=1, keepdims=True)
+        signal_EQQ = centred_EDQ.transpose(0, 2, 1) @ centred_EDQ / draws
+        both_EQQ = signal_EQQ + noise_EQQ
+        cross_EQT = centred_EDQ.transpose(0, 2, 1) @ wanted_EDT / draws
+        slope_EQT = np.linalg.solve(both_EQQ, cross_EQT)
+        freedom_E = np.einsum("eqr,erq->e", np.linalg.inv(both_EQQ), signal_EQQ)
+        explained_ET = np.einsum("eqt,eqt->et", cross_EQT, slope_EQT)
+        variance_ET = np.maximum((wanted_EDT**2).mean(axis=1), 1e-18)
+        share_ET = np.clip(explained_ET / variance_ET, 0.0, 1.0)
+        honest_ET = 1.0 - (1.0 - share_ET) * (draws - 1) / np.maximum(draws - 1 - freedom_E, 1.0)[:, None]
+        factor_ET = np.sqrt(np.clip(honest_ET, 0.0, None) / np.maximum(share_ET, 1e-12))
+        noise_EDQ = (np.linalg.cholesky(noise_EQQ) @ self._standard(draws, width).T).transpose(0, 2, 1)
+        # Each draw with its noise and with the opposite noise: their mean is exact.
+        simulated_ESQ = np.concatenate([centred_EDQ + noise_EDQ, centred_EDQ - noise_EDQ], axis=1)
+        return (simulated_ESQ @ slope_EQT) * np.minimum(factor_ET, 1.0)[:, None, :]
+
+    def _standard(self, draws: int, width: int) -> Array:
+        """Standard normal noise, the same for every set of trials of this width, shape (D, Q)."""
+        while len(self._noise) < width:
+            self._noise.append(self._rng.standard_normal(draws))
+        return np.stack(self._noise[:width], axis=1)
+
+    def _kept(self, trials: Sequence[Trial]) -> Array:
+        """Cost of the longest trial at each choice, which is no loss if that trial is continued."""
+        kept_J = np.zeros(len(self.choices.group_size_J))
+        for trial in trials:
+            same = (self.choices.group_size_J == trial.group_size) & (
+                self.choices.problems_J == trial.problems_per_batch
+            )
+            kept_J[same] = np.maximum(kept_J[same], trial.cost)
+        return kept_J
+
+
+def _joined(before: tuple[Array, Array], shown: tuple[Array, Array]) -> tuple[Array, Array]:
+    """What the trials made in any case show, and behind it what each candidate shows."""
+    first_BDQ, noise_BQQ = before
+    reward_EDQ, noise_EQQ = shown
+    if not len(first_BDQ):
+        return reward_EDQ, noise_EQQ
+    size, draws, each = reward_EDQ.shape
+    fixed = first_BDQ.transpose(1, 0, 2).reshape(draws, -1)
+    width = fixed.shape[1]
+    joined = np.concatenate([np.broadcast_to(fixed, (size, draws, width)), reward_EDQ], axis=2)
+    noise = np.zeros((size, width + each, width + each))
+    for i, block in enumerate(noise_BQQ):
+        noise[:, i * each : (i + 1) * each, i * each : (i + 1) * each] = block
+    noise[:, width:, width:] = noise_EQQ
+    return joined, noise

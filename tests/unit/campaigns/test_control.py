@@ -1,0 +1,73 @@
+"""One controller at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.control import CONTROL_FILE, controller_of, controlling
+from isocompute_sdk.errors import BackendError
+
+HOLD = """
+import sys, time
+from isocompute_sdk.campaigns.control import controlling
+with controlling(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_controller_is_refused_and_told_who_has_the_folder_until_that_one_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        found = controller_of(tmp_path)
+        assert found is not None
+        assert (found.pid, found.host) == (other.pid, socket.gethostname())
+        with pytest.raises(BackendError) as refused, controlling(tmp_path):
+            pass
+        for part in (str(other.pid), socket.gethostname(), found.since):
+            assert part in refused.value.message
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    assert controller_of(tmp_path) is None
+    with controlling(tmp_path):
+        mine = controller_of(tmp_path)
+        assert mine is not None
+        assert mine.pid == os.getpid()
+    assert controller_of(tmp_path) is None
+
+
+def test_one_thread_may_enter_again_and_another_may_not(tmp_path: Path) -> None:
+    refused: list[BackendError] = []
+
+    def other() -> None:
+        try:
+            with controlling(tmp_path / "a"):
+                pass
+        except BackendError as error:
+            refused.append(error)
+
+    with controlling(tmp_path / "a", tmp_path / "b"):
+        with controlling(tmp_path / "a"):
+            pass
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert len(refused) == 1
+    other()
+    assert len(refused) == 1
+
+
+def test_a_lock_file_without_a_holder_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / CONTROL_FILE).write_text("half a rec")
+    assert controller_of(tmp_path) is None
+    with controlling(tmp_path):
+        assert controller_of(tmp_path) is not None

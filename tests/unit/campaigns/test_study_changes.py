@@ -1,0 +1,123 @@
+"""Edited studies: what may change once runs have measured something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.campaigns.campaign import Campaign, carry_out
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.campaigns.study_changes import STUDY_FILE, begun_runs, study_changes, update_study
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Budget, Study
+from isocompute_sdk.training import registry
+from isocompute_sdk.training.backend import run_folder
+
+FAST = LocalExecutor(max_parallel=2, poll_seconds=0.02)
+SIMULATOR = registry.load("simulator")
+
+
+def study(**changes: Any) -> Study:
+    values: dict[str, Any] = {
+        "name": "edited",
+        "model": "simulation",
+        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
+        "recipe": "easy",
+        "sweep": {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960},
+        "budget": 200_000,
+        "backend": "simulator",
+        "options": {"scale": 100_000},
+    }
+    return Study.model_validate({**values, **changes})
+
+
+BEGUN = {run.run_id: run for run in study().expand()}
+SWEEP = {"group_size": [4, 16, 64], "problems_per_batch": 32, "rollouts": 40_960}
+
+
+@pytest.mark.parametrize(
+    ("edit", "field", "accepted"),
+    [
+        ({"budget": 300_000}, "budget.rollouts", True),
+        ({"budget": {"rollouts": 200_000, "deadline_hours": 3}}, "budget.deadline_hours", True),
+        ({"budget": 100_000}, "budget.rollouts", False),
+        ({"budget": "20 gpu_hours"}, "budget.rollouts", False),
+        ({"budget": None}, "budget", False),
+        ({"sweep": {**SWEEP, "seeds": [0, 1]}}, "sweep.seeds", True),
+        ({"sweep": {**SWEEP, "group_size": [4, 16, 64, 128]}}, "sweep.group_size", True),
+        ({"sweep": {**SWEEP, "group_size": [4, 16]}}, "sweep.group_size", False),
+        ({"sweep": {**SWEEP, "rollouts": 81_920}}, "sweep.rollouts", True),
+        ({"sweep": {**SWEEP, "rollouts": 20_480}}, "sweep.rollouts", False),
+        ({"executor": "slurm"}, "executor", True),
+        ({"supervision": {"retries": 5}}, "supervision.retries", True),
+        ({"throughput": {"rollouts_per_second": 3, "step_overhead_seconds": 1}}, "throughput", True),
+        ({"model": "other"}, "model", False),
+        ({"data": {"train": "t2.jsonl", "validation": "v.jsonl", "reward": "r.py"}}, "data.train", False),
+        ({"data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r2.py"}}, "data.reward", False),
+        ({"recipe": "hard"}, "recipe.kl_coef", False),
+        ({"evaluation": {"samples": 8}}, "evaluation.samples", False),
+        ({"options": {"scale": 200_000}}, "options.scale", False),
+    ],
+)
+def test_an_edit_is_accepted_only_where_it_spoils_nothing_that_was_run(
+    edit: dict[str, Any], field: str, accepted: bool
+) -> None:
+    found = {change.field: change for change in study_changes(study(), study(**edit), SIMULATOR, BEGUN)}
+    assert field in found
+    assert (not found[field].refused) is accepted
+    # Before anything has measured, everything may change.
+    assert not any(change.refused for change in study_changes(study(), study(**edit), SIMULATOR, {}))
+
+
+def test_a_backend_that_cannot_make_runs_longer_keeps_their_length() -> None:
+    longer = study(sweep={**SWEEP, "rollouts": 81_920}, backend="simulator")
+    (change,) = study_changes(study(), longer, registry.load("trl"), BEGUN)
+    assert change.refused
+
+
+def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "edited"
+    carry_out(
+        study().expand(),
+        SIMULATOR,
+        FAST,
+        tmp_path,
+        before=lambda: update_study(study(), folder, tmp_path, SIMULATOR) and None,
+    )
+    kept = (folder / STUDY_FILE).read_bytes()
+    with pytest.raises(RecordError) as refused:
+        update_study(study(model="other", budget=400_000), folder, tmp_path, SIMULATOR)
+    for part in ("model", "'simulation'", "'other'", "budget.rollouts", "200000", "400000"):
+        assert part in refused.value.message
+    assert (folder / STUDY_FILE).read_bytes() == kept
+    more = study(sweep={**SWEEP, "seeds": [0, 1], "rollouts": 81_920})
+    assert {change.field for change in update_study(more, folder, tmp_path, SIMULATOR)} == {
+        "sweep.seeds",
+        "sweep.rollouts",
+    }
+    carry_out(more.expand(), SIMULATOR, FAST, tmp_path)
+    statuses = [store.RunWatch(tmp_path / run_folder(run)).status() for run in more.expand()]
+    assert {(status.state, status.rollouts) for status in statuses} == {("finished", 81_920)}
+    assert len(begun_runs([tmp_path / run_folder(run) for run in more.expand()])) == 6
+
+
+def test_a_larger_budget_and_another_seed_repeat_only_what_depends_on_them(tmp_path: Path) -> None:
+    def campaign(**changes: Any) -> Campaign:
+        fit = {"pool": ("learning_rate",), "draws": 20}
+        return Campaign(study(**changes), tmp_path, executor=FAST, fit_options=fit, plan_options={"spend": "all"})
+
+    first = campaign().run()
+    second = campaign(budget=400_000).run()
+    assert second.fits == first.fits
+    assert second.plan.budget == Budget(rollouts=400_000)
+    assert second.comparison.run_id != first.comparison.run_id
+    assert (tmp_path / "plan.1.json").exists()
+    third = campaign(budget=400_000, sweep={**SWEEP, "seeds": [0, 5]}).run()
+    assert third.fits.runs is not None
+    assert len(set(RunSet.from_dict(third.fits.runs).to_polars()["run_id"])) == 6
+    with pytest.raises(RecordError):
+        campaign(budget=300_000, sweep={**SWEEP, "seeds": [0, 5]}).run()

@@ -1,0 +1,174 @@
+"""Forecasts of one run: against known curves, real recorded runs and digitised panels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import Forecast, RunSet
+from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, OneRun, Particles, posterior, unit_curve
+from isocompute_sdk.fitting.surface.data import SurfaceRun
+
+BATCH = 8 * 32
+
+
+def run_of(
+    reward: np.ndarray, steps: np.ndarray, run_id: str = "live", metric: str = "avg@4", eval_set: str = "validation"
+) -> RunSet:
+    """One run with n = 8 and B_p = 32."""
+    table = {"step": steps, "value": reward}
+    return RunSet.from_columns(
+        table, metric=metric, eval_set=eval_set, run_id=run_id, group_size=8, problems_per_batch=32
+    )
+
+
+def saturating(steps: np.ndarray, tau: float = 400.0) -> np.ndarray:
+    return 0.45 + 0.25 * (1.0 - np.exp(-steps / tau))
+
+
+def noisy(values: np.ndarray, sd: float = 0.01, seed: int = 0) -> np.ndarray:
+    return np.clip(values + np.random.default_rng(seed).normal(0.0, sd, len(values)), 0.0, 1.0)
+
+
+STEPS = np.arange(0, 1001, 20.0)
+
+
+def test_a_saturated_run_is_flat_and_stops() -> None:
+    found = iso.forecast(run_of(noisy(saturating(STEPS, 100.0), 0.005, seed=1), STEPS))
+    assert found.card.action == "stop-here"
+    assert found.flat.now > 0.8
+    assert found.falling < 0.2
+    assert abs(found.at(2).reward - 0.70) < 0.012
+    assert found.at(2).low <= 0.70 <= found.at(2).high
+
+
+def test_a_rising_run_goes_on_and_reaches_what_its_curve_says() -> None:
+    steps = STEPS[STEPS <= 400]
+    found = iso.forecast(run_of(noisy(saturating(steps)), steps))
+    assert found.card.action == "go-on"
+    for one in found.ahead:
+        truth = float(saturating(np.array([one.factor * 400]))[0])
+        assert abs(one.reward - truth) < 0.025 * one.factor
+        assert one.low <= truth <= one.high
+    assert found.flat.rollouts is None or found.flat.rollouts > found.rollouts
+
+
+def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -> None:
+    fall = np.where(STEPS > 600, (STEPS - 600) / 400 * 0.12, 0.0)
+    runs = run_of(noisy(saturating(STEPS, 150.0) - fall, 0.006), STEPS)
+    saved = [(step, f"run/checkpoint-{step}") for step in (200, 400, 600, 800, 1000)]
+    found = iso.forecast(runs, checkpoints=saved)
+    assert found.card.action == "stop-here"
+    assert found.falling > 0.8
+    assert found.onset is not None
+    assert found.onset.step is not None
+    assert 480 <= found.onset.step <= 720
+    assert found.card.keep.path in ("run/checkpoint-400", "run/checkpoint-600")
+    assert found.at(2).best > found.at(2).reward
+
+
+def test_a_collapse_of_entropy_asks_for_a_change() -> None:
+    reward = noisy(saturating(STEPS))
+    entropy = np.where(STEPS < 300, 0.5, 0.5 * np.exp(-(STEPS - 300) / 40) + 0.002)
+    table = {"step": STEPS, "avg@4": reward, "entropy": entropy, "train_reward": reward}
+    runs = RunSet.from_columns(table, run_id="live", group_size=8, problems_per_batch=32)
+    found = iso.forecast(runs)
+    codes = {note.code for note in found.notes if note.severity == "warning"}
+    assert "entropy-collapse" in codes
+    assert found.card.action == "change-something"
+    assert found.card.keep.rollouts <= found.rollouts
+
+
+def test_intervals_widen_with_distance_and_level() -> None:
+    runs = run_of(noisy(saturating(STEPS)), STEPS)
+    found = iso.forecast(runs)
+    assert found.at(4).high - found.at(4).low > found.at(2).high - found.at(2).low
+    wider = iso.forecast(runs, level=0.95)
+    assert wider.at(2).high - wider.at(2).low > found.at(2).high - found.at(2).low
+
+
+def test_the_same_run_gives_the_same_bits_and_survives_saving(tmp_path: Path) -> None:
+    runs = run_of(noisy(saturating(STEPS)), STEPS)
+    found = iso.forecast(runs)
+    assert found.to_dict() == iso.forecast(runs).to_dict()
+    assert Forecast.load(found.save(tmp_path / "forecast.json")).to_dict() == found.to_dict()
+
+
+def test_training_reward_is_forecast_with_a_warning() -> None:
+    found = iso.forecast(run_of(noisy(saturating(STEPS)), STEPS, metric="train_reward", eval_set="train"))
+    assert found.metric == "train_reward"
+    assert any(note.severity == "warning" for note in found.notes)
+
+
+def test_what_cannot_be_forecast_is_refused_with_what_was_received() -> None:
+    short = run_of(noisy(saturating(STEPS[:5])), STEPS[:5])
+    with pytest.raises(iso.FitError, match="4 evaluation"):
+        iso.forecast(short)
+    runs = run_of(noisy(saturating(STEPS)), STEPS)
+    with pytest.raises(iso.FitError, match=r"0\.5"):
+        iso.forecast(runs, to=0.5)
+    with pytest.raises(iso.RecordError, match="nobody"):
+        iso.forecast(runs, "nobody")
+    both = runs.concat(run_of(noisy(saturating(STEPS)), STEPS, "other"))
+    with pytest.raises(iso.RecordError, match="2 runs"):
+        iso.forecast(both)
+
+
+def test_far_forecasts_and_few_evaluations_are_noted() -> None:
+    steps = STEPS[::7]
+    found = iso.forecast(run_of(noisy(saturating(steps)), steps), to=8)
+    assert {"forecast-beyond-4x", "forecast-from-few", "forecast-of-one-run"} <= {note.code for note in found.notes}
+    assert [one.factor for one in found.ahead] == [2.0, 4.0, 8.0]
+
+
+def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
+    """On the recorded hard set one short run cannot show its second rise; runs of other n have shown it."""
+    runs = RunSet.read(repository / "benchmarks" / "data" / "recorded" / "hard_sets.csv")
+    name = "hard-600k-n16-s0"
+    live = runs.filter((pl.col("run_id") != name) | (pl.col("rollouts") <= 150_000))
+    (whole,) = runs.filter(run_id=name).series("avg@4")
+    at = np.abs(np.log(np.maximum(whole.rollouts_T, 1.0) / 300_000)) < np.log(1.3)
+    truth = float(np.mean(whole.value_T[at]))
+    with_sweep = iso.fit(live, draws=50).forecast(name)
+    alone = iso.forecast(live.filter(run_id=name))
+    assert name not in with_sweep.borrowed
+    assert len(with_sweep.borrowed) == 13
+    assert alone.borrowed == ()
+    assert abs(with_sweep.at(2).reward - truth) < 0.06
+    assert abs(with_sweep.at(2).reward - truth) <= abs(alone.at(2).reward - truth) + 0.01
+
+
+def test_published_fits_hold_no_run_to_forecast() -> None:
+    with pytest.raises(iso.FitError):
+        iso.published(iso.list_published()[0]).forecast("any")
+
+
+def test_the_posterior_agrees_with_brute_force_over_the_prior() -> None:
+    """Adaptive importance sampling against plain weighting of very many draws from the prior."""
+    from isocompute_sdk.fitting.one_run import model
+
+    steps = np.geomspace(10, 400, 12)
+    run = SurfaceRun("live", 8, 32, steps * BATCH, noisy(saturating(steps), 0.02))
+    one = OneRun.of(run, (0.0, 1.0))
+    rng = np.random.default_rng(1)
+    quick, _ = posterior(one, DEFAULT_PRIOR, rng).draws(np.array([np.log(2.0)]), 4000, rng)
+    many = model.draw_prior(DEFAULT_PRIOR, 200_000, rng)
+    given = model.Conditional.of(one, DEFAULT_PRIOR)
+    log_weight = model.log_sum(given.log_likelihoods(many))
+    weight = np.exp(log_weight - log_weight.max())
+    slow, _ = model.Posterior(given, many, weight / weight.sum()).draws(np.array([np.log(2.0)]), 4000, rng)
+    assert abs(quick.mean() - slow.mean()) < 0.006
+    assert abs(np.log(quick.std() / slow.std())) < 0.3
+
+
+def test_a_curve_begins_at_zero_reaches_half_at_its_midpoint_and_falls_after_its_onset() -> None:
+    shapes = np.arange(3)
+    values = np.tile([0.0, -1.0, 0.0, 1.0, np.log(0.5)], (3, 1))
+    share = unit_curve(Particles(shapes, values), np.array([-60.0, -1.0, 1.0, 2.0]))
+    assert np.allclose(share[:, 0], 0.0, atol=1e-9)
+    assert np.allclose(share[:, 1], 0.5)
+    assert np.allclose(share[:, 3], 0.5 * share[:, 2])

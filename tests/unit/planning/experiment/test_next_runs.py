@@ -1,0 +1,177 @@
+"""What to run next: savings, costs and documents, on surfaces fitted to simulated sweeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk.planning import NextRuns, PilotDesign
+from isocompute_sdk.planning.experiment import design_pilot, hopeless
+from isocompute_sdk.planning.experiment.asking import choices, trial_sizes
+from isocompute_sdk.planning.experiment.decision import Outlook, Trial
+from isocompute_sdk.planning.experiment.wider import widened
+
+Make = Callable[..., RunSet]
+SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
+BUDGET = 3e6
+
+
+def curve(n: int, bp: int, c: float) -> float:
+    """Larger n rise later and higher."""
+    return float(0.35 + (0.08 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)))
+
+
+@pytest.fixture(scope="module")
+def short_sweep(make_runs: Make) -> Fits:
+    """Four short runs, of which the largest n has hardly begun to rise."""
+    rng = np.random.default_rng(0)
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 1.5e5, 16)])
+
+    def noisy(n: int, bp: int, c: float) -> float:
+        return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
+
+    return fit(make_runs(noisy, [(n, 32) for n in (8, 16, 32, 64)], compute), draws=200)
+
+
+@pytest.fixture(scope="module")
+def planner(short_sweep: Fits) -> Planner:
+    return Planner(short_sweep, throughput=SPEED)
+
+
+def outlook_of(planner: Planner, budget: float = BUDGET) -> Outlook:
+    from isocompute_sdk.specs import Budget
+
+    question = planner._question(Budget(rollouts=budget), {})  # pyright: ignore[reportPrivateUsage]
+    rng = np.random.default_rng(0)
+    surface = widened(question.surface, 1, 1, rng)
+    sizes = trial_sizes(question.planned_sizes, question.fits.group_sizes, surface)
+    return Outlook(surface, choices(question, surface, sizes), rng, question.compute)
+
+
+def saving(outlook: Outlook, *trials: Trial) -> float:
+    shown = outlook.shown(trials)
+    last, before = (shown[0][-1:], shown[1][-1:]), (shown[0][:-1], shown[1][:-1])
+    return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
+
+
+def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> None:
+    found = planner.next_runs(BUDGET, slots=2)
+    assert found.runs
+    assert 0 < found.saving <= found.regret_now
+    assert found.cost == pytest.approx(sum(run.cost for run in found.runs))
+    assert found.saving == pytest.approx(sum(run.saves for run in found.runs))
+    assert 0 < found.share < 0.7
+    assert all(run.rollouts <= BUDGET for run in found.runs)
+
+
+@pytest.mark.parametrize("budget", [3e5, 1e6, 3e6, 1e7])
+def test_more_slots_never_save_less(planner: Planner, budget: float) -> None:
+    savings = [planner.next_runs(budget, slots=slots).saving for slots in (1, 2, 4)]
+    assert savings == sorted(savings)
+    assert savings[0] >= 0
+
+
+def test_the_same_generator_gives_the_same_runs(planner: Planner) -> None:
+    assert planner.next_runs(BUDGET, 2, rng=5) == planner.next_runs(BUDGET, 2, rng=np.random.default_rng(5))
+    assert planner.next_runs(BUDGET, 2) == planner.next_runs(BUDGET, 2)
+
+
+def test_a_run_that_shows_nothing_saves_nothing(planner: Planner) -> None:
+    outlook = outlook_of(planner)
+    # One step of one batch shows the base model only.
+    assert saving(outlook, Trial(64, 32, 1, 0, 1.0)) == pytest.approx(0.0, abs=2e-5)
+    assert saving(outlook, Trial(64, 32, 1, 0, 0.3 * BUDGET)) <= 2e-5
+
+
+@settings(max_examples=10, deadline=None)
+@given(n=st.sampled_from([8, 16, 32, 64, 128]), share=st.floats(0.02, 0.3), more=st.floats(1.1, 2.0))
+def test_the_same_information_at_a_higher_price_saves_less(planner: Planner, n: int, share: float, more: float) -> None:
+    outlook = outlook_of(planner)
+    steps = max(8, int(share * BUDGET / (32 * n)))
+    cheap, dear = (Trial(n, 32, steps, 0, price * share * BUDGET) for price in (1.0, more))
+    # What is continued is no loss, so the price that counts is that of planning another n.
+    assert saving(outlook, dear) <= saving(outlook, cheap) + 1e-3
+
+
+def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:
+    rollouts = planner.next_runs("3M", slots=1)
+    hours = planner.next_runs("200 gpu_hours", slots=1)
+    assert rollouts.unit == "rollouts"
+    assert hours.unit == "gpu_hours"
+    for run in hours.runs:
+        expected = 8 * SPEED.wall_hours(run.group_size * run.problems_per_batch, run.update_steps)
+        if run.continues is None:
+            assert run.cost == pytest.approx(expected, rel=0.01)
+    for run in rollouts.runs:
+        assert run.cost <= run.rollouts
+
+
+def test_a_limit_on_the_cost_is_kept(planner: Planner) -> None:
+    found = planner.next_runs(BUDGET, slots=4, most=1e5)
+    assert found.cost <= 1e5 * (1 + 1e-9)
+
+
+def test_nothing_is_run_where_the_answer_is_known(make_runs: Make) -> None:
+    rng = np.random.default_rng(0)
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 3e6, 40)])
+
+    def plain(n: int, bp: int, c: float) -> float:
+        low = {8: 0.40, 16: 0.45, 32: 0.5, 64: 0.45, 128: 0.4}[n]
+        return 0.2 + (low - 0.2) * float(-np.expm1(-c / 5e4)) + 0.002 * float(rng.standard_normal())
+
+    found = Planner(fit(make_runs(plain, [(n, 32) for n in (8, 16, 32, 64, 128)], compute), draws=100)).next_runs(4e6)
+    assert found.regret_after <= found.regret_now < 0.02
+    assert found.saving < 0.005
+
+
+def test_a_decision_takes_less_than_five_seconds(planner: Planner) -> None:
+    begin = time.process_time()
+    planner.next_runs(BUDGET, slots=4)
+    assert time.process_time() - begin < 5.0
+
+
+def test_what_is_saved_is_read_back(planner: Planner) -> None:
+    found = planner.next_runs(BUDGET, slots=2)
+    assert NextRuns.from_dict(found.to_dict()) == found
+    design = design_pilot(BUDGET)
+    assert PilotDesign.from_dict(design.to_dict()) == design
+
+
+def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
+    design = design_pilot("3M", slots=4)
+    assert [one.share for one in design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
+    regrets = [one.regret for one in design.by_share]
+    assert min(regrets) < design.first.regret_now
+    assert len({run.group_size for run in design.runs}) >= 3
+    assert design.first.cost <= design.pilot_share * 3e6
+    assert Planner(published_prior()).next_runs("3M").runs
+
+
+def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
+    with pytest.raises(PlanError):
+        design_pilot(100)
+    with pytest.raises(PlanError):
+        planner.next_runs(BUDGET, slots=0)
+    with pytest.raises(PlanError):
+        Planner(published_prior()).next_runs()
+
+
+def test_a_run_is_hopeless_at_the_target_and_not_at_its_own_compute(make_runs: Make) -> None:
+    rng = np.random.default_rng(1)
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 4e5, 24)])
+
+    def noisy(n: int, bp: int, c: float) -> float:
+        return curve(n, bp, c) + 0.005 * float(rng.standard_normal())
+
+    fits = fit(make_runs(noisy, [(n, 32) for n in (4, 8, 16, 32, 64)], compute), draws=200)
+    late, early = hopeless(fits, (64, 32, 4e5), 4e6), hopeless(fits, (4, 32, 4e5), 4e6)
+    # n = 64 trails at 4e5 and wins at 4e6; n = 4 leads early and is flat.
+    assert fits.predict(1e5, 64).mean < fits.predict(1e5, 4).mean
+    assert not late
+    assert early.chance < late.chance
