@@ -135,7 +135,8 @@ def estimate(config: Any, sizes: Sizes) -> MemoryEstimate:
     saved = _saved_bytes(model, probed, with_scores=eager) * sizes.tokens / probed
     one_layer = BACKWARD * saved / layers
     if sizes.checkpointing:
-        saved = sizes.tokens * int(text.hidden_size) * bits * layers
+        # The input of every layer, and the last norm.
+        saved = sizes.tokens * int(text.hidden_size) * bits * (layers + 2)
     whole = not architecture.reads_trees
     vocabulary = int(model.get_output_embeddings().weight.shape[0])
     sampling = row_bytes(config, sizes.dtype, row, vocabulary)
