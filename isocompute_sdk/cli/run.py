@@ -14,12 +14,14 @@ from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
-from isocompute_sdk.cli.status import describe, status_dict
+from isocompute_sdk.cli.status import describe, say_spending, status_dict
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
     from isocompute_sdk.campaigns.study_changes import Change
+    from isocompute_sdk.notes import Note
+    from isocompute_sdk.run_folders.store import RunStatus
     from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
@@ -60,7 +62,6 @@ def run(
     from isocompute_sdk.campaigns.executors import registry as executors
     from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
     from isocompute_sdk.campaigns.study_changes import update_study
-    from isocompute_sdk.cli.shared.display import print_notes
     from isocompute_sdk.errors import SpecError
     from isocompute_sdk.specs import load_study
     from isocompute_sdk.training import registry
@@ -106,20 +107,38 @@ def run(
     health = health_of(backend, [one for one in folders if one.name not in given_up])
     idle = learned_nothing(health)
     statuses = [watch.status() for watch in registry.watches(folders)]
+    notes = _notes_of(folders) + health.notes
     if json:
-        told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in health.notes]}
+        told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in notes]}
         shown = [status_dict(status) for status in statuses]
         emit_json({"kind": "run", "study": loaded.name, "runs": shown, **told})
     else:
-        for status in statuses:
-            say(describe(status) + (", learned nothing" if status.run_id in idle else ""))
-        print_notes(note for note in health.notes if note.severity != "info")
+        _say(statuses, idle, folders, notes)
     if given_up or idle:
         parts = [f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up)
         parts += [f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle)
         raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
     if not json:
         say(f"next: {_fit(folder, runs)}")
+
+
+def _say(statuses: Sequence[RunStatus], idle: Sequence[str], folders: Sequence[Path], notes: Sequence[Note]) -> None:
+    """Each run on a line, what all of them used, and the notes."""
+    from isocompute_sdk.cli.shared.display import print_notes
+
+    for status in statuses:
+        say(describe(status) + (", learned nothing" if status.run_id in idle else ""))
+    say_spending(folders)
+    print_notes(note for note in notes if note.severity != "info")
+
+
+def _notes_of(folders: Sequence[Path]) -> tuple[Note, ...]:
+    """What the runs noted of themselves while they trained."""
+    from isocompute_sdk.notes import unique
+    from isocompute_sdk.run_folders import journal_records
+    from isocompute_sdk.run_folders.store import METRICS_FILE
+
+    return unique(note for folder in folders for note in journal_records.notes(folder / METRICS_FILE))
 
 
 def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:

@@ -6,8 +6,6 @@ from typing import Literal
 
 from isocompute_sdk.notes import Note
 
-FALLBACK = "sampler-fallback"
-
 
 def chosen_sampler(
     wanted: Literal["auto", "torch", "vllm"], device: str, *, installed: bool
@@ -35,4 +33,4 @@ def fallback(reason: str) -> Note:
         f"sampler = auto: torch samples, because {reason.rstrip('.')}. Rewards are drawn from the same distribution; "
         "sampling takes several times as long as with vLLM."
     )
-    return Note(FALLBACK, "warning", message, {"reason": reason})
+    return Note("sampler-fallback", "warning", message, {"reason": reason})
