@@ -301,7 +301,11 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     settings = campaigns.CAMPAIGN.load(folder / campaigns.SETTINGS)
     study = settings.study
     folders = _own_folders(folder)
-    runs = store.read_journals(folder) if folders else None
+    try:
+        runs = store.read_journals(folder) if folders else None
+    except RecordError:
+        # Until the first run has measured something there is nothing to read.
+        runs = None
     found = Material(name, asked, runs=runs, study=study, folders=folders)
     if (folder / campaigns.COMPARISON).exists():
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
