@@ -33,6 +33,7 @@ class OpenRLHFBackend(ScriptBackend):
 
     name: str = "openrlhf"
     packages: tuple[str, ...] = ("openrlhf",)
+    one_release: bool = True
     reads_inputs: bool = True
     log_format: str = "openrlhf"
 
@@ -69,7 +70,7 @@ class OpenRLHFBackend(ScriptBackend):
         """Problems, reward function and model; OpenRLHF itself unless another cluster trains."""
         elsewhere = OpenRLHFOptions.model_validate(run.options).ray_job_address is not None
         required = super().requires(run)
-        return replace(required, packages=()) if elsewhere else required
+        return replace(required, packages=(), releases=()) if elsewhere else required
 
     def needs(self, run: RunSpec) -> Needs:
         """The GPUs of one node; none here for a job that another Ray cluster trains."""

@@ -26,6 +26,7 @@ class TRLBackend(ScriptBackend):
 
     name: str = "trl"
     packages: tuple[str, ...] = ("trl",)
+    one_release: bool = True
     reads_inputs: bool = True
 
     def describe(self) -> BackendInfo:

@@ -26,6 +26,7 @@ class VeRLBackend(ScriptBackend):
 
     name: str = "verl"
     packages: tuple[str, ...] = ("verl",)
+    one_release: bool = True
     reads_inputs: bool = True
     log_format: str = "verl"
 

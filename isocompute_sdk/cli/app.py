@@ -1,4 +1,4 @@
-"""The command tree: one module per subcommand."""
+"""The command tree: one module per subcommand, in three groups."""
 
 from __future__ import annotations
 
@@ -7,32 +7,14 @@ from typing import Annotated
 import typer
 
 from isocompute_sdk import __version__
-from isocompute_sdk.cli import (
-    allocate,
-    audit,
-    backends,
-    doctor,
-    fit,
-    forecast,
-    ingest,
-    launch,
-    plan,
-    probe,
-    problems,
-    published,
-    replan,
-    report,
-    run,
-    schema,
-    scorecard,
-    status,
-    stop,
-    sweep,
-)
-from isocompute_sdk.cli import next as next_
+from isocompute_sdk.cli import backends, schema
+from isocompute_sdk.cli.planning import allocate, fit, forecast, launch, plan, published, replan, report
+from isocompute_sdk.cli.planning import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
+from isocompute_sdk.cli.reading import audit, doctor, ingest
+from isocompute_sdk.cli.running import probe, problems, run, scorecard, status, stop, sweep
+from isocompute_sdk.cli.running.watch import command as watch
 from isocompute_sdk.cli.shared.output import say
-from isocompute_sdk.cli.watch import command as watch
 
 app = typer.Typer(
     name="isocompute",

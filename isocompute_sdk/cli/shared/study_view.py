@@ -93,7 +93,7 @@ class _Look:
 
     def lines(self) -> list[str]:
         """Runs and study."""
-        from isocompute_sdk.cli.status import describe
+        from isocompute_sdk.cli.running.status import describe
 
         found, statuses = self._seen()
         runs = [printable(describe(status)) for status in statuses]
@@ -101,7 +101,7 @@ class _Look:
 
     def document(self) -> dict[str, Any]:
         """The same for programs."""
-        from isocompute_sdk.cli.status import status_dict
+        from isocompute_sdk.cli.running.status import status_dict
 
         found, statuses = self._seen()
         study = {} if found is None else {"study": _as_dict(found, self._best)}

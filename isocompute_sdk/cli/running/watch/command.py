@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isocompute_sdk.cli.running.watch.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, for_shell, printable, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.cli.watch.watched_paths import STATE_FILE, Together, refuse_hopeless, state_file, together
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def watch(
         # Only a person can mend it; later on it may be in the middle of being written.
         RunMap.load(map).readings(str(map))
     looked_at = [*(logs or ()), *([map] if map is not None else ())]
-    from isocompute_sdk.cli.watch.alert_command import split_command
+    from isocompute_sdk.cli.running.watch.alert_command import split_command
     from isocompute_sdk.health.alerts import AlertBook
 
     watcher = _Watcher(
@@ -257,7 +257,7 @@ class _Watcher:
             self._complain(f"no run has the plan's n = {n} and B_p = {bp} so far")
 
     def _tell(self, alert: Alert) -> None:
-        from isocompute_sdk.cli.watch.alert_command import run_command
+        from isocompute_sdk.cli.running.watch.alert_command import run_command
 
         if self.book.is_new(alert):
             if self.json:

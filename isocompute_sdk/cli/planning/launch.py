@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from isocompute_sdk import files
-from isocompute_sdk.cli import existing
+from isocompute_sdk.cli.planning import existing
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
 

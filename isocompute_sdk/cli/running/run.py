@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isocompute_sdk.cli.problems import missing_files
+from isocompute_sdk.cli.running.problems import missing_files
+from isocompute_sdk.cli.running.status import describe, status_dict
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
-from isocompute_sdk.cli.status import describe, status_dict
 from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk import files
-from isocompute_sdk.cli.allocate import holds_fits
+from isocompute_sdk.cli.planning.allocate import holds_fits
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.fitting_options import FittingOptions
 from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from isocompute_sdk.cli.problems import missing_files
+from isocompute_sdk.cli.running.problems import missing_files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
 
