@@ -106,6 +106,11 @@ class Material:
         except IsoComputeError:
             return None
 
+    @cached_property
+    def ended(self) -> int:
+        """How many of the runs that were started here have ended."""
+        return sum(store.is_finished(folder) or bool(store.read_abandoned(folder)) for folder in self.folders)
+
     @property
     def metric(self) -> str:
         """Metric that everything is about."""
