@@ -98,7 +98,7 @@ def _run_sweep(
     from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
     from isocompute_sdk.campaigns.study_changes import update_study
     from isocompute_sdk.cli.shared.display import print_notes
-    from isocompute_sdk.cli.shared.whole_campaign import note_changes
+    from isocompute_sdk.cli.shared.whole_campaign import note_changes, write_page
     from isocompute_sdk.training import registry
     from isocompute_sdk.training.backend import needs_of, run_folder
 
@@ -137,12 +137,12 @@ def _run_sweep(
     statuses = [watch.status() for watch in registry.watches(folders)]
     if json:
         told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in health.notes]}
-        told |= {"runs": [status_dict(status) for status in statuses], "report": _report(folder, loaded)}
+        told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)}
         emit_json({"kind": "run", "study": loaded.name, **told})
     else:
         say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
         print_notes(note for note in health.notes if note.severity != "info")
-        _report(folder, loaded, say_so=True)
+        write_page(folder, loaded, say_so=True)
     if given_up or idle:
         parts = [
             *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
@@ -179,21 +179,6 @@ def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
     missing, command = missing_files(study, path)
     if missing and not all(is_finished(run_folder(one)) for one in runs):
         raise BackendError(f"no such file: {', '.join(missing)}", f"Write them from the study's data set: {command}")
-
-
-def _report(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
-    """Write the page of the study's runs; None if it cannot be made, which is no failure of the runs."""
-    from isocompute_sdk.errors import IsoComputeError
-    from isocompute_sdk.reporting.report import FILE, report
-
-    try:
-        path = str(report(folder, folder / FILE, study=study))
-    except IsoComputeError as error:
-        print(f"no report: {error.message}", file=sys.stderr)
-        return None
-    if say_so:
-        say(f"the answer on one page: {path}")
-    return path
 
 
 def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:

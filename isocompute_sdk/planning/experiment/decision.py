@@ -208,16 +208,29 @@ class Outlook:
             return flat.reshape(len(flat), *compute_EQ.shape).transpose(1, 0, 2)
 
         reward_EDQ = drawn(at_EQ)
-        mean_EQ = reward_EDQ.mean(axis=1)
-        earlier_EQ = drawn(at_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)
-        slope_EQ = (mean_EQ - earlier_EQ) / SLOPE_WIDTH
+        mean_EQ, slope_EQ = self._mean_and_slope(drawn, at_EQ, reward_EDQ)
         gain_EQ = mean_EQ - float(self.surface.parameters_DP[:, 0].mean())
         edges = np.append(share_Q, 0.0)
-        count_Q = np.maximum(self.evaluations * (edges[:-1] - edges[1:]), 1.0)
-        own = CORRELATED * self.surface.noise**2 / count_Q
+        count_EQ = np.broadcast_to(self.evaluations * (edges[:-1] - edges[1:]), at_EQ.shape)
+        if begin_E.any():
+            # A continued run carries the luck that its evaluations have already shown: what is new is the change.
+            start_EQ = np.where(beyond, begin_E[:, None], 1.0) * np.ones(len(POINTS))
+            start_EDQ = drawn(start_EQ)
+            before_EQ, earlier_EQ = self._mean_and_slope(drawn, start_EQ, start_EDQ)
+            reward_EDQ = reward_EDQ - np.where(beyond[:, :, None], start_EDQ, 0.0)
+            gain_EQ = np.where(beyond, mean_EQ - before_EQ, gain_EQ)
+            slope_EQ = np.where(beyond, slope_EQ - earlier_EQ, slope_EQ)
+            count_EQ = count_EQ * np.where(beyond, 1.0 - (begin_E / end_E)[:, None], 1.0)
+        own_EQ = CORRELATED * self.surface.noise**2 / np.maximum(count_EQ, 1.0)
         noise_EQQ = np.einsum("eq,er->eqr", gain_EQ, gain_EQ) * self.surface.run_share**2
         noise_EQQ += np.einsum("eq,er->eqr", slope_EQ, slope_EQ) * self.surface.run_midpoint**2
-        return reward_EDQ, noise_EQQ + np.diag(own)
+        return reward_EDQ, noise_EQQ + own_EQ[:, :, None] * np.eye(len(POINTS))
+
+    @staticmethod
+    def _mean_and_slope(drawn: Callable[[Array], Array], compute_EQ: Array, reward_EDQ: Array) -> tuple[Array, Array]:
+        """Mean reward, and its slope per unit of ln C."""
+        mean_EQ = reward_EDQ.mean(axis=1)
+        return mean_EQ, (mean_EQ - drawn(compute_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)) / SLOPE_WIDTH
 
     def worth(
         self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]

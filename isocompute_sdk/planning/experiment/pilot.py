@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from isocompute_sdk.planning.experiment.asking import FAR, far_note, named, whol
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.experiment.prior import prior_surface
-from isocompute_sdk.planning.experiment.search import LARGEST_SIZE
+from isocompute_sdk.planning.experiment.search import LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
@@ -99,11 +99,14 @@ def design_pilot(
         )
         for share, found in best.items()
     ]
-    share = max(best, key=lambda one: best[one].saving)
-    if best[share].saving <= 0 and not spend_all:
+    most = max(found.saving for found in best.values())
+    share = min(one for one, found in best.items() if found.saving >= min(NEAR_MOST * most, most))
+    chosen_set = best[share]
+    if chosen_set.saving <= 0 and not spend_all:
         share, first = 0.0, _Set((), 0.0)
     else:
-        first = _best_set(outlook, pricing, bp, FIRST_ROUND * share, levels, LEANS, fewest)
+        shorter = [_shortened(trial, FIRST_ROUND, fewest, pricing) for trial in chosen_set.trials]
+        first = _Set(tuple(shorter), _saving(outlook, shorter) if shorter else 0.0)
     return PilotDesign(_first_round(outlook, pricing, first, regret, share, bp), float(share), tuple(table))
 
 
@@ -198,6 +201,13 @@ def _best_set(
         if tried:
             return max(tried.values(), key=lambda found: found.saving)
     return _Set((), 0.0)
+
+
+def _shortened(trial: Trial, share: float, fewest_steps: int, pricing: Pricing) -> Trial:
+    """The trial with this share of its steps, but at least so many."""
+    steps = min(trial.update_steps, max(int(share * trial.update_steps), fewest_steps))
+    batch = trial.group_size * trial.problems_per_batch
+    return replace(trial, update_steps=steps, cost=pricing.cost(batch, steps))
 
 
 def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:
