@@ -24,9 +24,9 @@ from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.diagnosis import Finding
 from isocompute_sdk.health.traces import gather
 from isocompute_simulator.design import PlannedRun, SweepDesign, draw_design
-from isocompute_simulator.families import FAMILIES, draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, measured_curve
 from isocompute_simulator.scenario import draw_scenario
+from isocompute_simulator.scenario_families import FAMILIES, draw_truth
 from isocompute_simulator.truth import Array, Truth
 from isocompute_simulator.vitals import FAULTS, healthy_vitals
 

@@ -25,8 +25,8 @@ import isocompute_sdk as iso
 from isocompute_sdk.planning.evaluation_schedule import evaluations
 from isocompute_sdk.specs import Evaluation
 from isocompute_simulator.clock import Clock, timed_logs
-from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import Scenario, draw_scenario
+from isocompute_simulator.scenario_families import FAMILIES
 
 GPUS = (8, 16, 32)
 SAMPLES = 1200

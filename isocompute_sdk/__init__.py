@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         SpecError,
     )
     from isocompute_sdk.fitting.allocation import AllocationLaw
+    from isocompute_sdk.fitting.fit_status import FitStatus
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
     from isocompute_sdk.fitting.one_run.forecast import Forecast
-    from isocompute_sdk.fitting.status import FitStatus
     from isocompute_sdk.health import Health, check_health
     from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
     from isocompute_sdk.notes import Note
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.difficulty import DifficultySplit, split_by_difficulty
+    from isocompute_sdk.reporting import report
     from isocompute_sdk.specs import (
         Allocation,
         Budget,
@@ -86,7 +87,7 @@ _HOMES = {
     "isocompute_sdk.fitting.fits": ("Fits",),
     "isocompute_sdk.fitting.fits_set": ("FitsSet",),
     "isocompute_sdk.fitting.one_run.forecast": ("Forecast",),
-    "isocompute_sdk.fitting.status": ("FitStatus",),
+    "isocompute_sdk.fitting.fit_status": ("FitStatus",),
     "isocompute_sdk.health": ("Health", "check_health"),
     "isocompute_sdk.metrics": ("avg_at_k", "best_at_k", "worst_at_k"),
     "isocompute_sdk.notes": ("Note",),
@@ -101,6 +102,7 @@ _HOMES = {
         "change_plan",
     ),
     "isocompute_sdk.records": ("RunSet",),
+    "isocompute_sdk.reporting": ("report",),
     "isocompute_sdk.specs": (
         "Allocation",
         "Budget",
@@ -168,6 +170,7 @@ __all__ = [
     "published",
     "published_prior",
     "refit",
+    "report",
     "split_by_difficulty",
     "worst_at_k",
 ]
@@ -184,4 +187,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF, *_MODULES})
+    return sorted({*__all__, *_MODULES, "__version__", "__doc__"})

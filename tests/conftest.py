@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -24,6 +26,26 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 def repository() -> Path:
     """Root of the checkout."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def benchmark_module() -> Callable[[str], ModuleType]:
+    """A program of benchmarks/ as a module, by its name."""
+
+    def load(name: str) -> ModuleType:
+        folder, label = REPOSITORY / "benchmarks", f"{name}_benchmark"
+        if label not in sys.modules:
+            spec = importlib.util.spec_from_file_location(label, folder / f"{name}.py")
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            # Benchmarks import each other by name, and dataclasses look their module up by name.
+            sys.path.append(str(folder))
+            sys.modules[label] = module
+            spec.loader.exec_module(module)
+        return sys.modules[label]
+
+    return load
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ class OpenRLHFBackend(ScriptBackend):
 
     name: str = "openrlhf"
     packages: tuple[str, ...] = ("openrlhf",)
+    one_release: bool = True
     reads_inputs: bool = True
     log_format: str = "openrlhf"
 
@@ -53,9 +54,9 @@ class OpenRLHFBackend(ScriptBackend):
             options=describe_options(OpenRLHFOptions),
             install=(
                 "python3.11 -m venv openrlhf-env && source openrlhf-env/bin/activate",
-                f"pip install openrlhf[vllm]=={VERSION} --no-deps && pip install vllm==0.29.0",
+                f"pip install 'openrlhf[vllm]=={VERSION}' --no-deps && pip install vllm==0.29.0",
                 "pip install flash-attn==2.8.3 --no-build-isolation",
-                f"pip install openrlhf[vllm]=={VERSION}",
+                f"pip install 'openrlhf[vllm]=={VERSION}'",
                 "export PYTHON=$PWD/openrlhf-env/bin/python",
             ),
             passes=OpenRLHFOptions.PASSES,
@@ -69,7 +70,7 @@ class OpenRLHFBackend(ScriptBackend):
         """Problems, reward function and model; OpenRLHF itself unless another cluster trains."""
         elsewhere = OpenRLHFOptions.model_validate(run.options).ray_job_address is not None
         required = super().requires(run)
-        return replace(required, packages=()) if elsewhere else required
+        return replace(required, packages=(), releases=()) if elsewhere else required
 
     def needs(self, run: RunSpec) -> Needs:
         """The GPUs of one node; none here for a job that another Ray cluster trains."""

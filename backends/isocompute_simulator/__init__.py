@@ -5,8 +5,8 @@ Everything that comes out of this package is a simulation and says so: the runs'
 """
 
 from isocompute_simulator.backend import SimulatorBackend
-from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import REAL_FAMILIES, Scenario, draw_scenario
+from isocompute_simulator.scenario_families import FAMILIES
 from isocompute_simulator.tabulated import TabulatedTruth
 from isocompute_simulator.truth import Truth
 

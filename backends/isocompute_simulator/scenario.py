@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from isocompute_sdk.records import RunSet
 from isocompute_simulator.design import SweepDesign, draw_design, draw_large_design
-from isocompute_simulator.families import FAMILIES, draw_family, draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, draw_rough_noise, measured_curve
 from isocompute_simulator.processes import PROCESSES, draw_process
+from isocompute_simulator.scenario_families import FAMILIES, draw_family, draw_truth
 from isocompute_simulator.truth import Array, Task
 
 REAL_FAMILIES = (*PROCESSES, "outlying", "large")

@@ -12,9 +12,9 @@ from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
 from isocompute_simulator.bandit import Bandit, draw_bandit, train_bandit
 from isocompute_simulator.configuration import Configuration
 from isocompute_simulator.design import typical_design
-from isocompute_simulator.families import draw_truth
 from isocompute_simulator.noise import Noise, draw_noise, measured_curve
 from isocompute_simulator.processes import PROCESSES, draw_process
+from isocompute_simulator.scenario_families import draw_truth
 from isocompute_simulator.truth import Task
 
 BANDITS = {"bandit": 0.0, "interference": None}

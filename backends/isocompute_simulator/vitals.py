@@ -13,7 +13,6 @@ import numpy as np
 
 from isocompute_simulator.truth import Array
 
-WARM_UP = 10
 LENGTH_GROWTH = 0.6
 """Growth of responses over a whole run, at most, as a share of their first length."""
 

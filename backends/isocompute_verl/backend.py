@@ -26,6 +26,7 @@ class VeRLBackend(ScriptBackend):
 
     name: str = "verl"
     packages: tuple[str, ...] = ("verl",)
+    one_release: bool = True
     reads_inputs: bool = True
     log_format: str = "verl"
 
@@ -46,7 +47,7 @@ class VeRLBackend(ScriptBackend):
             options=describe_options(VeRLOptions),
             install=(
                 "python3 -m venv verl-env && source verl-env/bin/activate",
-                f"pip install verl[vllm,fsdp]=={VERSION} 'TransferQueue>=0.1.10'",
+                f"pip install 'verl[vllm,fsdp]=={VERSION}' 'TransferQueue>=0.1.10'",
                 "export PYTHON=$PWD/verl-env/bin/python",
             ),
             passes=VeRLOptions.PASSES,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
+from isocompute_sdk import notebook
 from isocompute_sdk.auditing.words import count, some
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
@@ -266,6 +267,18 @@ class Audit(Saved):
         runs = sum(len(group.runs) for group in self.groups)
         groups = f"{len(self.groups)} group(s) of comparable runs"
         return f"{runs} run(s) in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
+
+    def __repr__(self) -> str:
+        return f"Audit({self.headline()}; summary() has the findings)"
+
+    def _repr_html_(self) -> str:
+        text = notebook.heading(self.headline())
+        for group in self.groups:
+            rows = [run.row() for run in group.runs]
+            header = (*COLUMNS[:-1], "standing")
+            text += notebook.table(header, rows, self.title(group)) + notebook.listed(group.findings())
+            text += notebook.notes(group.notes)
+        return text + notebook.listed(line.strip() for line in self.closing()) + notebook.notes(self.notes)
 
     def title(self, group: GroupAudit) -> str:
         """A group on one line: its sizes, model and data, and the context that differs between groups."""

@@ -44,10 +44,9 @@ CHANCE = 0.99
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """The best known configuration at every compute of a grid, with drawn rewards."""
+    """Drawn rewards of the best known configuration at every compute of a grid."""
 
     compute_G: Array
-    best_G: tuple[Configuration, ...]
     reward_DG: Array
 
 
@@ -114,7 +113,7 @@ class Field:
             allowed_GK = np.array([[key in known for key in keys] for known in map(self.known_at, compute_G)])
             best = np.argmax(np.where(allowed_GK, np.round(reward_DGK.mean(axis=0), 12), -np.inf), axis=1)
             reward_DG = np.take_along_axis(reward_DGK, best[None, :, None], axis=2)[:, :, 0]
-            self.paths[n_problems] = Path(compute_G, tuple(keys[k] for k in best), reward_DG)
+            self.paths[n_problems] = Path(compute_G, reward_DG)
         return self.paths[n_problems]
 
 

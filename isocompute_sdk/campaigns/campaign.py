@@ -15,10 +15,12 @@ from typing import Any, Literal
 
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.control import controlling
+from isocompute_sdk.campaigns.designed import DesignedPilot, sample_run
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
     Executor,
     Job,
+    LocalExecutor,
     Result,
     Stopped,
     run_jobs,
@@ -30,20 +32,21 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.prediction_check import Comparison, compare
 from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.campaigns.run_health import early_end, health_of, learned_nothing
-from isocompute_sdk.campaigns.study_changes import begun_runs, refuse_spoiling, study_changes
+from isocompute_sdk.campaigns.study_changes import Change, begun_runs, refuse_spoiling, study_changes
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning import Judgement, Plan, Planner
+from isocompute_sdk.planning.questions.compare import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
+from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, Needs, extends_runs, follow, needs_of, run_folder
 
-Stage = Literal["sweep", "fit", "allocate", "train", "compare", "refit"]
+Stage = Literal["qualify", "pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
 """Called when a stage begins, and repeatedly while its runs train."""
 SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
@@ -56,6 +59,8 @@ SETTINGS, STUDY, FITS, PLAN, COMPARISON, REFIT = (
 )
 """Files of the settings and of the stages."""
 RESULTS = (FITS, PLAN, COMPARISON, REFIT)
+MOST_SLOTS, DEFAULT_SLOTS = 8, 4
+"""Runs of a round of a designed pilot: at most, and where nothing tells how many there is room for."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +97,17 @@ class Outcome:
 class Campaign:
     """One study as a closed loop in one folder.
 
-    The study needs a sweep and a budget. Its paths, those of its runs included, are relative to the campaign's folder.
+    The study needs a budget, which limits the planned run after its sweep. Without a sweep, or with `pilot: auto`, the
+    budget pays for everything: the recipe is checked, and the pilot's runs are chosen in rounds (`designed.py`).
     A stage first carries out the stages before it: `run()` does everything, `fit()` stops after the fit.
 
     Raises:
-        PlanError: the study has no sweep or no budget.
+        PlanError: the study has no budget.
     """
 
     study: Study
     folder: str | Path
+    """Receives the files of the campaign."""
     executor: Executor | ExecutorSpec | str | None = None
     """What starts the runs: a name such as `local`, `slurm` or `ray`, its spec, or an object. None: the study's."""
     backend: Backend | None = None
@@ -112,13 +119,16 @@ class Campaign:
     plan_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `Planner.allocate`, such as `spend`."""
     watch: Watch | None = None
+    on_edit: Callable[[Sequence[Change]], None] | None = None
+    """Called with what was edited in the study since the last start."""
+    base: str | Path | None = None
+    """Folder to which the paths of the study are relative, those of its runs included. None: the campaign's folder."""
 
     def __post_init__(self) -> None:
-        if self.study.sweep is None or self.study.budget is None:
-            missing = " and ".join(name for name in ("sweep", "budget") if getattr(self.study, name) is None)
+        if self.study.budget is None:
             raise PlanError(
-                f"study {self.study.name!r} has no {missing}; a campaign needs both",
-                "Add both to the study: the sweep is fitted, the budget limits the planned run.",
+                f"study {self.study.name!r} has no budget; a campaign needs one",
+                "Add budget: to the study. Without a sweep it pays for the pilot too.",
             )
 
     @property
@@ -127,9 +137,33 @@ class Campaign:
         return Path(self.folder).absolute()
 
     @property
+    def origin(self) -> Path:
+        """Absolute path of the folder to which the study's paths are relative."""
+        return self.root if self.base is None else Path(self.base).absolute()
+
+    @property
     def study_folder(self) -> Path:
         """Folder of the run folders."""
-        return self.root / self.study.output_dir / self.study.name
+        return self.origin / self.study.output_dir / self.study.name
+
+    @property
+    def designed(self) -> DesignedPilot | None:
+        """The pilot whose runs are chosen while it goes on; None if they are those of the sweep."""
+        pilot = self.study.designed
+        if pilot is None:
+            return None
+        return DesignedPilot(
+            self.study,
+            pilot,
+            self.root,
+            self.origin,
+            self._backend(),
+            pilot.slots if pilot.slots is not None else self._slots(),
+            self.metric,
+            train=self._carry_out,
+            records=lambda runs: self._chosen_metric(self._records(runs)),
+            fit=self._fit,
+        )
 
     def run(self) -> Outcome:
         """Carry out every stage that is not done.
@@ -140,6 +174,16 @@ class Campaign:
         """
         with controlling(self.study_folder):
             return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
+
+    def judge(self, today: Configuration) -> Judgement:
+        """The plan judged against what is run today, such as `"n=16,bp=128"`, by the fit of the pilot.
+
+        Raises:
+            PlanError: a configuration that the fit cannot predict.
+        """
+        plan, designed = self.allocate(), self.designed
+        planner = self._planner(self.fit()) if designed is None else designed.planner(self.fit(), designed.decisions())
+        return planner.judge(today, plan.budget, plan=plan)
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""
@@ -160,18 +204,33 @@ class Campaign:
         lost = tuple(_given_up({name: why for name, why in given_up.items() if why}, len(folders)))
         return (*lost, *health_of(self._backend(), [one for one in folders if not given_up[one.name]]).notes)
 
+    def runs(self) -> tuple[RunSpec, ...]:
+        """All runs so far: those of the sweep, or checks and pilot, and the planned run once there is a plan."""
+        designed = self.designed
+        if designed is None:
+            return self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
+        taken = designed.decisions()
+        found = (*designed.checks(taken), *designed.runs(taken))
+        return tuple({run.run_id: run for run in found}.values())
+
     def _folders(self) -> tuple[Path, ...]:
-        runs = self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
-        return tuple(self.root / run_folder(run) for run in runs)
+        return tuple(map(self._place, self.runs()))
+
+    def _place(self, run: RunSpec) -> Path:
+        return self.origin / run_folder(run)
 
     def sweep(self) -> RunSet:
-        """Train the unfinished runs of the sweep and return all their measurements.
+        """Train the unfinished runs of the sweep, or carry out the designed pilot, and return all their measurements.
 
         Raises:
             BackendError: the backend refuses a run, or a run failed.
         """
         self._open()
-        return self._train("sweep", self.study.expand())
+        designed = self.designed
+        if designed is None:
+            return self._train("sweep", self.study.expand())
+        kept = [run for run in designed.carry_out() if not store.read_abandoned(self._place(run))]
+        return self._chosen_metric(self._records(kept))
 
     def fit(self) -> Fits:
         """Fit the sweep."""
@@ -181,9 +240,14 @@ class Campaign:
             return Fits.load(path)
         runs = self.sweep()
         self._tell("fit")
-        fits = api.fit(runs, self.metric, self.eval_set, **self.fit_options)
+        fits = self._fit(runs)
         fits.save(path)
         return fits
+
+    def _fit(self, runs: RunSet) -> Fits:
+        # All runs of a designed pilot follow one recipe, also where too few batches show its learning rate's rule.
+        pooled: dict[str, Any] = {} if self.study.designed is None else {"pool": ("learning_rate",)}
+        return api.fit(runs, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
     def allocate(self) -> Plan:
         """Plan the study's budget from the fit."""
@@ -191,32 +255,38 @@ class Campaign:
         path = self.root / PLAN
         if path.exists():
             return Plan.load(path)
-        fits, study = self.fit(), self.study
+        fits, study, designed = self.fit(), self.study, self.designed
         self._tell("allocate")
-        planner = Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            self._throughput(),
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        if designed is not None:
+            plan = designed.plan(fits, self.plan_options)
+            plan.save(path)
+            return plan
+        planner = self._planner(fits)
         # __post_init__ refuses a study without a budget.
         budget = study.budget if study.budget is not None else 0
         plan = planner.allocate(budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
 
+    def _planner(self, fits: Fits) -> Planner:
+        study = self.study
+        return Planner(
+            fits, study.hardware, study.recipe, self._throughput(), evaluation=study.evaluation, model=study.model
+        )
+
     def planned_run(self) -> RunSpec:
-        """The run of the plan, with a seed that no other run has."""
-        seeds = self.study.sweep.seeds if self.study.sweep is not None else (0,)
+        """The run of the plan, with a seed that no other run has, or a pilot run that it continues."""
+        designed = self.designed
+        if designed is not None:
+            return designed.spec(designed.ending(self.allocate()).run)
+        seeds = [run.seed for run in self.study.expand()]
         # An earlier plan, for a smaller budget, may have left a run of that name.
         runs = (self._planned(seed) for seed in itertools.count(max(seeds) + 1))
         return next(run for run in runs if self._is_free(run))
 
     def _is_free(self, run: RunSpec) -> bool:
         """Whether the folder of a run is that run's, or holds nothing."""
-        folder = self.root / run_folder(run)
+        folder = self._place(run)
         earlier = store.read_spec(folder) if folder.is_dir() else None
         return earlier is None or store.another(earlier, run) is None
 
@@ -265,9 +335,13 @@ class Campaign:
         path = self.root / REFIT
         if path.exists():
             return Fits.load(path)
-        fits, runs = self.fit(), self.train()
+        fits, runs, designed = self.fit(), self.train(), self.designed
         self._tell("refit")
-        refitted = fits.refit(runs)
+        if designed is None:
+            refitted = fits.refit(runs)
+        else:
+            kept = [run for run in designed.runs(designed.decisions()) if not store.read_abandoned(self._place(run))]
+            refitted = self._fit(self._chosen_metric(self._records(kept)))
         refitted.save(path)
         return refitted
 
@@ -276,7 +350,7 @@ class Campaign:
         study = self.study
         if study.throughput is not None or study.budget is None or not study.budget.timed:
             return study.throughput
-        runs = [run for run in study.expand() if not store.read_abandoned(self.root / run_folder(run))]
+        runs = [run for run in study.expand() if not store.read_abandoned(self._place(run))]
         return Throughput.measure(self._records(runs), gpus=max(study.hardware.gpu_counts))
 
     def _open(self) -> None:
@@ -308,36 +382,62 @@ class Campaign:
             )
         if before == after:
             return
-        folders = [self.root / run_folder(run) for run in earlier.study.expand()]
+        folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
         changes = study_changes(earlier.study, self.study, self._backend(), begun_runs(folders))
         refuse_spoiling(changes, self.root)
+        if self.on_edit is not None and changes:
+            self.on_edit(changes)
         sections = {change.field.partition(".")[0] for change in changes} - {"executor", "supervision"}
+        designed = self.designed
         if sections:
-            stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} else RESULTS
+            stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} and designed is None else RESULTS
             for name in stale:
                 _set_aside(self.root / name)
+            if designed is not None:
+                designed.reopen()
         write_text(self.root / STUDY, dump_spec(self.study))
         CAMPAIGN.save(self.root / SETTINGS, now)
 
     def _train(self, stage: Stage, runs: Sequence[RunSpec]) -> RunSet:
+        return self._chosen_metric(self._records(self._carry_out(stage, runs)))
+
+    def _carry_out(self, stage: Stage, runs: Sequence[RunSpec]) -> list[RunSpec]:
+        """Train runs; returns those that were not given up."""
         study, backend = self.study, self._backend()
         results = carry_out(
             runs,
             backend,
-            executors.load(self.executor if self.executor is not None else study.executor),
-            self.root,
+            self._engine(),
+            self.origin,
             lambda statuses: self._tell(stage, statuses),
             study.supervision,
         )
         kept = [run for run, result in zip(runs, results, strict=True) if not result.reason]
-        healthy = health_of(backend, [self.root / run_folder(run) for run in kept])
+        if stage == "qualify":
+            return kept
+        healthy = health_of(backend, [self._place(run) for run in kept])
         if len(learned_nothing(healthy)) == len(kept):
             raise BackendError(
                 f"all {len(kept)} runs of the stage {stage!r} have learned nothing: {healthy.notes[0].message}",
                 "Change the study, and start it in another folder.",
             )
-        found = self._records(kept)
+        return kept
+
+    def _chosen_metric(self, found: RunSet) -> RunSet:
         return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
+
+    def _engine(self) -> Executor:
+        return executors.load(self.executor if self.executor is not None else self.study.executor)
+
+    def _slots(self) -> int:
+        """Runs that the executor carries out at a time, as far as it can be known."""
+        engine = self._engine()
+        if isinstance(engine, LocalExecutor):
+            problems = max(self.study.recipe.min_problems_per_batch, 1)
+            batch = Allocation(group_size=8, problems_per_batch=problems, update_steps=1)
+            return min(engine.slots(needs_of(self._backend(), sample_run(self.study, batch))).count, MOST_SLOTS)
+        parallel = engine.spec.parallel if isinstance(engine, ClusterExecutor) and engine.spec is not None else None
+        return min(parallel or DEFAULT_SLOTS, MOST_SLOTS)
 
     def _backend(self) -> Backend:
         return self.backend if self.backend is not None else registry.load(self.study.backend)
@@ -345,7 +445,7 @@ class Campaign:
     def _records(self, runs: Sequence[RunSpec]) -> RunSet:
         """All measurements of these runs, read by their backend."""
         backend = self._backend()
-        first, *others = (backend.read_records(self.root / run_folder(run)) for run in runs)
+        first, *others = (backend.read_records(self._place(run)) for run in runs)
         return first.concat(*others)
 
     def _tell(self, stage: Stage, statuses: tuple[store.RunStatus, ...] = ()) -> None:
@@ -440,7 +540,7 @@ def carry_out(
     root: Path,
     watch: Callable[[tuple[store.RunStatus, ...]], None] | None = None,
     supervision: Supervision | None = None,
-    before: Callable[[], None] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> tuple[Result, ...]:
     """Prepare and train runs; finished runs are skipped.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,19 @@ from isocompute_sdk.training.backend import Backend, Requires, requires_of
 
 IMPORT_SECONDS = 60
 """Time limit of the interpreter that looks for packages; a cold network file system is slow."""
-_MISSING = (
-    "import importlib.util, json, sys; "
-    "print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))"
-)
+_INSTALLED = """
+import importlib.metadata, importlib.util, json, sys
+found = {}
+for name in sys.argv[1:]:
+    found[name] = None if importlib.util.find_spec(name) is None else ""
+    try:
+        if found[name] is not None:
+            found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+"""Prints the release of every package: empty if its files do not say, null if it is not there."""
 
 
 def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: bool) -> None:
@@ -55,7 +65,7 @@ def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:
     if required.model is not None:
         yield from _model(root, required.model)
     if here and required.packages:
-        yield from _packages(required.packages, beside_sdk=required.beside_sdk)
+        yield from _packages(required)
 
 
 def _problem_file(path: Path) -> Iterator[str]:
@@ -115,7 +125,10 @@ def _model(root: Path, model: str) -> Iterator[str]:
     elif any(os.environ.get(name, "0").lower() in ("1", "true", "yes", "on") for name in _OFFLINE):
         cached = _hub_cache() / f"models--{model.replace('/', '--')}"
         if not cached.is_dir():
-            yield f"model {model}: not in {_hub_cache()}, and {' or '.join(_OFFLINE)} forbids its download"
+            yield (
+                f"model {model}: not in {_hub_cache()}, and {' or '.join(_OFFLINE)} forbids its download; "
+                f"run without it: hf download {shlex.quote(model)}"
+            )
 
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -126,23 +139,31 @@ def _hub_cache() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
 
 
-def _packages(packages: Sequence[str], *, beside_sdk: bool) -> Iterator[str]:
+def _packages(required: Requires) -> Iterator[str]:
     stated = os.environ.get("PYTHON")
-    python = stated or (sys.executable if beside_sdk else "python3")
+    python = stated or (sys.executable if required.beside_sdk else "python3")
     if shutil.which(python) is None:
         yield f"interpreter {python}: not found{' (from PYTHON)' if stated else ''}"
         return
     try:
         done = subprocess.run(
-            [python, "-c", _MISSING, *packages],
+            [python, "-c", _INSTALLED, *required.packages],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=IMPORT_SECONDS,
             check=False,
         )
-        missing = json.loads(done.stdout)
+        found: dict[str, str | None] = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return  # An interpreter of its own kind: the run will say what is wrong with it.
+    missing = [name for name in required.packages if found.get(name) is None]
     if missing:
         yield f"interpreter {python}: no package {', '.join(missing)}; install it, or set PYTHON to one that has it"
+    for name, release in required.releases:
+        installed = (found.get(name) or "").partition("+")[0]
+        if installed not in ("", release):
+            yield (
+                f"interpreter {python}: {name} {installed} is installed, and the scripts are written for {release}; "
+                f"install {name}=={release}, or set PYTHON to an interpreter that has it"
+            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from isocompute_sdk.errors import IsoComputeError, SpecError
@@ -18,6 +18,10 @@ NOTHING_LEARNED = "nothing-learned"
 """Code of the note that makes a finished run no success."""
 EARLY_UPDATES = 50
 """Logged updates without any gradient after which a run that goes on counts as learning nothing."""
+
+
+FEWEST_UPDATES = 10
+"""The same in the short runs that check a recipe."""
 
 
 def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
@@ -65,3 +69,9 @@ def _records(backend: Backend, folder: Path) -> RunSet | None:
         return backend.read_records(folder)
     except IsoComputeError:
         return None
+
+
+def checked_early(records: RunSet, codes: Collection[str]) -> dict[str, str]:
+    """Warnings with these codes in one short run: code -> what was seen."""
+    found = [one for run in gather(records) for one in (*detect(run), *nothing_learned(run, FEWEST_UPDATES))]
+    return {one.code: one.seen for one in found if one.code in codes and one.severity != "info"}

@@ -16,8 +16,8 @@ from isocompute_sdk.training.backend import Backend, extends_runs, run_folder, s
 STUDY_FILE = "study.json"
 STUDY = Document("study", 1, Study, remedy="Remove the file: the runs are then compared with the study one by one.")
 """Content of study.json: the study as `isocompute run` last carried it out."""
-FREE = frozenset({"executor", "supervision", "throughput", "pilot"})
-"""Sections that change no measurement."""
+FREE = frozenset({"executor", "supervision", "throughput", "pilot", "problems"})
+"""Sections that change no measurement; scripts compare the problem files themselves."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def update_study(study: Study, folder: Path, root: Path, backend: Backend) -> tu
     changes: tuple[Change, ...] = ()
     if STUDY.holds(path):
         earlier = STUDY.load(path)
-        runs = earlier.expand() if earlier.sweep is not None else ()
+        runs = earlier.expand() if earlier.has_runs else ()
         begun = begun_runs([root / run_folder(run) for run in runs])
         changes = study_changes(earlier, study, backend, begun, spends=False)
         refuse_spoiling(changes, folder)
@@ -125,7 +125,7 @@ def _refusal(
     section = field.partition(".")[0]
     if section == "budget":
         return _budget_refusal(earlier.budget, now.budget) if spends else ""
-    if section == "sweep":
+    if section in ("sweep", "runs"):
         return _sweep_refusal(now, backend, begun)
     if section == "options":
         speed, name = speed_options_of(backend), field.partition(".")[2]
@@ -145,7 +145,7 @@ def _budget_refusal(old: Budget | None, new: Budget | None) -> str:
 
 def _sweep_refusal(now: Study, backend: Backend, begun: Mapping[str, RunSpec]) -> str:
     """Every run that has begun has to stay, and keep its length where it cannot be made longer."""
-    if now.sweep is None:
+    if not now.has_runs:
         return "" if now.designed is not None else f"the {len(begun)} runs so far belong to the sweep"
     asked = {run.run_id: run for run in now.expand()}
     lost = [name for name in begun if name not in asked and not name.startswith("plan-")]

@@ -1,4 +1,4 @@
-"""The command tree: one module per subcommand."""
+"""The command tree: one module per subcommand, in three groups."""
 
 from __future__ import annotations
 
@@ -7,29 +7,14 @@ from typing import Annotated
 import typer
 
 from isocompute_sdk import __version__
-from isocompute_sdk.cli import (
-    allocate,
-    audit,
-    backends,
-    doctor,
-    fit,
-    forecast,
-    ingest,
-    launch,
-    plan,
-    probe,
-    problems,
-    published,
-    run,
-    schema,
-    scorecard,
-    status,
-    stop,
-    sweep,
-)
+from isocompute_sdk.cli import backends, schema
+from isocompute_sdk.cli.planning import allocate, fit, forecast, launch, plan, published, replan, report
+from isocompute_sdk.cli.planning import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
+from isocompute_sdk.cli.reading import audit, doctor, ingest
+from isocompute_sdk.cli.running import probe, problems, run, scorecard, status, stop, sweep
+from isocompute_sdk.cli.running.watch import command as watch
 from isocompute_sdk.cli.shared.output import say
-from isocompute_sdk.cli.watch import command as watch
 
 app = typer.Typer(
     name="isocompute",
@@ -62,7 +47,9 @@ for _name, _function in (
     ("plan", plan.plan),
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
+    ("next", next_.next_runs),
     ("forecast", forecast.forecast),
+    ("replan", replan.replan),
     ("ingest", ingest.ingest),
     ("doctor", doctor.doctor),
     ("audit", audit.audit),
@@ -74,6 +61,7 @@ for _name, _function in (
     ("status", status.status),
     ("stop", stop.stop),
     ("watch", watch.watch),
+    ("report", report.report),
     ("scorecard", scorecard.scorecard),
     ("published", published.published),
     ("backends", backends.backends),

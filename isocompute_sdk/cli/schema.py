@@ -29,12 +29,20 @@ DOCUMENTS = {
     "against": "planning.questions.compare:DOCUMENT",
     "marginal": "planning.questions.marginal:DOCUMENT",
     "budget-for": "planning.questions.budget_for:DOCUMENT",
+    "judgement": "planning.questions.judge:DOCUMENT",
     "next-runs": "planning.experiment.next_runs:NEXT_RUNS",
     "pilot-design": "planning.experiment.next_runs:PILOT_DESIGN",
+    "forecast": "fitting.one_run.forecast:FORECAST",
+    "replan": "planning.replanning.document:REPLAN",
     "audit": "auditing.result:AUDIT",
     "campaign": "campaigns.campaign:CAMPAIGN",
     "controller": "campaigns.control:CONTROLLER",
     "kept-study": "campaigns.study_changes:STUDY",
+    "campaign-checks": "campaigns.decisions:CHECKS",
+    "campaign-qualified": "campaigns.decisions:QUALIFIED",
+    "campaign-round": "campaigns.decisions:ROUND",
+    "campaign-look": "campaigns.decisions:LOOK",
+    "campaign-planned-run": "campaigns.decisions:ENDING",
     "comparison": "campaigns.prediction_check:COMPARISON",
     "score": "campaigns.scorecard:SCORE",
     "scorecard": "campaigns.scorecard:SCORECARD",
@@ -79,7 +87,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     """
     if kind not in KINDS:
         raise SpecError(f"no schema {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
-    from isocompute_sdk.specs.files import DIALECT, json_schema
+    from isocompute_sdk.specs.spec_files import DIALECT, json_schema
 
     module, _, name = (SPECS.get(kind) or DOCUMENTS[kind]).partition(":")
     found: Any = getattr(import_module(f"isocompute_sdk.{module}"), name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
@@ -629,6 +630,39 @@ class Fits:
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""
         return self.to_dict() == other.to_dict() if isinstance(other, Fits) else NotImplemented
+
+    def __repr__(self) -> str:
+        where = f", {self.model}" if self.model else ""
+        sizes = f"; n = {', '.join(map(str, self.group_sizes))}" if self.group_sizes else ""
+        seen = "" if self.largest_compute is None else f"; up to C = {self.largest_compute:.4g}"
+        origin = self.source or self.method
+        return f"Fits({self.metric}, {origin}{where}{sizes}{seen}; {len(self.notes)} notes)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("metric", self.metric),
+            ("method", self.source or self.method),
+            ("model", self.model or "not recorded"),
+        ]
+        rows += [(name, law.describe()) for name, law in self.laws.items()]
+        rows += [(f"no law {name}", reason) for name, reason in self.unsupported.items()]
+        text = notebook.pairs(rows)
+        if self.curves:
+            header = ("n", "B_p", "plateau", "half at C", "rms")
+            cells = [
+                (
+                    str(curve.group_size),
+                    "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
+                    f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
+                    f"{curve.half_compute:.3g}",
+                    f"{curve.rms:.4f}",
+                )
+                for curve in self.select()
+            ]
+            text += notebook.table(header, cells, f"hand-overs: {self.describe_handovers()}")
+        if self.passport is not None:
+            text += notebook.listed(self.passport.lines())
+        return text + notebook.notes(self.notes)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 

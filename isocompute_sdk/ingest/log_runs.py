@@ -13,8 +13,7 @@ from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.formats.registry import broken, load
 from isocompute_sdk.ingest.launched import belongs_to_journal
-from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.logs import (
+from isocompute_sdk.ingest.log_sources import (
     LogSource,
     NoRewardLearning,
     NothingMeasured,
@@ -22,6 +21,7 @@ from isocompute_sdk.ingest.logs import (
     log_formats,
     with_generations,
 )
+from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled

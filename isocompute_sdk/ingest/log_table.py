@@ -34,8 +34,8 @@ from isocompute_sdk.ingest.formats.log_format import (
     StepUnit,
 )
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.changes import Part, change_note, part_name
 from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.records.size_changes import Part, change_note, part_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -76,8 +76,8 @@ class LogTable:
 def tabulate(log: RunLog, reading: Reading) -> LogTable:
     """Every known measurement of a log, with the rollouts generated on its path and those paid for.
 
-    A run whose n or B_p changed becomes several, one for each configuration, see `records.changes`. Values that are not
-    finite are left out with a note.
+    A run whose n or B_p changed becomes several, one for each configuration, see `records.size_changes`. Values that
+    are not finite are left out with a note.
 
     Raises:
         RecordError: nothing in the log is known, or the reading contradicts itself.

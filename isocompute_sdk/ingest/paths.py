@@ -13,7 +13,7 @@ from typing import cast
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.beside import is_console
 from isocompute_sdk.ingest.formats.registry import journal_of, journals
-from isocompute_sdk.ingest.logs import is_log, log_formats
+from isocompute_sdk.ingest.log_sources import is_log, log_formats
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
 from isocompute_sdk.ingest.tables.jsonl import holds_array
 from isocompute_sdk.ingest.walking import Listing

@@ -80,7 +80,7 @@ def read_runs(
     `runs=`, from arguments, or from the configuration saved beside the log. In a folder with logs nothing else is read
     but captured consoles and dumped responses, which may know attempts that the log has lost, see `ingest.recovery`.
 
-    In a table n and B_p may change from row to row of a run, see `records.changes`.
+    In a table n and B_p may change from row to row of a run, see `records.size_changes`.
 
     Several files are read one by one and joined. A file without run ids gets its own, made of the file's
     name and the configuration (`sweep-a/n8-bp32-seed0`): files of different experiments never melt into one

@@ -7,20 +7,25 @@ from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.questions.budget_for import BudgetFor
 from isocompute_sdk.planning.questions.compare import PlanComparison
+from isocompute_sdk.planning.questions.judge import Judgement
 from isocompute_sdk.planning.questions.marginal import Marginal
+from isocompute_sdk.planning.replanning.document import Option, Replan
 from isocompute_sdk.planning.verdict import Verdict
 
 __all__ = [
     "Alternative",
     "BudgetFor",
+    "Judgement",
     "Marginal",
     "NextRun",
     "NextRuns",
     "Optimum",
+    "Option",
     "PilotDesign",
     "Plan",
     "PlanComparison",
     "Planner",
+    "Replan",
     "Verdict",
     "change_plan",
     "differences",

@@ -13,10 +13,11 @@ from isocompute_sdk.planning.request import ResolvedRequest
 from isocompute_sdk.planning.setups import Setup, choose_setup
 from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.specs.sweep import Sized
 
 
 @dataclass(frozen=True)
-class Alternative:
+class Alternative(Sized):
     """Another allocation worth knowing about, at the same budget."""
 
     kind: str
@@ -30,11 +31,6 @@ class Alternative:
     """Predicted reward; None if the fits cannot predict it."""
     expected_loss: float | None = None
     """Predicted loss of reward against the plan (for a prior, of a share of the gain); negative if it is better."""
-
-    @property
-    def rollouts(self) -> int:
-        """C = n B_p M."""
-        return self.group_size * self.problems_per_batch * self.update_steps
 
     @classmethod
     def of(cls, kind: str, c: Candidate, reward: float | None, loss: float | None) -> Alternative:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Hardware
+from isocompute_sdk.specs.sweep import Sized
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Sized):
     """One executable allocation."""
 
     group_size: int
@@ -47,16 +48,6 @@ class Candidate:
     update_steps: int
     ends_by: str
     """What limits M: `budget`, `deadline`, `update_steps` (fixed) or `worthwhile` (more steps add almost nothing)."""
-
-    @property
-    def rollouts_per_batch(self) -> int:
-        """B = n B_p."""
-        return self.group_size * self.problems_per_batch
-
-    @property
-    def rollouts(self) -> int:
-        """C = n B_p M."""
-        return self.rollouts_per_batch * self.update_steps
 
 
 @dataclass(frozen=True)

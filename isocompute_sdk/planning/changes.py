@@ -19,8 +19,9 @@ from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_
 from isocompute_sdk.planning.request import Request
 from isocompute_sdk.planning.verdict import TIE, Verdict
 from isocompute_sdk.specs import Budget, Recipe
-from isocompute_sdk.specs.problems import close_match
+from isocompute_sdk.specs.complaints import close_match
 from isocompute_sdk.specs.quantities import Number
+from isocompute_sdk.specs.sweep import Sized
 
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems")
 """Whole numbers that can be changed."""
@@ -81,7 +82,7 @@ def differences(before: Plan, after: Plan) -> list[tuple[str, object, object]]:
 
 
 @dataclass(frozen=True)
-class _Allocation:
+class _Allocation(Sized):
     """The numbers that a change leads to."""
 
     group_size: int
@@ -89,10 +90,6 @@ class _Allocation:
     update_steps: int
     budget: Budget
     ends_by: str
-
-    @property
-    def rollouts_per_batch(self) -> int:
-        return self.group_size * self.problems_per_batch
 
     @property
     def candidate(self) -> Candidate:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field, PlainSerializer
 
+from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
@@ -24,6 +24,7 @@ from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
 from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
+from isocompute_sdk.specs.sweep import Sized
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +57,7 @@ def _check_amounts(where: str, received: Mapping[str, float], expected: Mapping[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Sized):
     """How to spend a budget: C = group_size * problems_per_batch * update_steps rollouts."""
 
     saved_verdict: Annotated[Verdict | None, Field(alias="verdict")] = field(default=None, repr=False, compare=False)
@@ -185,16 +186,6 @@ class Plan:
                 raise FieldError(name, value, "above 0")
 
     @property
-    def rollouts_per_batch(self) -> int:
-        """B = n B_p."""
-        return self.group_size * self.problems_per_batch
-
-    @property
-    def rollouts(self) -> int:
-        """C = n B_p M."""
-        return self.rollouts_per_batch * self.update_steps
-
-    @property
     def learning_rate(self) -> float:
         """Peak learning rate for this batch by the recipe's rule."""
         return self.recipe.learning_rate(self.rollouts_per_batch)
@@ -313,15 +304,18 @@ class Plan:
         lines = () if self.passport is None else self.passport.lines()
         return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
 
+    def __repr__(self) -> str:
+        expected = "" if self.predicted_reward is None else f"; predicted {self.metric} {self.predicted_reward:.3f}"
+        if self.reward_interval is not None:
+            expected += " ({:.3f} to {:.3f})".format(*self.reward_interval)
+        return (
+            f"Plan(n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}; "
+            f"{self.rollouts:,} rollouts for a budget of {self.budget}{expected}; {self.verdict.kind}; "
+            f"{len(self.notes)} notes)"
+        )
+
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(label)}</th><td>{escape(text)}</td></tr>"
-            for label, text in self.rows()
-        )
-        notes = "".join(
-            f"<li><b>{escape(n.code)}</b> ({n.severity}): {escape(n.message)}</li>" for n in by_severity(self.notes)
-        )
-        return f"<table>{rows}</table><ul>{notes}</ul>"
+        return notebook.pairs(self.rows()) + notebook.notes(self.notes)
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON; a kill leaves the old file or the new one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,14 +19,14 @@ from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejecti
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
-from isocompute_sdk.planning.experiment.pilot import design_pilot
+from isocompute_sdk.planning.experiment.pilot import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
-from isocompute_sdk.planning.pilot import pilot_sweep
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
 from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
+from isocompute_sdk.planning.questions.judge import Judgement, cost_of_runs, judge
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
 from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole
@@ -38,6 +38,12 @@ from isocompute_sdk.specs.budget import Unit
 
 USUAL_REACH = 3.0
 """Budget of `next_runs` if none is given, as a multiple of the largest compute that was run."""
+
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.planning.replanning.document import Replan
+    from isocompute_sdk.records import RunSet
 
 
 class Planner:
@@ -154,6 +160,42 @@ class Planner:
                 evaluation_share=evaluation_share,
             )
         )
+
+    def replan(
+        self,
+        runs: RunSet,
+        remaining: Budget | float | str,
+        *,
+        run_id: str | None = None,
+        checkpoints: Sequence[SavedCheckpoint] = (),
+        level: float = 0.8,
+        rng: np.random.Generator | int | None = None,
+    ) -> Replan:
+        """What to do with the rest of a run's budget: go on, roll back with another recipe or n, or stop.
+
+        Every option has a predicted reward with an interval and says where its effect was seen: measured in the paper,
+        seen in your data, or a guess.
+
+        Args:
+            runs: the run, alone or among others.
+            remaining: a `Budget`, a number of rollouts, or text such as `"2M"`.
+            run_id: its name; None for the only one.
+            checkpoints: those on disk, of `ingest.saved_checkpoints.find_checkpoints`.
+            level: coverage of the intervals.
+            rng: generator or seed of the draws; None for a fixed seed.
+
+        Raises:
+            PlanError: what is left pays for less than one update.
+            FitError: too few evaluations.
+            RecordError: an unknown run, or several without `run_id`.
+        """
+        from isocompute_sdk.planning.replanning.answer import replan
+
+        return replan(self, runs, remaining, run_id=run_id, checkpoints=checkpoints, level=level, rng=rng)
+
+    def pricing_for(self, budget: Budget) -> Pricing:
+        """Prices of updates and evaluations for a budget."""
+        return self._pricing(Request(budget, Fixed(), min_update_steps=1))
 
     def plan_for(self, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
         """The plan of an allocation that the caller chose, with predictions and notes as of `allocate`.
@@ -474,7 +516,7 @@ class Planner:
             slots: most runs, each chosen beside those before it.
             most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
-            **options: as of `allocate`.
+            **options: as of `allocate`, but for M and B, which cannot be fixed.
 
         Returns:
             The runs, none where none is worth its cost.
@@ -482,6 +524,13 @@ class Planner:
         Raises:
             PlanError: fits of the paper's method, no budget for fits without runs, or nothing fits the budget.
         """
+        fixed = [name for name in ("update_steps", "rollouts_per_batch") if options.get(name) is not None]
+        if fixed:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
+            raise PlanError(
+                f"received {', '.join(fixed)}; accepted: neither, since n, B_p and M of the runs are what is asked for",
+                f"Leave {', '.join(fixed)} out.",
+            ).in_shell(f"Leave {flags} out.")
         slots, generator = whole_number("slots", slots), np.random.default_rng(0 if rng is None else rng)
         seen = self.fits.largest_compute
         if budget is None and (self.fits.method not in FITTED or seen is None):
@@ -566,6 +615,49 @@ class Planner:
 
         chosen = None if reference is None else self._reference(reference, parsed, options)
         return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
+
+    def judge(
+        self,
+        today: Configuration,
+        budget: Budget | float | str,
+        *,
+        plan: Plan | None = None,
+        pilot_cost: float | None = None,
+        level: float = 0.8,
+        **options: Any,
+    ) -> Judgement:
+        """The plan judged against what is run today, which gets the cost of the pilot as well.
+
+        Args:
+            today: (n, B_p), a mapping, or text such as `"n=16,bp=128"`.
+            budget: as of `allocate`; that of the plan.
+            plan: a plan of this planner, for the same budget; None for the best one.
+            pilot_cost: in the budget's unit. None: what the budget says was spent on a pilot, else the cost of the runs
+                behind the fits.
+            level: coverage of the interval.
+            **options: as of `allocate`.
+
+        Returns:
+            Expected gain, the probability that it is one, and the budget from which on the pilot pays for itself.
+
+        Raises:
+            PlanError: fits without rewards, a configuration that they cannot predict, or one with M.
+        """
+        n, problems, steps = parse_configuration(today)
+        if steps is not None:
+            raise PlanError(
+                f"configuration {today!r:.60} says M; accepted: n and bp, which get the whole budget", "Leave M out."
+            )
+        parsed = Budget.parse(budget)
+        chosen = self.allocate(parsed, **options) if plan is None else plan
+        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        share = float(options.get("evaluation_share", EVALUATION_SHARE))
+        pricing = Pricing(parsed, chosen.throughput, evaluation, share, evaluation_counts=chosen.evaluation_counted)
+        if pilot_cost is None:
+            stated = (parsed.spent or {}).get("pilot")
+            pilot_cost = cost_of_runs(self.fits, pricing, parsed) if stated is None else float(stated)
+        sizes = self.fits.candidate_sizes(0)
+        return judge(chosen, (n, problems), pilot_cost, pricing, sizes, level)
 
     def _reference(self, configuration: Configuration, budget: Budget, options: dict[str, Any]) -> Plan:
         """The plan of a configuration that the caller chose; without M all steps that the budget buys."""

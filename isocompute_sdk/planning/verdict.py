@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +25,9 @@ bet. The draws are too modest: on simulated sweeps (tuning seeds of benchmarks/a
 one case of ten, and the best bets in one of four."""
 ONE_SEED = 0.05
 """More of it that an n needs where every configuration was run once: run effects are then assumed."""
+FURTHER = 0.05
+"""More of it that an n needs where the budget lies beyond the runs: on the same sweeps n decided there lost twice as
+often as at the end of the runs."""
 ALIKE = 0.5
 """The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
 best n anywhere have them too."""
@@ -39,8 +41,9 @@ STOP_CHANCE, STOP_REACH, STOP_SHARE, STOP_NEAR, STOP_ABOVE = 0.2, 3.0, 0.75, 0.8
 material gain with at most this probability, the budget lies at most this many times beyond the runs, the plan spends
 at most this share of it, its n loses at most a tie with at least this probability, and the octave above the grid is
 best with at most this one."""
-MEASURED_SHARE, MEASURED_STEPS = 0.25, 5
-"""Share of the plan's rollouts, and fewest updates, of the run that measures the octave above the grid."""
+ASK_NEXT = "isocompute next (Planner.next_runs) says which runs to make first"
+OPEN = ("likely", "measure-first", "undecided")
+"""Verdicts that the runs do not carry: what to run first is more useful."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
 """Warnings with which no n counts as decided."""
 UNSEEN_REACH = 3.0
@@ -76,8 +79,8 @@ class Verdict:
         if fits is not None and len(fits.group_sizes) == 1:
             return cls(
                 "undecided",
-                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. Run "
-                "others first, 4x apart",
+                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. "
+                f"{ASK_NEXT}",
             )
         odds = _odds(plan)
         doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
@@ -110,7 +113,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
             "one that suits the hardware",
         )
     once = any(note.code == "one-seed-per-cell" for note in plan.notes)
-    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) and not doubts
+    further = (plan.extrapolation or 0.0) > 1.0 + 1e-6
+    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) + (FURTHER if further else 0.0) and not doubts
     if odds.probability_above >= (ABOVE_DECIDED if decided else ABOVE) or not odds.on_grid[here]:
         return _measure_first(plan, odds)
     if not decided:
@@ -146,18 +150,15 @@ def _certain(plan: Plan, note: Note, odds: GroupSizeOdds | None) -> bool:
 
 
 def _measure_first(plan: Plan, odds: GroupSizeOdds) -> Verdict:
-    """Best of those that were run, with the run that would show whether twice the largest is better."""
+    """Best of those that were run, where twice the largest may be better."""
     assert plan.fits is not None, "odds come from fits"
     above = 2 * plan.fits.group_size_range[1]
     grid = np.flatnonzero(odds.on_grid)
     best = int(odds.group_size[grid[int(np.argmax(odds.reward[grid]))]])
-    batch = above * plan.problems_per_batch
-    steps = max(MEASURED_STEPS, math.ceil(MEASURED_SHARE * plan.rollouts / batch))
     return Verdict(
         "measure-first",
         f"n = {best} is best of those that were run; n = {above} may be better, probability "
-        f"{odds.probability_above:.0%}. Run n = {above} at B_p = {plan.problems_per_batch} for {steps} steps "
-        f"({steps * batch:,} rollouts) and fit again before spending the rest",
+        f"{odds.probability_above:.0%}. {ASK_NEXT}",
     )
 
 
@@ -176,8 +177,7 @@ def _too_far(plan: Plan, beyond: float, *, unseen: bool) -> Verdict:
     seen = " and they show less than half of any rise" if unseen else ""
     return Verdict(
         "undecided",
-        f"these runs cannot decide n at this budget: it lies {beyond:.3g} x beyond them{seen}. Run n = "
-        f"{plan.group_size} and another n to a third of it, fit again, and plan then",
+        f"these runs cannot decide n at this budget: it lies {beyond:.3g} x beyond them{seen}. {ASK_NEXT}",
     )
 
 
@@ -194,8 +194,7 @@ def _open(
     return Verdict(
         kind,
         f"{first}: best may be {named}; n = {plan.group_size} is expected to lose "
-        f"{float(odds.expected_regret[here]):.3f} against the best of them{against}. Longer runs, or more seeds, at "
-        "these n would settle it",
+        f"{float(odds.expected_regret[here]):.3f} against the best of them{against}. {ASK_NEXT}",
     )
 
 

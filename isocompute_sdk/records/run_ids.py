@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import Source, require
-from isocompute_sdk.records.changes import SIZES, split_changed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, PER_RUN
+from isocompute_sdk.records.size_changes import SIZES, split_changed
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk import notebook
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records.columns import (
@@ -95,7 +96,7 @@ class RunSet:
     Columns are those of `records.COLUMNS`. Rows are ordered by first appearance of their run, then
     rollouts, step, metric and evaluation set. A `RunSet` is never empty.
 
-    A table in which n or B_p of a run changes gives a run for every configuration, see `records.changes`.
+    A table in which n or B_p of a run changes gives a run for every configuration, see `records.size_changes`.
 
     Made by `RunSet.from_columns` and `RunSet.read`; the constructor takes a frame that is known to be good.
     """
@@ -158,12 +159,30 @@ class RunSet:
 
     @classmethod
     def read(
-        cls, path: str | PathLike[str] | Sequence[str | PathLike[str]], format: str = "auto", **options: Any
+        cls,
+        path: str | PathLike[str] | Sequence[str | PathLike[str]],
+        format: str = "auto",
+        *,
+        metric: str | None = None,
+        eval_set: str | None = None,
+        on_duplicate: OnDuplicate = "error",
+        on_truncated: Literal["error", "drop"] = "error",
+        ignore: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
+        runs: Mapping[str, Mapping[str, object]] | None = None,
+        step_unit: Any = None,
+        set: Mapping[str, object] | None = None,
+        **constants: Any,
     ) -> RunSet:
-        """Read files, folders or globs: tables, W&B CSV exports or logs of frameworks; see `ingest.read_runs`."""
+        """Read files, folders or globs: tables, W&B CSV exports or logs of frameworks; see `ingest.read_runs`.
+
+        The parameters are those of `ingest.read_runs`; further ones are columns with one value for all runs.
+        """
         from isocompute_sdk.ingest import read_runs
 
-        return read_runs(path, format, **options)
+        given: dict[str, Any] = {"metric": metric, "eval_set": eval_set, "on_duplicate": on_duplicate, "set": set}
+        given |= {"on_truncated": on_truncated, "ignore": ignore, "rename": rename, "runs": runs}
+        return read_runs(path, format, step_unit=step_unit, **given, **constants)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> RunSet:
@@ -357,6 +376,21 @@ class RunSet:
             f"eval_sets {_listed(self.eval_sets)}; group sizes {sizes.min()} to {sizes.max()}; "
             f"rollouts {rollouts.min():.4g} to {rollouts.max():.4g})"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                run.run_id,
+                str(run.group_size),
+                "?" if run.problems_per_batch is None else str(run.problems_per_batch),
+                "?" if run.seed is None else str(run.seed),
+                f"{run.rollouts:,.0f}",
+                f"{run.evaluations:,}",
+            )
+            for run in self.runs()
+        ]
+        header = ("run", "n", "B_p", "seed", "rollouts C", "values")
+        return notebook.table(header, rows, repr(self)) + notebook.notes(self.notes)
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.problems import close_match, problem
+from isocompute_sdk.specs.complaints import close_match, problem
 from isocompute_sdk.specs.quantities import Amount, Quantity
 
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]

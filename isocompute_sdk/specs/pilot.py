@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.specs.base import Count, Flag, Spec
-from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.quantities import Number
 from isocompute_sdk.specs.sweep import Seed
 

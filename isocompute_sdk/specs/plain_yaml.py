@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import SpecError, dotted, show
-from isocompute_sdk.specs.problems import Path
+from isocompute_sdk.specs.complaints import Path
 
 if TYPE_CHECKING:
     from ruamel.yaml.events import Event, ScalarEvent

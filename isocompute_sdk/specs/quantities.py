@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from isocompute_sdk.errors import SpecError, show
-from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.complaints import problem
 
 SUFFIXES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
 """Powers of ten behind the suffixes, in either case (`3M` and `3m` are both three million)."""

@@ -8,11 +8,11 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from isocompute_sdk.specs.base import ModelName, Spec, Text
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.hardware import Hardware
-from isocompute_sdk.specs.problems import problem
 from isocompute_sdk.specs.quantities import Count, Number, finite_scalar
 from isocompute_sdk.specs.recipe import Recipe
-from isocompute_sdk.specs.sweep import GroupSize, Seed
+from isocompute_sdk.specs.sweep import GroupSize, Seed, Sized
 
 _OPTION_NAME = re.compile(r"\+{0,2}[A-Za-z][A-Za-z0-9._-]{0,127}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -77,7 +77,7 @@ class Data(Spec):
     """Number of distinct training problems, D. None: unknown, and epochs cannot be computed."""
 
 
-class RunSpec(Spec):
+class RunSpec(Sized, Spec):
     """One run: n rollouts for each of B_p problems per batch, for M update steps."""
 
     run_id: FolderName
@@ -106,16 +106,6 @@ class RunSpec(Spec):
     """Options of this backend; see `isocompute backends NAME`."""
     output_dir: Text = "runs"
     """Folder for checkpoints, logs and metrics of this run."""
-
-    @property
-    def rollouts_per_batch(self) -> int:
-        """Rollouts in one batch, B = n * B_p."""
-        return self.group_size * self.problems_per_batch
-
-    @property
-    def rollouts(self) -> int:
-        """Sampling compute of the whole run, C = n * B_p * M, in rollouts."""
-        return self.rollouts_per_batch * self.update_steps
 
     @property
     def learning_rate(self) -> float:

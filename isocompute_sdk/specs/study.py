@@ -9,13 +9,14 @@ from pydantic import Field, model_validator
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import ModelName, Spec, Text
 from isocompute_sdk.specs.budget import Budget
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.pilot import Pilot
-from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
-from isocompute_sdk.specs.sweep import Sweep
+from isocompute_sdk.specs.sweep import Allocation, Sweep
 from isocompute_sdk.specs.throughput import Throughput
 
 
@@ -28,10 +29,15 @@ class Study(Spec):
     """Base model: a model hub's name or a local path."""
     data: Data
     """Problems and reward function."""
+    problems: ProblemSource | None = None
+    """Data set from which `isocompute problems` writes the files of `data`. None: they are yours."""
     recipe: Recipe
     """Training recipe: the name of a preset (easy, hard, mixture), or a mapping with `preset` and changes."""
     sweep: Sweep | None = None
     """Grid of pilot runs. None: no pilot runs."""
+    runs: tuple[Allocation, ...] = ()
+    """Single pilot runs beside the sweep, as `isocompute next` writes them; one with the n, B_p and seed of a run of
+    the sweep replaces its length."""
     pilot: Pilot | None = None
     """`auto`: the budget pays for a pilot whose runs are chosen while it goes on, then for the planned run; `sweep` is
     not used. None: `sweep`, or `auto` in a study with a budget and no sweep."""
@@ -59,15 +65,20 @@ class Study(Spec):
         """The pilot that is chosen while it goes on; None if the study's runs are those of its sweep."""
         if self.pilot is not None:
             return self.pilot
-        return Pilot() if self.sweep is None and self.budget is not None else None
+        return Pilot() if not self.has_runs and self.budget is not None else None
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether the study names pilot runs, in a sweep or one by one."""
+        return self.sweep is not None or bool(self.runs)
 
     def expand(self) -> tuple[RunSpec, ...]:
-        """Every run of the sweep, named `n8-bp32-seed0` and so on.
+        """Every run of the sweep and of `runs`, named `n8-bp32-seed0` and so on.
 
         Raises:
             SpecError: the study has no sweep.
         """
-        if self.sweep is None:
+        if not self.has_runs:
             raise SpecError(
                 f"study {self.name!r} has no sweep; accepted: a study with a sweep section",
                 "Add sweep: with group_size, problems_per_batch and rollouts, or plan from the budget instead.",
@@ -88,7 +99,7 @@ class Study(Spec):
                 options=self.options,
                 output_dir=f"{self.output_dir.rstrip('/')}/{self.name}/{run_id}",
             )
-            for cell in self.sweep.expand()
+            for cell in self._cells()
         )
 
     @model_validator(mode="after")
@@ -101,9 +112,15 @@ class Study(Spec):
             )
         return self
 
+    def _cells(self) -> tuple[Allocation, ...]:
+        cells = (*(self.sweep.expand() if self.sweep is not None else ()), *self.runs)
+        return tuple({(one.group_size, one.problems_per_batch, one.seed): one for one in cells}.values())
+
     @model_validator(mode="after")
     def _every_batch_runs(self) -> Self:
-        for n, bp in self.sweep.pairs if self.sweep is not None else ():
+        pairs = [*(self.sweep.pairs if self.sweep is not None else ())]
+        pairs += [(one.group_size, one.problems_per_batch) for one in self.runs]
+        for n, bp in pairs:
             refusal = batch_refusal(n, bp, self.hardware, self.recipe)
             if refusal is not None:
                 raise problem(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self
 
 from pydantic import model_validator
 
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.problems import problem
+from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.quantities import Count, Items, Levels, Number
 
 GroupSize = Annotated[int, Number(whole=True, ge=2)]
@@ -20,7 +20,32 @@ def _that_many_seeds(count: int) -> str:
     return f"{count} seeds, [{', '.join(shown)}],"
 
 
-class Allocation(Spec):
+class HasSizes(Protocol):
+    """What has the three sizes of a run."""
+
+    @property
+    def group_size(self) -> int: ...  # noqa: D102
+    @property
+    def problems_per_batch(self) -> int: ...  # noqa: D102
+    @property
+    def update_steps(self) -> int: ...  # noqa: D102
+
+
+class Sized:
+    """Base of classes with n, B_p and M: what follows from the three."""
+
+    @property
+    def rollouts_per_batch(self: HasSizes) -> int:
+        """Rollouts in one batch, B = n * B_p."""
+        return self.group_size * self.problems_per_batch
+
+    @property
+    def rollouts(self: HasSizes) -> int:
+        """Sampling compute of the whole run, C = n * B_p * M, in rollouts."""
+        return self.group_size * self.problems_per_batch * self.update_steps
+
+
+class Allocation(Sized, Spec):
     """One way to spend C = group_size * problems_per_batch * update_steps rollouts."""
 
     group_size: GroupSize
@@ -31,16 +56,6 @@ class Allocation(Spec):
     """Policy updates, M."""
     seed: Seed = 0
     """Seed of the run."""
-
-    @property
-    def rollouts_per_batch(self) -> int:
-        """Rollouts in one batch, B = n * B_p."""
-        return self.group_size * self.problems_per_batch
-
-    @property
-    def rollouts(self) -> int:
-        """Sampling compute of the whole run, C = n * B_p * M, in rollouts."""
-        return self.rollouts_per_batch * self.update_steps
 
 
 class Sweep(Spec):

@@ -23,7 +23,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
 from isocompute_sdk.run_folders.store import RunWatch, another, read_spec
 from isocompute_sdk.specs import RunSpec, Spec
-from isocompute_sdk.specs.problems import close_match
+from isocompute_sdk.specs.complaints import close_match
 
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
@@ -134,6 +134,8 @@ class Requires:
     """Base model: a folder, or a hub's name. None: no model is read."""
     packages: tuple[str, ...] = ()
     """Packages that the interpreter of the script must have."""
+    releases: tuple[tuple[str, str], ...] = ()
+    """(package, release) of those whose settings differ between releases."""
     beside_sdk: bool = False
     """Whether that interpreter is this one, unless PYTHON is set; otherwise python3."""
 
@@ -339,7 +341,8 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
             if passes is not None:
                 suggestion += (
                     " Flags of the framework that decide neither n, B_p, M nor the objective are handed through; "
-                    "`isocompute backends` with the backend's name lists them."
+                    "`isocompute backends` with the backend's name lists them. n, B_p, M and fields of the recipe are "
+                    "changed in the plan (`isocompute launch --change`) or in the study."
                 )
             message = f"unknown option {name!r}; accepted: {', '.join(known)}.{suggestion}"
             notes.append(Note("unknown-option", "refuse", message, {"option": name, "close_match": meant}))

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.files import write_text
+from isocompute_sdk.specs import Data, ProblemSource
 from isocompute_sdk.training.payload.problem_files import ANSWER_KEYS, PROMPT_KEYS
 
 _TABLES = {".parquet": "scan_parquet", ".csv": "scan_csv", ".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson"}
 
 
-def read_rows(source: str, *, split: str = "train", config: str | None = None) -> Iterator[dict[str, Any]]:
+def read_rows(
+    source: str, *, split: str = "train", config: str | None = None, file: str | None = None
+) -> Iterator[dict[str, Any]]:
     """The rows of a data set.
 
     Args:
-        source: a Parquet, CSV, JSON or JSON-lines file; or a folder or hub name that `datasets.load_dataset` takes.
+        source: a Parquet, CSV, JSON or JSON-lines file; or a folder or hub name that `datasets.load_dataset` takes. A
+            folder of that name comes before the hub.
         split: split of a data set; files have none.
         config: configuration of a data set.
+        file: one file of a data set. None: those that it names itself.
 
     Raises:
         BackendError: the file cannot be read, or the package datasets is missing or cannot load the data set.
@@ -38,14 +46,61 @@ def read_rows(source: str, *, split: str = "train", config: str | None = None) -
             "pip install 'isocompute[data]', or give a Parquet, CSV, JSON or JSON-lines file.",
         ) from error
     try:
-        found = cast("Iterable[Mapping[str, Any]]", load_dataset(source, config, split=split))
+        found = cast("Iterable[Mapping[str, Any]]", load_dataset(source, config, split=split, data_files=file))
     except Exception as error:  # a hub can fail in many ways
         raise BackendError(
             f"data set {source!r}, split {split!r}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            "Check its name, --split and --config; without a network give a local file or folder.",
+            f"Check its name, split, configuration and file. If the hub cannot be reached from here, run where it can: "
+            f"{download_command(source, file)}  Then copy the folder here, into the current folder.",
         ) from error
     for row in found:
         yield dict(row)
+
+
+def download_command(source: str, file: str | None) -> str:
+    """The command that downloads a data set into a folder of its own name."""
+    words = ["hf", "download", source, *([file] if file is not None else [])]
+    return " ".join(map(quote, [*words, "--repo-type", "dataset", "--local-dir", source]))
+
+
+def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]:
+    """Write the problem files of a study, and its reward function if that is not there; the same rows every time.
+
+    Args:
+        source: the data set.
+        data: the files, relative to `root`; `n_problems` is the most rows for training.
+        root: the current folder of the runs.
+
+    Returns:
+        Path of each file of problems -> how many it holds.
+
+    Raises:
+        BackendError: the data set cannot be loaded, or has too few rows that are kept.
+    """
+    loaded = read_rows(source.dataset, split=source.split, config=source.config, file=source.file)
+    rows = [row for row in loaded if source.keeps(row)]
+    if len(rows) <= source.validation:
+        kept = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in source.keep.items())
+        raise BackendError(
+            f"data set {source.dataset!r}: {len(rows)} rows{f' with {kept}' if kept else ''}; {source.validation} of "
+            "them are for validation, and none is left to train on",
+            "Widen problems.keep, or lower problems.validation.",
+        )
+    random.Random(source.seed).shuffle(rows)
+    parts = {data.validation: rows[: source.validation], data.train: rows[source.validation :][: data.n_problems]}
+    written = {
+        name: write_problems(part, root / name, prompt_key=data.prompt_key, answer_key=data.answer_key)
+        for name, part in parts.items()
+    }
+    reward = root / (data.reward.rpartition(":")[0] or data.reward)
+    if source.reward == "maths" and not reward.exists():
+        write_text(reward, maths_reward())
+    return written
+
+
+def maths_reward() -> str:
+    """Text of the reward function for mathematics."""
+    return resources.files("isocompute_sdk.training.rewards").joinpath("maths.py").read_text(encoding="utf-8")
 
 
 def write_problems(

@@ -15,7 +15,7 @@ import pytest
 import isocompute_openrlhf.payload as openrlhf
 import isocompute_trl.payload as trl
 import isocompute_verl.payload as verl
-from isocompute_sdk.cli.status import describe
+from isocompute_sdk.cli.running.status import describe
 from isocompute_sdk.run_folders.store import RunStatus, read_best
 from tests.backends.programs import load
 
@@ -67,6 +67,7 @@ def by_verl(run: Path, evaluations: dict[int, Scores]) -> None:
 
 
 def by_openrlhf(run: Path, evaluations: dict[int, Scores]) -> None:
+    load("run_files")  # supervise imports it when it needs it
     supervise, k = load("supervise", openrlhf), len(next(iter(evaluations.values()))[0])
     (run / "started.json").write_text(json.dumps({"problems": {"validation": PROBLEMS}}))
     rewards, steps, best = supervise.ValidationRewards(run, 2, k), list[int](), -1.0

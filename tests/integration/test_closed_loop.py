@@ -30,20 +30,28 @@ def reward(prompt, response, answer):
 WALL_CLOCK = {"wall_seconds", "seconds", "attempt", "versions"}
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a random tiny model and problems whose answer is one digit."""
+def made(folder: Path) -> Path:
+    """The folder with a random tiny model and problems whose answer is one digit."""
     tokenizer = build_tokenizer()
-    build_model(ModelShape(hidden_size=32, layers=1), 0).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    build_model(ModelShape(hidden_size=32, layers=1), 0).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
     for name, numbers in (("train", range(100, 132)), ("validation", range(200, 208))):
         rows = [{"prompt": f"{n}*2=", "answer": "7"} for n in numbers]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "reward.py").write_text(REWARD)
-    return tmp_path
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "reward.py").write_text(REWARD)
+    return folder
 
 
-def make_study(**options: int) -> Study:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the study was carried out."""
+    folder = made(tmp_path_factory.mktemp("whole"))
+    results = carry_out(make_study().expand(), registry.load("torch"), LocalExecutor(2), folder)
+    assert [(result.exit_code, result.started) for result in results] == [(0, True), (0, True)]
+    return folder
+
+
+def make_study() -> Study:
     return Study(
         name="small",
         model="model",
@@ -54,7 +62,7 @@ def make_study(**options: int) -> Study:
         sweep=Sweep(group_size=(2, 8), problems_per_batch=(4,), rollouts=320),
         evaluation=Evaluation(every_steps=5, temperature=1.0),
         backend="torch",
-        options={"threads": 1, "device": "cpu", "probe_problems": 4, **options},
+        options={"threads": 1, "device": "cpu", "probe_problems": 4, "save_every_steps": 5},
     )
 
 
@@ -65,9 +73,6 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 
 def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twice(place: Path) -> None:
-    runs, backend = make_study().expand(), registry.load("torch")
-    results = carry_out(runs, backend, LocalExecutor(2), place)
-    assert [(result.exit_code, result.started) for result in results] == [(0, True), (0, True)]
     found = RunSet.read(place)
     assert {(run.group_size, run.rollouts) for run in found.runs()} == {(2, 320.0), (8, 320.0)}
     assert found.eval_sets == ("train", "train_probe", "validation")
@@ -84,25 +89,23 @@ def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twic
         last = [one for one in journal_records.read(run / "metrics.jsonl") if one.get("eval_set") == "validation"][-1]
         assert len(last["pass_counts"]) == 8
         assert status.headline == ("avg@4", np.mean(last["pass_counts"]) / last["samples"])
-    again = carry_out(runs, backend, LocalExecutor(2), place)
+    again = carry_out(make_study().expand(), registry.load("torch"), LocalExecutor(2), place)
     assert [result.started for result in again] == [False, False]
 
 
-def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path) -> None:
-    runs, backend = make_study(save_every_steps=5).expand()[:1], registry.load("torch")
-    carry_out(runs, backend, LocalExecutor(1), place)
-    (whole,) = store.find_runs(place)
-    expected = records(whole)
-    whole.rename(place / "whole")
+def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path, tmp_path: Path) -> None:
+    runs, backend = make_study().expand()[:1], registry.load("torch")
+    made(tmp_path)
 
     def interrupt(statuses: tuple[store.RunStatus, ...]) -> None:
         if statuses[0].step >= 12:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out(runs, backend, LocalExecutor(1, poll_seconds=0.05), place, interrupt)
-    carry_out(runs, backend, LocalExecutor(1), place)
-    assert records(place / "runs" / "small" / whole.name) == expected
+        carry_out(runs, backend, LocalExecutor(1, poll_seconds=0.05), tmp_path, interrupt)
+    carry_out(runs, backend, LocalExecutor(1), tmp_path)
+    (stopped,) = store.find_runs(tmp_path)
+    assert records(stopped) == records(place / "runs" / "small" / stopped.name)
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import numpy as np
@@ -12,16 +10,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def replay(repository: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("panels_benchmark", repository / "benchmarks" / "panels.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Benchmarks import each other by name, and dataclasses look their module up by name.
-    sys.path.insert(0, str(repository / "benchmarks"))
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def replay(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark_module("panels")
 
 
 def test_peaks_are_those_of_the_readme(replay: ModuleType) -> None:

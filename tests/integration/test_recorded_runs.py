@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -18,14 +17,8 @@ DATA = REPOSITORY / "benchmarks" / "data" / "recorded"
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("recorded_benchmark", REPOSITORY / "benchmarks" / "recorded.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def benchmark(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark_module("recorded")
 
 
 @pytest.mark.parametrize("name", ["easy", "hard"])

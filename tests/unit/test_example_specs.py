@@ -4,18 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.campaigns.designed import sample_run
 from isocompute_sdk.campaigns.executors import Job
 from isocompute_sdk.campaigns.executors import registry as executors
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
 from isocompute_sdk.campaigns.executors.ray import GPUS, RayEngine
 from isocompute_sdk.campaigns.executors.slurm import SlurmEngine
-from isocompute_sdk.specs import RunSpec, dump_spec, load_study, parse_spec
+from isocompute_sdk.specs import Allocation, RunSpec, dump_spec, load_study, parse_spec
 from isocompute_sdk.specs.study import Study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, needs_of, run_folder
 
 FOLDER = Path(__file__).parents[2] / "specs"
-FILES = sorted(FOLDER.glob("*.yaml"))
+FILES = sorted(path for path in FOLDER.glob("*.yaml") if path.stem != "campaign")
+"""Studies with a sweep; campaign.yaml chooses its runs while it goes on."""
 GROUP_SIZES = [2**e for e in range(3, 12)]
 PROBLEMS = [2**e for e in range(5, 11)]
 
@@ -31,6 +33,15 @@ def test_example_loads_expands_and_survives_being_written(path: Path) -> None:
     assert len({run.run_id for run in runs}) == len(runs) >= 3
     assert all(isinstance(run, RunSpec) and run.update_steps >= 20 for run in runs)
     assert parse_spec(dump_spec(study), Study) == study
+
+
+def test_the_campaign_has_a_budget_for_runs_that_are_chosen_on_the_way() -> None:
+    study = load_study(FOLDER / "campaign.yaml")
+    assert study.designed is not None
+    assert study.budget is not None
+    assert parse_spec(dump_spec(study), Study) == study
+    backend = registry.load(study.backend)
+    backend.script(sample_run(study, Allocation(group_size=64, problems_per_batch=32, update_steps=20)))
 
 
 def test_all_examples_are_there() -> None:

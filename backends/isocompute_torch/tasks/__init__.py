@@ -4,8 +4,8 @@
 does the same. Importing this package loads no torch.
 """
 
-from isocompute_torch.tasks.families import FAMILIES
 from isocompute_torch.tasks.prepare import PreparedTask, load, prepare
+from isocompute_torch.tasks.problem_families import FAMILIES
 from isocompute_torch.tasks.settings import KINDS, Kind, ModelShape, TaskSettings, WarmUp
 
 __all__ = ["FAMILIES", "KINDS", "Kind", "ModelShape", "PreparedTask", "TaskSettings", "WarmUp", "load", "prepare"]

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_torch.tasks.families import FAMILIES
 from isocompute_torch.tasks.prepare import PreparedTask, prepare
+from isocompute_torch.tasks.problem_families import FAMILIES
 from isocompute_torch.tasks.settings import KINDS
 
 if TYPE_CHECKING:

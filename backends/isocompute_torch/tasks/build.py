@@ -18,8 +18,8 @@ from transformers.utils import logging as transformers_logging
 
 from isocompute_sdk.records.difficulty import ProblemSet
 from isocompute_torch.tasks import reward
-from isocompute_torch.tasks.families import Problem, problems
 from isocompute_torch.tasks.label import pass_rates, sampled_passes
+from isocompute_torch.tasks.problem_families import Problem, problems
 from isocompute_torch.tasks.sets import choose
 from isocompute_torch.tasks.settings import MODEL_FOLDER, REWARD_FILE, TRAIN_FILE, VALIDATION_FILE, TaskSettings
 from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer, encode

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk import files
 from isocompute_torch.failures import InputError
-from isocompute_torch.tasks.families import MAX_RESPONSE_TOKENS
+from isocompute_torch.tasks.problem_families import MAX_RESPONSE_TOKENS
 from isocompute_torch.tasks.settings import (
     MODEL_FOLDER,
     REWARD_FILE,

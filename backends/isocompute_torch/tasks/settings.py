@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from isocompute_sdk.errors import SpecError
-from isocompute_torch.tasks.families import families
+from isocompute_torch.tasks.problem_families import families
 
 Kind = Literal["easy", "hard", "mixed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
-from isocompute_torch.tasks.families import MAX_RESPONSE_TOKENS, SIGNS, Problem
+from isocompute_torch.tasks.problem_families import MAX_RESPONSE_TOKENS, SIGNS, Problem
 from isocompute_torch.tasks.settings import ModelShape
 
 if TYPE_CHECKING:

@@ -53,6 +53,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
     """
     from isocompute_sdk.campaigns.campaign import Campaign
     from isocompute_sdk.campaigns.executors import LocalExecutor
+    from isocompute_sdk.reporting.report import FILE, report
 
     _require_torch()
     _check_budget(budget)
@@ -76,6 +77,8 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         outcome = campaign.run()
         progress.stage("writing script and pictures")
         written = _write(campaign, outcome)
+        progress.stage("writing the report")
+        written.append(report(campaign.root, campaign.root / FILE))
     seconds = time.monotonic() - began
     if json:
         emit_json(
@@ -90,6 +93,7 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         return
     _report(campaign, outcome, measured)
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
+    say(f"the answer on one page: {output / FILE}")
     say(f"this start took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
     say("for a study of your own: isocompute run --help")
 

@@ -19,6 +19,7 @@ def run_paper(budget: str, output: Path, json: bool) -> None:
     from isocompute_sdk.laws import measured_easy
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.reporting.report import FILE, report
 
     with WorkProgress() as progress:
         progress.stage("reading the digitised points of the paper's fig. 6")
@@ -36,6 +37,7 @@ def run_paper(budget: str, output: Path, json: bool) -> None:
             plan.save(output / "plan.json"),
             files.write_text(output / "launch.sh", script, executable=True),
             *opt.save_pictures(plan, output),
+            report(plan, output / FILE),
         ]
     if json:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
@@ -45,5 +47,6 @@ def run_paper(budget: str, output: Path, json: bool) -> None:
     say()
     print_plan(plan)
     say()
+    say(f"the answer on one page: {output / FILE}")
     say(f"wrote to {output}: " + ", ".join(path.name for path in written))
     say("next, with your own runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")

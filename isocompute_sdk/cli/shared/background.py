@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from isocompute_sdk.campaigns.control import controller_of
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import locks, store
 
@@ -20,12 +21,13 @@ _PROGRAM = "from isocompute_sdk.cli import main; main()"
 def start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int, Path]:
     """Start `isocompute` with these arguments, less --detach, away from the terminal.
 
-    Returns once the controller has handed over a first run, or is still at work after a minute.
+    Returns once the controller has handed over a first run (without `runs`: once it controls the folder), or is still
+    at work after a minute.
 
     Args:
         argv: arguments of this process, the program first.
         folder: folder of the study, which receives controller.log.
-        runs: run folders.
+        runs: run folders; empty if they are not known yet.
 
     Returns:
         The controller's process id, and its log.
@@ -33,6 +35,7 @@ def start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int,
     Raises:
         BackendError: the controller failed at once; the message ends with its output.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_FILE
     before = [store.last_attempt(run) for run in runs]
     with log.open("ab") as output:
@@ -47,6 +50,9 @@ def start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int,
     deadline = time.monotonic() + HAND_OVER_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if any(map(locks.is_running, runs)) or [store.last_attempt(run) for run in runs] != before:
+            break
+        held = None if runs else controller_of(folder)
+        if held is not None and held.pid == process.pid:
             break
         time.sleep(0.1)
     if process.returncode:

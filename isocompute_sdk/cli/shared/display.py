@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planning import Plan
+    from isocompute_sdk.planning import NextRuns, Plan
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 
@@ -45,8 +45,13 @@ def print_fits(fits: Fits, *, with_notes: bool = True) -> None:
         print_notes(fits.notes)
 
 
-def print_plan(plan: Plan) -> None:
-    """The plan, what else was close, notes, and the pilot that would narrow it."""
+def print_plan(plan: Plan, first: NextRuns | None = None) -> None:
+    """The plan, what else was close, notes, and the pilot that would narrow it.
+
+    Args:
+        plan: the plan.
+        first: runs to make before it; they stand in place of the verdict.
+    """
     from rich.table import Table
 
     from isocompute_sdk.planning.plan import describe, describe_pilot
@@ -56,7 +61,9 @@ def print_plan(plan: Plan) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for label, text in plan.rows():
-        table.add_row(label, text)
+        table.add_row(label, first.reason if label == "verdict" and first is not None else text)
+    for run in () if first is None else first.runs:
+        table.add_row("run first", run.describe(first.unit) if first is not None else "")
     for alternative in plan.alternatives:
         if alternative.kind != "other":
             table.add_row(alternative.kind, describe(alternative))

@@ -66,6 +66,18 @@ class FittingOptions(TableOptions):
         """
         from isocompute_sdk import api
 
+        chosen = self.fit_arguments(**settings)
+        first = self.metric[0] if self.metric else None
+        return api.fit(self.read(runs, first), **chosen)
+
+    def fit_arguments(self, **settings: Any) -> dict[str, Any]:
+        """Arguments of `api.fit` besides the runs, without those that were not given.
+
+        Raises:
+            SpecError: an unknown method, or options that only the other method has.
+        """
+        from isocompute_sdk import api
+
         if self.method not in api.OPTIONS:
             raise SpecError(f"--method {self.method!r}; accepted: {', '.join(api.OPTIONS)}", "Use one of the two.")
         only_paper = {"points": self.points, "bin_width": self.bin_width, "curve": self.curve}
@@ -76,15 +88,7 @@ class FittingOptions(TableOptions):
                 "accepted: with --method paper",
                 f"Leave {', '.join(given)} out, or add --method paper.",
             )
+        metric = self.metric[0] if self.metric and len(self.metric) == 1 else self.metric or None
         chosen: dict[str, Any] = {"method": self.method, "compute": self.compute, **only_paper, **settings}
-        first = self.metric[0] if self.metric else None
-        name: Any = self.metric if self.metric and len(self.metric) > 1 else first
-        return api.fit(
-            self.read(runs, first),
-            name,
-            self.eval_set,
-            rng=self.seed,
-            bounds=self.bounds,
-            pool=tuple(self.pool or ()),
-            **{option: value for option, value in chosen.items() if value is not None},
-        )
+        chosen |= {"metric": metric, "eval_set": self.eval_set, "rng": self.seed, "bounds": self.bounds}
+        return {name: value for name, value in {**chosen, "pool": tuple(self.pool or ())}.items() if value is not None}

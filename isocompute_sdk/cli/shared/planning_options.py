@@ -17,43 +17,25 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
+FIRST_RUNS = 2
+"""Runs that are proposed before a plan that the runs do not carry."""
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanningOptions:
-    """Budget, constraints and output of a plan, as typed on the command line."""
+class BudgetOptions:
+    """Budget, constraints, recipe and speed, as typed on the command line."""
 
     budget: Annotated[
         str | None, typer.Option(help="What may be spent: 3M (rollouts), '200 gpu_hours', '2B tokens', '500 usd'.")
     ] = None
-    for_reward: Annotated[
-        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
-    ] = None
-    reward_unit: Annotated[
-        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
-    ] = "rollouts"
-    marginal: Annotated[
-        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
-    ] = False
     compare: Annotated[
         str | None,
         typer.Option(help="Ask what the plan gains over a configuration: n=16,bp=32[,m=500].", rich_help_panel=_ASK),
-    ] = None
-    equal: Annotated[
-        str | None,
-        typer.Option(
-            help="What --compare holds equal instead of the budget: rollouts, steps, time or batch.",
-            rich_help_panel=_ASK,
-        ),
-    ] = None
-    reference: Annotated[
-        str | None,
-        typer.Option(help="What --compare compares with, instead of the best plan: n=8,bp=32.", rich_help_panel=_ASK),
     ] = None
     model: Annotated[str | None, typer.Option(help="Model to be trained: hub name or local folder.")] = None
     allow_other_model: Annotated[
@@ -134,40 +116,6 @@ class PlanningOptions:
         ),
     ] = None
     deadline_hours: Annotated[float | None, opt.quantity("--deadline-hours", "Wall-clock limit.", _UNITS)] = None
-    output: opt.Save = None
-    plot: opt.Plot = None
-    json: opt.Json = False
-
-    def answer(self, fits: Fits | FitsSet) -> None:
-        """Plan the budget from fits, or answer --for-reward, --marginal or --compare, and print the answer."""
-        planner = self.planner(fits)
-        asked = [self.for_reward is not None, self.marginal, self.compare is not None]
-        if sum(asked) > 1:
-            raise SpecError(
-                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
-                "Ask them one by one.",
-            )
-        for option, value in (("--equal", self.equal), ("--reference", self.reference)):
-            if value is not None and self.compare is None:
-                raise SpecError(f"{option} {value}; accepted: with --compare", "Add --compare n=16,bp=32.")
-        if (self.budget is None) == (self.for_reward is None):
-            raise SpecError(
-                "accepted: either --budget, or --for-reward without it",
-                "For example --budget 3M, or --for-reward 0.65.",
-            )
-        if self.for_reward is not None:
-            unit: Any = self.reward_unit
-            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self.choices()), found.plan)
-        elif self.marginal:
-            self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
-        elif self.compare is not None:
-            equal: Any = self.equal
-            found = planner.compare(
-                self.compare, self.amount(), equal=equal, reference=self.reference, **self._spending()
-            )
-            self.say_answer(found, found.plan)
-        else:
-            self.show(planner.allocate(self.amount(), **self.choices()))
 
     def amount(self) -> Budget:
         """The budget, with its deadline and what was spent of it."""
@@ -188,17 +136,20 @@ class PlanningOptions:
         """The planner, with hardware, recipe and throughput as typed."""
         from isocompute_sdk.planning import Planner
 
+        return Planner(fits, **self.planner_arguments())
+
+    def planner_arguments(self) -> dict[str, Any]:
+        """Arguments of `Planner` besides the fits."""
         hardware = self._hardware()
-        return Planner(
-            fits,
-            hardware,
-            _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
-            self._throughput(hardware),
-            evaluation=_evaluation(self.evaluation),
-            model=self.model,
-            allow_other_model=self.allow_other_model,
-            allow_off_policy=self.allow_off_policy,
-        )
+        return {
+            "hardware": hardware,
+            "recipe": _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
+            "throughput": self._throughput(hardware),
+            "evaluation": _evaluation(self.evaluation),
+            "model": self.model,
+            "allow_other_model": self.allow_other_model,
+            "allow_off_policy": self.allow_off_policy,
+        }
 
     def choices(self) -> dict[str, Any]:
         """Arguments of `Planner.allocate` besides the budget."""
@@ -213,25 +164,7 @@ class PlanningOptions:
             "powers_of_two": not self.any_group_size,
             "evaluation_share": self.evaluation_share,
         }
-        return found if self.for_reward is not None else {**found, "spend": self.spend}
-
-    def _spending(self) -> dict[str, Any]:
-        """The same without `spend`, for --marginal and --compare."""
-        return {name: value for name, value in self.choices().items() if name != "spend"}
-
-    def say_answer(self, found: PlanComparison | BudgetFor | Marginal, plan: Plan | None) -> None:
-        """Print an answer; save its plan with --output."""
-        if self.output is not None and plan is not None:
-            plan.save(self.output)
-        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
-        if self.json:
-            emit_json(found.to_dict())
-            return
-        for line in found.summary().splitlines():
-            say(line)
-        for path in [self.output if plan is not None else None, *pictures]:
-            if path is not None:
-                say(f"wrote {path}")
+        return {**found, "spend": self.spend}
 
     def _hardware(self) -> Hardware:
         from isocompute_sdk.specs import Hardware
@@ -249,20 +182,121 @@ class PlanningOptions:
             return load_spec(self.throughput, Throughput).replace(**given)
         return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
 
-    def show(self, plan: Plan) -> None:
-        """Print the plan; save it with --output, draw it with --plot."""
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningOptions(BudgetOptions):
+    """The same, other questions than a plan, and output."""
+
+    for_reward: Annotated[
+        float | None, typer.Option(help="Ask what this reward costs, instead of a budget.", rich_help_panel=_ASK)
+    ] = None
+    reward_unit: Annotated[
+        str, typer.Option(help="Unit of that cost: rollouts, gpu_hours, tokens or usd.", rich_help_panel=_ASK)
+    ] = "rollouts"
+    marginal: Annotated[
+        bool, typer.Option("--marginal", help="Ask what more budget would buy.", rich_help_panel=_ASK)
+    ] = False
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="Judge the plan against what you run today, n=16,bp=128: expected gain, the probability that it is "
+            "one, and from which budget on the pilot pays for itself.",
+            rich_help_panel=_ASK,
+        ),
+    ] = None
+    equal: Annotated[
+        str | None,
+        typer.Option(
+            help="What --compare holds equal instead of the budget: rollouts, steps, time or batch.",
+            rich_help_panel=_ASK,
+        ),
+    ] = None
+    reference: Annotated[
+        str | None,
+        typer.Option(help="What --compare compares with, instead of the best plan: n=8,bp=32.", rich_help_panel=_ASK),
+    ] = None
+    output: opt.Save = None
+    plot: opt.Plot = None
+    json: opt.Json = False
+
+    def answer(self, fits: Fits | FitsSet) -> None:
+        """Plan the budget from fits, or answer another question (--for-reward, --against and so on), and print it."""
+        planner = self.planner(fits)
+        asked = [self.for_reward is not None, self.marginal, self.compare is not None, self.against is not None]
+        if sum(asked) > 1:
+            raise SpecError(
+                "received several of --for-reward, --marginal, --compare, --against; accepted: one question at a time",
+                "Ask them one by one.",
+            )
+        for option, value in (("--equal", self.equal), ("--reference", self.reference)):
+            if value is not None and self.compare is None:
+                raise SpecError(f"{option} {value}; accepted: with --compare", "Add --compare n=16,bp=32.")
+        if (self.budget is None) == (self.for_reward is None):
+            raise SpecError(
+                "accepted: either --budget, or --for-reward without it",
+                "For example --budget 3M, or --for-reward 0.65.",
+            )
+        if self.for_reward is not None:
+            unit: Any = self.reward_unit
+            self.say_answer(found := planner.budget_for(self.for_reward, unit=unit, **self._spending()), found.plan)
+        elif self.marginal:
+            self.say_answer(found := planner.marginal(self.amount(), **self._spending()), found.plan)
+        elif self.against is not None:
+            self.say_answer(judged := planner.judge(self.against, self.amount(), **self.choices()), judged.plan)
+        elif self.compare is not None:
+            equal: Any = self.equal
+            found = planner.compare(
+                self.compare, self.amount(), equal=equal, reference=self.reference, **self._spending()
+            )
+            self.say_answer(found, found.plan)
+        else:
+            plan = planner.allocate(self.amount(), **self.choices())
+            self.show(plan, self._first(planner, plan))
+
+    def _spending(self) -> dict[str, Any]:
+        """The same without `spend`, which these questions decide."""
+        return {name: value for name, value in self.choices().items() if name != "spend"}
+
+    def say_answer(self, found: PlanComparison | BudgetFor | Marginal | Judgement, plan: Plan | None) -> None:
+        """Print an answer; save its plan with --output."""
+        if self.output is not None and plan is not None:
+            plan.save(self.output)
+        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None and plan is not None else []
+        if self.json:
+            emit_json(found.to_dict())
+            return
+        for line in found.summary().splitlines():
+            say(line)
+        for path in [self.output if plan is not None else None, *pictures]:
+            if path is not None:
+                say(f"wrote {path}")
+
+    def _first(self, planner: Planner, plan: Plan) -> NextRuns | None:
+        """What to run before a plan that the runs do not carry; None for other plans, and with --json."""
+        from isocompute_sdk.planning.verdict import OPEN
+
+        if self.json or plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
+            return None
+        choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
+        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+
+    def show(self, plan: Plan, first: NextRuns | None = None) -> None:
+        """Print the plan, and what to run before it; save it with --output, draw it with --plot."""
         if self.output is not None:
             plan.save(self.output)
         pictures = opt.save_pictures(plan, self.plot) if self.plot is not None else []
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        print_plan(plan)
+        print_plan(plan, first)
         for path in [self.output, *pictures]:
             if path is not None:
                 say(f"wrote {path}")
         if self.output is not None:
-            say(f"next: isocompute launch {quote(str(self.output))} --dry-run")
+            # Only where the plan leaves something open is it named.
+            model = " --model NAME_OR_FOLDER" if plan.model is None else ""
+            gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
+            say(f"next: isocompute launch {quote(str(self.output))}{model}{gpus} --dry-run")
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

@@ -298,6 +298,41 @@ def forecast_run(
     )
 
 
+def draw_rewards(
+    series: RunSeries,
+    rollouts: Sequence[float],
+    *,
+    until: float | None = None,
+    prior: CurvePrior | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    draws: int = DRAWS,
+    rng: np.random.Generator | int | None = None,
+) -> tuple[Array, Array]:
+    """Draws of a run's noise-free reward, and of that of its best checkpoint, shape (draws, points) each.
+
+    Args:
+        series: its evaluations.
+        rollouts: computes C, increasing.
+        until: evaluations after this compute are left out; None for all.
+        prior: as of `forecast_run`.
+        bounds: range of the metric.
+        draws: number of draws.
+        rng: their randomness; None for a fixed seed.
+    """
+    run = as_surface_run(series)
+    if until is not None:
+        kept = run.compute_T <= until * 1.0001
+        run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
+    one = OneRun.of(run, bounds)
+    generator = np.random.default_rng(0 if rng is None else rng)
+    asked_Q = np.log(np.asarray(rollouts, dtype=float) / one.last_compute)
+    past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)
+    at_Q = np.unique(np.concatenate([past_Q, asked_Q, np.linspace(0.0, max(float(asked_Q.max()), 0.1), PAST // 2)]))
+    reward_DQ, _ = posterior(one, prior or DEFAULT_PRIOR, generator).draws(at_Q, draws, generator)
+    index = np.searchsorted(at_Q, asked_Q)
+    return reward_DQ[:, index], np.maximum.accumulate(reward_DQ, axis=1)[:, index]
+
+
 @dataclass(frozen=True)
 class _Answer:
     """Draws of one run's curve, and what follows from them."""
@@ -338,7 +373,7 @@ class _Answer:
             flat=self._flat(best_DQ, now),
             falling=falling,
             onset=onset,
-            card=Card("go-on", "", self._keep(mean_Q, now, onset)),
+            card=Card("go-on", "", self._keep(mean_Q, now)),
             borrowed=borrowed,
             evaluated=series.rollouts_T,
             measured=series.value_T,
@@ -405,23 +440,27 @@ class _Answer:
 
     def _onset(self, mean_Q: Array, now: int, falling: float) -> Checkpoint | None:
         """The earliest trouble: a finding's beginning, or the peak of a reward that falls."""
-        began = [
-            float(note.data["rollouts"])
-            for note in self.live.findings
-            if note.code in SICK | FALLING and note.severity != "info" and note.data.get("rollouts") is not None
-        ]
+        began = self._began(SICK | FALLING)
         if falling >= CERTAIN:
             began.append(float(self.one.last_compute * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
         return self._checkpoint(min(began), mean_Q, now) if began else None
+
+    def _began(self, codes: frozenset[str]) -> list[float]:
+        """Compute at which the findings of these codes began."""
+        return [
+            float(note.data["rollouts"])
+            for note in self.live.findings
+            if note.code in codes and note.severity != "info" and note.data.get("rollouts") is not None
+        ]
 
     def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
         at = np.log(max(rollouts, 1e-300) / self.one.last_compute)
         reward = float(np.interp(at, self.at_Q[: now + 1], mean_Q[: now + 1]))
         return Checkpoint(rollouts, self._step(rollouts), reward)
 
-    def _keep(self, mean_Q: Array, now: int, onset: Checkpoint | None) -> Checkpoint:
-        """The best point up to the onset; with checkpoints on disk, the best of those."""
-        limit = self.one.last_compute if onset is None else onset.rollouts
+    def _keep(self, mean_Q: Array, now: int) -> Checkpoint:
+        """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
+        limit = min([self.one.last_compute, *self._began(SICK)])
         saved: list[Checkpoint] = []
         for step, path in self.live.saved:
             at = self._rollouts(step)

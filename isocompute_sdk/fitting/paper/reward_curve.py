@@ -14,8 +14,8 @@ from isocompute_sdk.documents import Converted
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_LOG10
 from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, NotNegative, Number, Positive, Vector, same
-from isocompute_sdk.fitting.paper.families import SHAPES, Shape
-from isocompute_sdk.fitting.status import FitStatus
+from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.paper.curve_families import SHAPES, Shape
 from isocompute_sdk.fitting.varpro import project
 
 PLATEAU_SEEN = 3.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
@@ -36,6 +37,22 @@ LITTLE_RISE = 0.5
 
 
 @dataclass(frozen=True)
+class HiddenRun:
+    """One run of a backtest: the mean of its last hidden evaluations, and what was predicted for it."""
+
+    run_id: str
+    group_size: Count
+    problems_per_batch: Count | None
+    compute: Positive
+    """Compute of its last hidden evaluation."""
+    measured: Number
+    predicted: Number
+    low: Number
+    """Lower end of its 80 % interval."""
+    high: Number
+
+
+@dataclass(frozen=True)
 class Backtest:
     """Test of the extrapolation: the last part of the compute axis hidden and predicted from the rest."""
 
@@ -52,6 +69,8 @@ class Backtest:
     """Share of runs whose last hidden stretch lay in its 80 % interval for one run."""
     surprise: NotNegative | None = None
     """Root mean square error in units of the predicted standard deviation; None in fits saved before it was kept."""
+    by_run: tuple[HiddenRun, ...] = field(default=(), repr=False)
+    """The runs one by one; empty in fits saved before they were kept."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,12 @@ class Passport:
     def least_rise_seen(self) -> float:
         """Half-way from the lower end to the mean of the largest share that was measured, about its lower quartile."""
         return self.rise_seen[1] if self.most_rise_seen is None else (self.most_rise_seen[0] + self.rise_seen[1]) / 2
+
+    def __repr__(self) -> str:
+        return "Passport(" + "\n  ".join(self.lines()) + ")"
+
+    def _repr_html_(self) -> str:
+        return notebook.listed(self.lines())
 
     def __post_init__(self) -> None:
         if self.rise_seen[0] > self.rise_seen[1]:
@@ -232,6 +257,19 @@ def backtest(runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.r
         rms_error=float(np.sqrt(np.mean(found**2))),
         coverage=float(np.mean(inside)),
         surprise=float(np.sqrt(np.mean((found / np.maximum(width_R, 1e-9)) ** 2))),
+        by_run=tuple(
+            HiddenRun(
+                run_id=run.run_id,
+                group_size=run.group_size,
+                problems_per_batch=run.problems_per_batch,
+                compute=run.last_compute,
+                measured=float(measured_R[i]),
+                predicted=float(mean_R[i]),
+                low=float(mean_R[i] - below_R[i]),
+                high=float(mean_R[i] + above_R[i]),
+            )
+            for i, (run, _) in enumerate(hidden)
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
-from isocompute_sdk.ingest.logs import LogSource, is_log, with_generations
+from isocompute_sdk.ingest.log_sources import LogSource, is_log, with_generations
 from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
 from isocompute_sdk.ingest.stores.packed import unpacked

@@ -20,8 +20,8 @@ from isocompute_sdk.ingest.log_table import Reading
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.files import load_spec
 from isocompute_sdk.specs.plain_yaml import write_yaml
+from isocompute_sdk.specs.spec_files import load_spec
 
 ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", *CONTEXT_FIELDS)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.run_folders.progress import Progress
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class LogFormat:
         averages = {
             metric: value
             for (metric, eval_set), value in measured.items()
-            if eval_set == VALIDATION and re.fullmatch(r"avg@\d+", metric)
+            if eval_set == VALIDATION and average_of(metric) is not None
         }
         return Progress(step, metrics=averages, train_reward=measured.get(Measure(TRAIN_REWARD, TRAIN_SET)))
 

@@ -33,8 +33,8 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
     step_columns,
 )
 from isocompute_sdk.records.cells import Source, to_series
-from isocompute_sdk.records.changes import SIZES, parts_of
 from isocompute_sdk.records.columns import PER_RUN, WANDB_STEPS, canonical
+from isocompute_sdk.records.size_changes import SIZES, parts_of
 
 if TYPE_CHECKING:
     import polars as pl

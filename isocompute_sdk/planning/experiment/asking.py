@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
-from isocompute_sdk.planning.experiment.search import AROUND, Pick, Ran, candidates, choose
+from isocompute_sdk.planning.experiment.search import ABOVE, BELOW, LARGEST_SIZE, SHARES, Pick, Ran, candidates, choose
 from isocompute_sdk.planning.experiment.wider import widened
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 FAR = 10.0
 """Multiple of the longest run beyond which a target is a guess."""
-DEFAULT_SEED = 0
+SETTLING = (0.25, 0.5, 1.0)
+"""Lengths of runs that only settle a question, as shares of the target."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Question:
     min_update_steps: int
     plan: tuple[int, int]
     """n and B_p of the present plan."""
+    fewest_trial_steps: int | None = None
+    """Fewest update steps of a trial; None for those of a plan."""
 
     @property
     def surface(self) -> Surface:
@@ -92,7 +95,15 @@ def _from_table(fits: Fits) -> dict[tuple[int, int | None], list[tuple[str | Non
     return found
 
 
-def ask(question: Question, slots: int, rng: np.random.Generator, *, most: float | None = None) -> NextRuns:
+def ask(
+    question: Question,
+    slots: int,
+    rng: np.random.Generator,
+    *,
+    most: float | None = None,
+    spend_all: bool = False,
+    settle: bool = False,
+) -> NextRuns:
     """The runs that lower expected regret most for their cost.
 
     Args:
@@ -100,27 +111,40 @@ def ask(question: Question, slots: int, rng: np.random.Generator, *, most: float
         slots: most runs.
         rng: the randomness of what is simulated.
         most: largest cost of all runs together; None for no limit but their worth.
+        spend_all: spend all of `most`, in equal parts, on the runs that tell most; their cost does not count as lost.
+        settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost.
     """
     fits = question.fits
-    surface = widened(question.surface, AROUND - 1, AROUND - 1, rng)
+    surface = widened(question.surface, BELOW, max(ABOVE - OCTAVES_ABOVE, 0), rng)
     sizes = trial_sizes(question.planned_sizes, fits.group_sizes, surface)
-    outlook = Outlook(surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits))
+    outlook = Outlook(
+        surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=spend_all or settle
+    )
+    each = most / slots if spend_all and most is not None else most
     budget = question.pricing.budget.available
+    largest = max(*fits.group_sizes, min(2**ABOVE * fits.group_sizes[-1], LARGEST_SIZE))
     asked = [
         trial
         for trial in candidates(
-            sizes, question.problems, runs_of(fits), question.cost, budget, max(question.min_update_steps, 1), most
+            [n for n in sizes if n <= largest],
+            question.problems,
+            runs_of(fits),
+            question.cost,
+            budget,
+            question.fewest_trial_steps or max(question.min_update_steps, 1),
+            each,
+            SETTLING if settle else SHARES,
         )
         if question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
-    picks = choose(outlook, asked, slots, most)
+    picks = choose(outlook, asked, slots, most, spend_all=spend_all)
     return answer(question, outlook, picks, surface.largest_compute)
 
 
 def trial_sizes(planned: Sequence[int], ran: Sequence[int], surface: Surface) -> list[int]:
-    """Group sizes of trials: those planned or run, and powers of two up to `AROUND` octaves around the runs."""
-    low = max(2, min(ran) // 2**AROUND)
-    high = max(ran) * 2**AROUND
+    """Group sizes of trials: those planned or run, and powers of two up to `BELOW` or `ABOVE` octaves from the runs."""
+    low = max(2, min(ran) // 2**BELOW)
+    high = max(ran) * 2**ABOVE
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
     powers = {2**i for i in range(1, 41) if low <= 2**i <= high and first <= 2**i <= last}
     return sorted(powers | set(ran) | set(planned))
@@ -277,13 +301,3 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
             f"{name} = {value!r}; accepted: a whole number, {least} or more", "Correct it, or leave it out."
         )
     return int(value)
-
-
-def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `allocate` that matter here."""
-    return {name: value for name, value in options.items() if name not in ("spend", "mode")}
-
-
-def ceil_steps(rollouts: float, batch: int) -> int:
-    """Update steps that reach so many rollouts."""
-    return max(1, math.ceil(rollouts / batch - 1e-9))

@@ -70,6 +70,9 @@ class Choices:
     """Width of the metric's range."""
     plan: int | None = None
     """Position of the present plan; None where the planner's rule finds it."""
+    from_trials: bool = False
+    """Whether a plan may choose the group sizes of the trials, up to an octave above, and no others: nothing was run
+    before."""
 
     @property
     def octave_J(self) -> Array:
@@ -101,6 +104,9 @@ class Choices:
         found = self.planned_J.copy()
         if not trials:
             return found
+        if self.from_trials:
+            ran = [t.group_size for t in trials]
+            return (self.group_size_J >= min(ran)) & (self.group_size_J <= 2 * max(ran))
         sizes = [*self.group_size_J[found].tolist(), *(t.group_size for t in trials)]
         problems = {*self.problems_J[found].tolist(), *(t.problems_per_batch for t in trials)}
         inside = (self.group_size_J >= min(sizes)) & (self.group_size_J <= max(sizes))
@@ -126,6 +132,7 @@ class Outlook:
         rng: the randomness of simulated evaluations: the same for every trial, so that trials are compared in pairs.
         compute: rollouts on the surface's axis.
         evaluations: evaluations of a trial run.
+        sunk: trials are paid for from elsewhere.
     """
 
     def __init__(
@@ -135,11 +142,14 @@ class Outlook:
         rng: np.random.Generator,
         compute: Callable[[float], float] = float,
         evaluations: int = EVALUATIONS,
+        *,
+        sunk: bool = False,
     ) -> None:
         self.surface = surface
         self.choices = choices
         self.compute = compute
         self.evaluations = evaluations
+        self.sunk = sunk
         self._rng = rng
         self._noise: list[Array] = []
         reward_DJ = choices.reward_DJ
@@ -198,16 +208,29 @@ class Outlook:
             return flat.reshape(len(flat), *compute_EQ.shape).transpose(1, 0, 2)
 
         reward_EDQ = drawn(at_EQ)
-        mean_EQ = reward_EDQ.mean(axis=1)
-        earlier_EQ = drawn(at_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)
-        slope_EQ = (mean_EQ - earlier_EQ) / SLOPE_WIDTH
+        mean_EQ, slope_EQ = self._mean_and_slope(drawn, at_EQ, reward_EDQ)
         gain_EQ = mean_EQ - float(self.surface.parameters_DP[:, 0].mean())
         edges = np.append(share_Q, 0.0)
-        count_Q = np.maximum(self.evaluations * (edges[:-1] - edges[1:]), 1.0)
-        own = CORRELATED * self.surface.noise**2 / count_Q
+        count_EQ = np.broadcast_to(self.evaluations * (edges[:-1] - edges[1:]), at_EQ.shape)
+        if begin_E.any():
+            # A continued run carries the luck that its evaluations have already shown: what is new is the change.
+            start_EQ = np.where(beyond, begin_E[:, None], 1.0) * np.ones(len(POINTS))
+            start_EDQ = drawn(start_EQ)
+            before_EQ, earlier_EQ = self._mean_and_slope(drawn, start_EQ, start_EDQ)
+            reward_EDQ = reward_EDQ - np.where(beyond[:, :, None], start_EDQ, 0.0)
+            gain_EQ = np.where(beyond, mean_EQ - before_EQ, gain_EQ)
+            slope_EQ = np.where(beyond, slope_EQ - earlier_EQ, slope_EQ)
+            count_EQ = count_EQ * np.where(beyond, 1.0 - (begin_E / end_E)[:, None], 1.0)
+        own_EQ = CORRELATED * self.surface.noise**2 / np.maximum(count_EQ, 1.0)
         noise_EQQ = np.einsum("eq,er->eqr", gain_EQ, gain_EQ) * self.surface.run_share**2
         noise_EQQ += np.einsum("eq,er->eqr", slope_EQ, slope_EQ) * self.surface.run_midpoint**2
-        return reward_EDQ, noise_EQQ + np.diag(own)
+        return reward_EDQ, noise_EQQ + own_EQ[:, :, None] * np.eye(len(POINTS))
+
+    @staticmethod
+    def _mean_and_slope(drawn: Callable[[Array], Array], compute_EQ: Array, reward_EDQ: Array) -> tuple[Array, Array]:
+        """Mean reward, and its slope per unit of ln C."""
+        mean_EQ = reward_EDQ.mean(axis=1)
+        return mean_EQ, (mean_EQ - drawn(compute_EQ * np.exp(-SLOPE_WIDTH)).mean(axis=1)) / SLOPE_WIDTH
 
     def worth(
         self, beside: Sequence[Trial], trials: Sequence[Trial], shown: tuple[Array, Array], before: tuple[Array, Array]
@@ -234,6 +257,8 @@ class Outlook:
         reward_EDQ, noise_EQQ = _joined(before, shown)
         cost_E = np.array([t.cost for t in trials]) + sum(t.cost for t in beside)
         kept_EJ = np.stack([self._kept([*beside, t]) for t in trials])
+        if self.sunk:
+            cost_E, kept_EJ = np.zeros_like(cost_E), np.zeros_like(kept_EJ)
         target_EDJ = choices.rewards_after(cost_E, kept_EJ)
         allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
         without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])

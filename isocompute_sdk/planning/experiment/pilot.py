@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,20 +15,25 @@ from isocompute_sdk.planning.experiment.asking import FAR, far_note, named, whol
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.experiment.prior import prior_surface
+from isocompute_sdk.planning.experiment.search import LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.pricing import Pricing, amount_text
-from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
+from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
 """Shares of the budget for which the expected regret is shown."""
-FIRST_ROUND = 0.5
+FIRST_ROUND = 0.8
 """Share of the pilot in its first round: later rounds know where to look."""
-LEAST_LEVELS, MOST_LEVELS = 3, 6
-"""Group sizes of the first round: fewer than three leave the dependence on n to the prior."""
-LEANS = (0.0, 0.35, 0.7)
+LEAST_LEVELS, MOST_LEVELS = 4, 5
+"""Group sizes of the first round, if the budget pays for them: four levels pin the steepness of n*(C) in 86 % of
+simulated sweeps, three in 80 %, two in 6 %."""
+LEANS = (0.0, 0.5)
 """Rollouts of a run grow with n to this power: larger groups need more of them."""
 SPACINGS = (1, 2)
 """Octaves between group sizes."""
 FEWEST_STEPS = 8
+"""Fewest update steps of a run of the first round, or those of the plan if they are fewer."""
+SWEEP_SHARE = 0.2
+"""Largest part of the budget that a pilot in one round may cost."""
 METRIC = "avg@4"
 
 
@@ -50,19 +55,21 @@ def design_pilot(
     problems_per_batch: int | None = None,
     min_update_steps: int | None = None,
     shares: Sequence[float] = SHARES,
+    spend_all: bool = False,
     rng: np.random.Generator | int | None = None,
 ) -> PilotDesign:
     """The pilot for a budget before anything was run.
 
     Args:
         budget: as of `Planner.allocate`.
-        slots: runs that can be made at the same time; the first round has at least three group sizes in any case.
+        slots: runs that can be made at the same time; a first round has four group sizes if the budget pays for them.
         recipe: its floor of B_p is that of the pilot; None for the preset `easy`.
         hardware: limits of the batch; no limits by default.
         throughput: needed for budgets in other units than rollouts.
         problems_per_batch: B_p of the pilot; None for the recipe's floor.
         min_update_steps: fewest update steps of the plan; None for twice the recipe's warm-up.
         shares: shares of the budget to compare.
+        spend_all: pilot with the best of these shares also where no pilot is worth its cost.
         rng: the randomness of what is simulated; None for a fixed one.
 
     Raises:
@@ -79,23 +86,57 @@ def design_pilot(
     surface = prior_surface(_rollouts(pricing, bp), bp, generator)
     outlook = Outlook(surface, _choices(pricing, limits, surface, bp, least), generator)
     levels = max(LEAST_LEVELS, min(slots, MOST_LEVELS))
-    best = {share: _best_set(outlook, pricing, bp, share, levels, least) for share in shares}
+    fewest = min(FEWEST_STEPS, least)
+    best = {share: _best_set(outlook, pricing, bp, share, levels, LEANS, fewest) for share in shares}
     regret = max(outlook.regret_now, 0.0)
+    # A pilot that costs more than it saves need not be made.
     table = [
         ShareRegret(
             float(share),
-            max(regret - found.saving, 0.0),
+            min(max(regret - found.saving, 0.0), 1.0),
             tuple(t.group_size for t in found.trials),
             tuple(t.rollouts for t in found.trials),
         )
         for share, found in best.items()
     ]
-    share = max(best, key=lambda one: best[one].saving)
-    if best[share].saving <= 0:
+    most = max(found.saving for found in best.values())
+    share = min(one for one, found in best.items() if found.saving >= min(NEAR_MOST * most, most))
+    chosen_set = best[share]
+    if chosen_set.saving <= 0 and not spend_all:
         share, first = 0.0, _Set((), 0.0)
     else:
-        first = _best_set(outlook, pricing, bp, FIRST_ROUND * share, levels, least)
+        shorter = [_shortened(trial, FIRST_ROUND, fewest, pricing) for trial in chosen_set.trials]
+        first = _Set(tuple(shorter), _saving(outlook, shorter) if shorter else 0.0)
     return PilotDesign(_first_round(outlook, pricing, first, regret, share, bp), float(share), tuple(table))
+
+
+def pilot_sweep(
+    rollouts: float, problems_per_batch: int, min_update_steps: int, share: float = SWEEP_SHARE
+) -> Sweep | None:
+    """The same in one round of equally long runs, as a sweep.
+
+    Args:
+        rollouts: budget of pilot and plan together.
+        problems_per_batch: B_p of the pilot.
+        min_update_steps: fewest updates of a run, so that it leaves its warm-up.
+        share: largest share of the budget that it costs.
+
+    Returns:
+        The sweep, or None if the share does not pay for two group sizes.
+    """
+    pricing, rng = Pricing(Budget(rollouts=rollouts)), np.random.default_rng(0)
+    surface = prior_surface(rollouts, problems_per_batch, rng)
+    try:
+        options = _choices(pricing, Hardware(), surface, problems_per_batch, 1)
+    except PlanError:
+        return None
+    outlook = Outlook(surface, options, rng)
+    found = _best_set(outlook, pricing, problems_per_batch, share, LEAST_LEVELS, (0.0,), min_update_steps)
+    if not found.trials:
+        return None
+    sizes = tuple(t.group_size for t in found.trials)
+    each = min(int(share * rollouts / len(sizes)), max(t.rollouts for t in found.trials))
+    return Sweep(group_size=sizes, problems_per_batch=(problems_per_batch,), rollouts=each)
 
 
 def _rollouts(pricing: Pricing, bp: int) -> float:
@@ -131,28 +172,42 @@ def _choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, le
         np.ones(len(kept), dtype=bool),
         pricing.budget.available,
         1.0,
+        from_trials=True,
     )
 
 
-def _best_set(outlook: Outlook, pricing: Pricing, bp: int, share: float, levels: int, least: int) -> _Set:
-    """The runs of this share of the budget that save most."""
+def _best_set(
+    outlook: Outlook,
+    pricing: Pricing,
+    bp: int,
+    share: float,
+    levels: int,
+    leans: Sequence[float],
+    fewest_steps: int,
+) -> _Set:
+    """The runs of this share of the budget that save most; of fewer levels only where it does not pay for more."""
     amount = share * pricing.budget.available
-    found = _Set((), 0.0)
-    tried: set[tuple[tuple[int, int], ...]] = set()
-    sizes = outlook.choices.group_size_J.tolist()
-    for count in range(levels, MOST_LEVELS + 1):
-        for spacing in SPACINGS:
-            for first in range(len(sizes) - (count - 1) * spacing):
-                for lean in LEANS:
-                    trials = _trials(sizes[first::spacing][:count], bp, amount, lean, pricing)
-                    key = tuple((t.group_size, t.update_steps) for t in trials)
-                    if not trials or key in tried:
-                        continue
-                    tried.add(key)
-                    saving = _saving(outlook, trials)
-                    if saving > found.saving:
-                        found = _Set(trials, saving)
-    return found
+    sizes = [n for n in outlook.choices.group_size_J.tolist() if n <= LARGEST_SIZE]
+    for least in range(levels, 1, -1):
+        tried: dict[tuple[tuple[int, int], ...], _Set] = {}
+        for count in range(least, max(least, MOST_LEVELS) + 1):
+            for spacing in SPACINGS:
+                for first in range(len(sizes) - (count - 1) * spacing):
+                    for lean in leans:
+                        trials = _trials(sizes[first::spacing][:count], bp, amount, lean, pricing, fewest_steps)
+                        key = tuple((t.group_size, t.update_steps) for t in trials)
+                        if trials and key not in tried:
+                            tried[key] = _Set(trials, _saving(outlook, trials))
+        if tried:
+            return max(tried.values(), key=lambda found: found.saving)
+    return _Set((), 0.0)
+
+
+def _shortened(trial: Trial, share: float, fewest_steps: int, pricing: Pricing) -> Trial:
+    """The trial with this share of its steps, but at least so many."""
+    steps = min(trial.update_steps, max(int(share * trial.update_steps), fewest_steps))
+    batch = trial.group_size * trial.problems_per_batch
+    return replace(trial, update_steps=steps, cost=pricing.cost(batch, steps))
 
 
 def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:
@@ -163,12 +218,14 @@ def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:
     return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
 
 
-def _trials(sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing) -> tuple[Trial, ...]:
+def _trials(
+    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int
+) -> tuple[Trial, ...]:
     weight = np.array(sizes, dtype=float) ** lean
     found: list[Trial] = []
     for n, part in zip(sizes, amount * weight / weight.sum(), strict=True):
         steps = pricing.most_steps(pricing.budget.unit, float(part), n * bp)
-        if steps < FEWEST_STEPS:
+        if steps < fewest_steps:
             return ()
         found.append(Trial(n, bp, steps, 0, pricing.cost(n * bp, steps)))
     return tuple(found)

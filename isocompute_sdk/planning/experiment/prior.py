@@ -20,13 +20,13 @@ from isocompute_sdk.fitting.surface.model import Layout
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 from isocompute_sdk.fitting.surface.surface import DEFAULT_PRIOR, Surface
 
-SIZES = (4, 1024)
+SIZES = (8, 1024)
 """Smallest and largest n of the belief."""
 WIDE = replace(
     DEFAULT_PRIOR,
-    share_step=(0.07, 0.4),
-    share_bend=(-0.06, 0.12),
-    midpoint_step=(0.35, 0.5),
+    share_step=(0.08, 0.35),
+    share_bend=(-0.06, 0.1),
+    midpoint_step=(0.35, 0.35),
     share_level_sd=0.8,
     midpoint_level_sd=0.3,
 )
@@ -39,7 +39,7 @@ BUDGET_HALF, BUDGET_SPREAD = -2.0, 1.0
 """The same relative to the logarithm of the budget."""
 NOISE = 0.012
 """Standard deviation of one evaluation: .010 to .012 on the published Easy curves."""
-DRAWS = 400
+DRAWS = 250
 
 
 def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Generator, draws: int = DRAWS) -> Surface:

@@ -18,8 +18,11 @@ WORTH_IT = 0.0005
 """Least saving that a run must have, as a share of the metric's range: smaller ones are noise of the draws."""
 NEAR_MOST = 0.6
 """Candidates that save at least this share of the most that any saves are compared by what they save per cost."""
-AROUND = 2
-"""Octaves around the n that were run in which candidates lie."""
+BELOW, ABOVE = 2, 1
+"""Octaves below and above the n that were run in which candidates lie."""
+LARGEST_SIZE = 512
+"""Largest n that is proposed above those that were run: n = 1,024 and 2,048 never reached the frontier of the published
+sweeps."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,9 @@ def candidates(
     budget: float,
     fewest_steps: int = FEWEST_STEPS,
     most: float | None = None,
+    shares: Sequence[float] = SHARES,
 ) -> list[Trial]:
-    """New runs, second seeds and continuations, at costs of `SHARES` of the budget.
+    """New runs, second seeds and continuations, at costs that are shares of the budget.
 
     Args:
         sizes: group sizes.
@@ -63,10 +67,11 @@ def candidates(
         cost: of (rollouts per batch, update steps), in the budget's unit.
         budget: what is left of it.
         fewest_steps: fewest update steps of a new run, and that a continuation adds.
-        most: largest cost of a run; None for the largest of `SHARES`.
+        most: largest cost of a run; None for the largest of the shares.
+        shares: costs of runs, as shares of the budget, increasing.
     """
-    limit = SHARES[-1] * budget if most is None else most
-    amounts = sorted({min(share * budget, limit) for share in SHARES})
+    limit = shares[-1] * budget if most is None else most
+    amounts = sorted({min(share * budget, limit) for share in shares})
     found: list[Trial] = []
     for bp in problems:
         for n in sizes:
@@ -102,7 +107,7 @@ def _lengths(
 
 
 def choose(
-    outlook: Outlook, trials: Sequence[Trial], slots: int, most: float | None = None, *, least: float | None = None
+    outlook: Outlook, trials: Sequence[Trial], slots: int, most: float | None = None, *, spend_all: bool = False
 ) -> list[Pick]:
     """At most `slots` trials, one after the other, each the one that saves most for its cost beside those before.
 
@@ -111,9 +116,9 @@ def choose(
         trials: candidates.
         slots: most trials.
         most: largest cost of all together; None for no limit.
-        least: least saving of a trial; None for `WORTH_IT`.
+        spend_all: take the trials that save most whatever they cost, also where they save nothing.
     """
-    floor = (WORTH_IT if least is None else least) * outlook.choices.span
+    floor = (-1.0 if spend_all else WORTH_IT) * outlook.choices.span
     left, picks = list(trials), list[Pick]()
     if not left:
         return picks
@@ -132,7 +137,7 @@ def choose(
         if top <= floor:
             break
         per_cost_E = np.where(saving_E >= NEAR_MOST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
-        best = int(np.argmax(per_cost_E))
+        best = int(np.argmax(saving_E if spend_all else per_cost_E))
         picks.append(Pick(asked[best], float(saving_E[best]), worths[best]))
         total += float(saving_E[best])
         index = able[best]

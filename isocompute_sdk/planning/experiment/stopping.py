@@ -9,9 +9,8 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning.experiment.wider import widened
+from isocompute_sdk.planning.verdict import TIE
 
-TIE = 0.01
-"""Share of the metric's range within which a configuration counts as good as the best."""
 CHANCE = 0.02
 """Probability of being that good at the target, and of one of its neighbours being, below which a run is hopeless."""
 FEWEST_STEPS = 20

@@ -204,22 +204,18 @@ if sys.argv[2] == "submit":
 """
 
 
+def submitting(run: Path) -> list[str]:
+    chosen = ["--save-every=1", "--evaluate-every=1", "--last=1", "--samples=2"]
+    return [str(supervise.__file__), str(run), "_actor", *chosen]
+
+
 def test_a_ray_job_gets_the_same_command_whatever_is_in_it(run: Path, tmp_path: Path) -> None:
     ray = tmp_path / "bin" / "ray"
     ray.parent.mkdir()
     ray.write_text(RAY)
     ray.chmod(0o755)
     echo = [sys.executable, "-c", "import sys; print(sys.argv[1:])", "$(touch escaped)", 'it\'s "both"', "a\nb", "ünï"]
-    start = [
-        sys.executable,
-        supervise.__file__,
-        str(run),
-        "_actor",
-        "--save-every=1",
-        "--evaluate-every=1",
-        "--last=1",
-        "--samples=2",
-    ]
+    start = [sys.executable, *submitting(run)]
     finished = subprocess.run(
         [*start, "--submit=http://head:8265", "--", *echo],
         env={**os.environ, "PATH": f"{ray.parent}:{os.environ['PATH']}", "PYTHONPATH": str(SHARED)},
@@ -240,16 +236,7 @@ def test_ray_is_that_of_the_interpreter_that_was_chosen(run: Path, tmp_path: Pat
     python.parent.mkdir(parents=True)
     (tmp_path / "env" / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
     python.symlink_to(Path(sys.executable).resolve())
-    start = [
-        python,
-        supervise.__file__,
-        str(run),
-        "_actor",
-        "--save-every=1",
-        "--evaluate-every=1",
-        "--last=1",
-        "--samples=2",
-    ]
+    start = [python, *submitting(run)]
     nowhere = {**os.environ, "PATH": "/nowhere", "PYTHONPATH": str(SHARED)}
 
     def submitted() -> subprocess.CompletedProcess[str]:

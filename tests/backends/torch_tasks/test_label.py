@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from isocompute_torch.tasks import PreparedTask
-from isocompute_torch.tasks.families import MAX_RESPONSE_TOKENS, problems
 from isocompute_torch.tasks.label import pass_rates, sampled_passes
+from isocompute_torch.tasks.problem_families import MAX_RESPONSE_TOKENS, problems
 from isocompute_torch.tasks.tiny_model import build_tokenizer, encode
 
 TOKENIZER = build_tokenizer()

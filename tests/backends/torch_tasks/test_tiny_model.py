@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from isocompute_sdk.errors import SpecError
 from isocompute_torch.tasks import ModelShape, PreparedTask
-from isocompute_torch.tasks.families import FAMILIES, problems
+from isocompute_torch.tasks.problem_families import FAMILIES, problems
 from isocompute_torch.tasks.tiny_model import ALPHABET, EOS, PAD, VOCABULARY, build_model, build_tokenizer, encode
 
 TOKENIZER = build_tokenizer()

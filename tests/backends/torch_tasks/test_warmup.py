@@ -10,8 +10,8 @@ import torch
 
 from isocompute_torch.failures import RunFailed
 from isocompute_torch.tasks import ModelShape, WarmUp
-from isocompute_torch.tasks.families import problems
 from isocompute_torch.tasks.label import pass_rates
+from isocompute_torch.tasks.problem_families import problems
 from isocompute_torch.tasks.tiny_model import build_model, build_tokenizer, encode
 from isocompute_torch.tasks.warmup import WarmedUp, warm_up
 

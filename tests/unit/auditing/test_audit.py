@@ -119,8 +119,9 @@ def test_one_group_size_cannot_be_judged_and_levels_around_it_are_proposed() -> 
     group = only(audit(sweep(sizes=(32,))))
     assert group.comparisons == ()
     assert {run.standing for run in group.runs} == {"alone"}
-    assert {one.group_size for one in group.proposals} == {8, 128, 512}
-    assert {one.rollouts for one in group.proposals} == {int(END)}
+    proposed = [one.group_size for one in group.proposals]
+    assert min(proposed) < 32 < max(proposed)
+    assert all(0 < one.costs == one.rollouts <= END for one in group.proposals)
 
 
 def test_a_group_that_cannot_be_fitted_says_why_and_the_others_are_audited() -> None:

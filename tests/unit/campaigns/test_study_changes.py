@@ -86,7 +86,7 @@ def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: 
         SIMULATOR,
         FAST,
         tmp_path,
-        before=lambda: update_study(study(), folder, tmp_path, SIMULATOR) and None,
+        before=lambda: update_study(study(), folder, tmp_path, SIMULATOR),
     )
     kept = (folder / STUDY_FILE).read_bytes()
     with pytest.raises(RecordError) as refused:

@@ -46,6 +46,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "plan",
         "fit",
         "allocate",
+        "next",
         "ingest",
         "doctor",
         "audit",

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli.watch import alert_command
+from isocompute_sdk.cli.running.watch import alert_command
 from isocompute_sdk.health.alerts import Alert
 from isocompute_sdk.health.predicted_band import band_findings
 from isocompute_sdk.health.traces import gather

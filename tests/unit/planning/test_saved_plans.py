@@ -76,7 +76,7 @@ def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
         if passport is not None:
             passport["most_rise_seen"] = None
             if passport["backtest"] is not None:
-                passport["backtest"]["surprise"] = None
+                passport["backtest"] |= {"surprise": None, "by_run": []}
     return whole
 
 

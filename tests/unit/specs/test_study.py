@@ -8,7 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs import Budget, Data, Evaluation, Hardware, Recipe, RunSpec, Study, Sweep
+from isocompute_sdk.specs import (
+    Budget,
+    Data,
+    Evaluation,
+    Hardware,
+    Recipe,
+    RunSpec,
+    Study,
+    Sweep,
+    dump_spec,
+    parse_spec,
+)
 
 DATA = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=6000)
 SWEEP = Sweep(group_size=(8, 16), problems_per_batch=(32, 64), update_steps=50, seeds=(0, 1))
@@ -59,6 +70,24 @@ def test_run_ids_are_unique_and_safe_as_folder_names(group_size: list[int], seed
 def test_a_study_without_sweep_says_so_when_expanded() -> None:
     with pytest.raises(SpecError, match=r"'s'.*sweep"):
         study(sweep=None).expand()
+
+
+def test_single_runs_stand_beside_the_sweep_and_replace_the_length_of_its_runs() -> None:
+    runs = [
+        {"group_size": 8, "problems_per_batch": 32, "update_steps": 90},
+        {"group_size": 128, "problems_per_batch": 32, "update_steps": 7, "seed": 3},
+    ]
+    both = study(runs=runs)
+    lengths = {one.run_id: one.update_steps for one in both.expand()}
+    assert len(lengths) == 9
+    assert lengths["n8-bp32-seed0"] == 90
+    assert lengths["n8-bp32-seed1"] == 50
+    assert lengths["n128-bp32-seed3"] == 7
+    assert parse_spec(dump_spec(both), Study) == both
+    assert study(runs=runs, sweep=None, budget="3M").designed is None
+    assert len(study(runs=runs, sweep=None).expand()) == 2
+    with pytest.raises(SpecError):
+        study(runs=runs, hardware={"max_rollouts_per_batch": 2048})
 
 
 @pytest.mark.parametrize("budget", ["3M", 3_000_000, {"rollouts": "3M"}, Budget(rollouts=3_000_000)])

@@ -10,9 +10,9 @@ from scipy.optimize import curve_fit
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.paper.families import SHAPES
+from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.paper.curve_families import SHAPES
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, fit_curve
-from isocompute_sdk.fitting.status import FitStatus
 
 TRUTHS = {
     "saturating_exponential": (0.65, 0.22, (5.8,)),

@@ -49,7 +49,7 @@ def outlook_of(planner: Planner, budget: float = BUDGET) -> Outlook:
 
     question = planner._question(Budget(rollouts=budget), {})  # pyright: ignore[reportPrivateUsage]
     rng = np.random.default_rng(0)
-    surface = widened(question.surface, 1, 1, rng)
+    surface = widened(question.surface, 2, 0, rng)
     sizes = trial_sizes(question.planned_sizes, question.fits.group_sizes, surface)
     return Outlook(surface, choices(question, surface, sizes), rng, question.compute)
 
@@ -158,6 +158,8 @@ def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
         design_pilot(100)
     with pytest.raises(PlanError):
         planner.next_runs(BUDGET, slots=0)
+    with pytest.raises(PlanError):
+        planner.next_runs(BUDGET, update_steps=100)
     with pytest.raises(PlanError):
         Planner(published_prior()).next_runs()
 

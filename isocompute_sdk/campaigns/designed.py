@@ -1,0 +1,469 @@
+"""`DesignedPilot`: check the recipe, then choose runs in rounds until another one is not worth its cost.
+
+It is a fold over the decisions and run folders of a campaign: at every start the decisions on file say which runs there
+are and how long they are to be; those are trained, then the next decision is taken from what they measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from isocompute_sdk.campaigns import decisions as dec
+from isocompute_sdk.campaigns.costs import cost_of
+from isocompute_sdk.campaigns.decisions import Checks, Chosen, Decisions, Ending, Judged, Known, Look, Qualified, Round
+from isocompute_sdk.campaigns.qualification import choose_checks, judge_checks
+from isocompute_sdk.errors import BackendError, PlanError
+from isocompute_sdk.files import write_text
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.experiment import NextRun, NextRuns, design_pilot, hopeless
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
+from isocompute_sdk.specs.pilot import Pilot
+from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder
+
+LOOKS = (1 / 3, 2 / 3)
+"""Parts of a run's way at which it is judged."""
+FEWEST_STEPS = 20
+"""Update steps below which no run is judged."""
+MOST_ROUNDS = 20
+"""Rounds after which a pilot ends in any case."""
+
+
+def sample_run(study: Study, size: Chosen | Allocation, run_id: str = "sample") -> RunSpec:
+    """A run of a study with this n, B_p, length and seed."""
+    return RunSpec(
+        run_id=run_id,
+        model=study.model,
+        data=study.data,
+        recipe=study.recipe,
+        group_size=size.group_size,
+        problems_per_batch=size.problems_per_batch,
+        update_steps=size.update_steps,
+        seed=size.seed,
+        evaluation=study.evaluation,
+        hardware=study.hardware,
+        backend=study.backend,
+        options=study.options,
+        output_dir=f"{study.output_dir.rstrip('/')}/{study.name}/{run_id}",
+    )
+
+
+PilotStage = Literal["qualify", "pilot"]
+
+
+@dataclass(frozen=True)
+class DesignedPilot:
+    """The pilot of one campaign."""
+
+    study: Study
+    pilot: Pilot
+    root: Path
+    """Folder of the decisions."""
+    origin: Path
+    """Folder to which the paths of the runs are relative."""
+    backend: Backend
+    slots: int
+    """Runs of a round."""
+    metric: str
+    train: Callable[[PilotStage, Sequence[RunSpec]], object]
+    """Trains runs to their end; not called without runs."""
+    records: Callable[[Sequence[RunSpec]], RunSet]
+    """All measurements of runs."""
+    fit: Callable[[RunSet], Fits]
+
+    @property
+    def budget(self) -> Budget:
+        """The study's budget.
+
+        Raises:
+            PlanError: it has none.
+        """
+        if self.study.budget is None:
+            raise PlanError(f"study {self.study.name!r} has no budget", "Add budget: to the study.")
+        return self.study.budget
+
+    def decisions(self) -> Decisions:
+        """The decisions so far."""
+        return dec.read_decisions(self.root)
+
+    def carry_out(self) -> tuple[RunSpec, ...]:
+        """Train and decide until the pilot is over; returns its runs.
+
+        Raises:
+            BackendError: the recipe did not qualify, or a run failed.
+            PlanError: nothing fits the budget.
+        """
+        while True:
+            taken = self.decisions()
+            self._note_stopped(taken)
+            qualifies = self.pilot.qualify and not taken.rounds
+            if qualifies and taken.checks is None:
+                self._save_checks()
+            elif qualifies and taken.checks is not None and taken.qualified is None:
+                if taken.checks.runs:
+                    self.train("qualify", self.checks(taken))
+                self._qualify(taken)
+            elif qualifies and taken.qualified is not None and not taken.qualified.healthy:
+                raise BackendError(
+                    f"the recipe did not qualify: {taken.qualified.reason}",
+                    "Change the recipe in a study of another name, or leave the check out (pilot: {qualify: false}).",
+                )
+            else:
+                if runs := self.runs(taken):
+                    self.train("pilot", runs)
+                if taken.ended:
+                    return self.runs(taken)
+                self._decide(taken)
+
+    def checks(self, taken: Decisions) -> tuple[RunSpec, ...]:
+        """The short runs that check the recipe."""
+        return () if taken.checks is None else tuple(self.spec(one) for one in taken.checks.runs)
+
+    def runs(self, taken: Decisions) -> tuple[RunSpec, ...]:
+        """All runs with the study's recipe, at the length that they are to have now; planned runs are among them."""
+        return tuple(self.spec(one) for one in self.chosen(taken).values())
+
+    def chosen(self, taken: Decisions) -> dict[str, Chosen]:
+        """The same by name."""
+        found: dict[str, Chosen] = {}
+        for one in () if taken.checks is None else taken.checks.runs:
+            if one.learning_rate_factor == 1:
+                found[one.run_id] = one
+        for number, round_ in enumerate(taken.rounds, start=1):
+            found |= {one.run_id: one for one in self._legs(round_, found, taken.looks.get(number, ()))}
+        for ending in taken.endings:
+            name = ending.run.run_id
+            if name not in found or found[name].update_steps < ending.run.update_steps:
+                found[name] = ending.run
+        return found
+
+    def spec(self, one: Chosen) -> RunSpec:
+        """The run as backends take it."""
+        run, recipe = sample_run(self.study, one, one.run_id), self.study.recipe
+        if one.learning_rate_factor != 1:
+            rate = recipe.learning_rate_anchor * one.learning_rate_factor
+            run = run.replace(recipe=recipe.replace(learning_rate_anchor=rate))
+        if one.every_steps is not None:
+            run = run.replace(evaluation=self.study.evaluation.replace(every_steps=one.every_steps))
+        return run
+
+    def place(self, run: RunSpec) -> Path:
+        """Its folder."""
+        return self.origin / run_folder(run)
+
+    def spent(self, taken: Decisions) -> float:
+        """What checks and pilot have cost by now, in the budget's unit."""
+        runs = {run.run_id: run for run in (*self.checks(taken), *self.runs(taken))}
+        return sum(map(self._cost, runs.values()))
+
+    def _planned_cost(self, taken: Decisions) -> float:
+        """What plans for earlier budgets have cost by now, in the budget's unit."""
+        pilot = self.chosen(replace(taken, endings=()))
+        total = 0.0
+        for ending in taken.endings:
+            before = pilot[ending.continues].rollouts if ending.continues in pilot else 0
+            total += self._cost(self.spec(ending.run)) * max(1.0 - before / ending.run.rollouts, 0.0)
+        return total
+
+    def left(self, spent: float) -> Budget:
+        """The budget with what was spent on the pilot.
+
+        Raises:
+            PlanError: nothing is left.
+        """
+        other = self.budget.spent or {}
+        if self.budget.committed + spent >= self.budget.amount:
+            raise PlanError(
+                f"checks and pilot have cost {spent:,.4g} of {self.budget}: nothing is left for the plan",
+                "Raise the budget in the study, and start again.",
+            )
+        return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
+
+    def throughput(self, taken: Decisions) -> Throughput | None:
+        """The study's; for a budget in time without one, measured from the runs so far."""
+        study = self.study
+        if study.throughput is not None or not self.budget.timed:
+            return study.throughput
+        runs = [run for run in (*self.checks(taken), *self.runs(taken)) if store.has_begun(self.place(run))]
+        if not runs:
+            raise PlanError(
+                f"a budget of {self.budget} needs the speed of the machines, and nothing has run yet",
+                "Add throughput: to the study (isocompute probe measures it), or let pilot: qualify first.",
+            )
+        return Throughput.measure(self.records(runs), gpus=max(study.hardware.gpu_counts))
+
+    def planner(self, fits: Fits, taken: Decisions) -> Planner:
+        """The planner of the study."""
+        study = self.study
+        return Planner(
+            fits,
+            study.hardware,
+            study.recipe,
+            self.throughput(taken),
+            evaluation=study.evaluation,
+            model=study.model,
+        )
+
+    def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
+        """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
+        taken = self.decisions()
+        planner, spent = self.planner(fits, taken), self.spent(taken)
+
+        def allocate(amount: float) -> Plan:
+            return planner.allocate(self.left(amount), n_problems=self.study.data.n_problems, **options)
+
+        plan = allocate(spent)
+        continued = self._continued(plan, taken)
+        if continued is None:
+            return plan
+        back = self._cost(self.spec(continued))
+        longer = allocate(max(spent - back, 0.0))
+        same = (plan.group_size, plan.problems_per_batch) == (longer.group_size, longer.problems_per_batch)
+        return longer if same else plan
+
+    def ending(self, plan: Plan) -> Ending:
+        """How a plan is trained; decided once."""
+        path, taken = self.root / dec.FOLDER / dec.ENDING_FILE, self.decisions()
+        if taken.planned:
+            return taken.endings[-1]
+        continued, spent = self._continued(plan, taken), self.spent(taken)
+        if continued is not None:
+            run = replace(continued, update_steps=max(plan.update_steps, continued.update_steps))
+            spent -= self._cost(self.spec(continued))
+            reason = f"{continued.run_id} has the plan's n and B_p, and goes on from {continued.update_steps:,} steps"
+        else:
+            seed = 1 + max(one.seed for one in self.chosen(taken).values())
+            name = f"plan-n{plan.group_size}-bp{plan.problems_per_batch}-seed{seed}"
+            every = None if plan.evaluation is None else plan.evaluation.every_steps
+            run = Chosen(name, plan.group_size, plan.problems_per_batch, plan.update_steps, seed, every_steps=every)
+            reason = "no pilot run has the plan's n and B_p"
+            if not extends_runs(self.backend):
+                reason = f"backend {self.backend.name} cannot make a finished run longer"
+        ending = Ending(run, None if continued is None else continued.run_id, max(spent, 0.0), reason)
+        dec.ENDING.save(path, ending)
+        return ending
+
+    def reopen(self) -> None:
+        """Let an edited study decide again whether the pilot is over, and what to plan; runs are kept."""
+        taken = self.decisions()
+        if taken.ended:
+            dec.round_file(self.root, len(taken.rounds)).unlink()
+        path = self.root / dec.FOLDER / dec.ENDING_FILE
+        if path.exists():
+            path.rename(path.with_suffix(f".{len(taken.endings)}.json"))
+        if taken.qualified is not None and not taken.qualified.healthy:
+            (self.root / dec.FOLDER / dec.QUALIFIED_FILE).unlink()
+
+    def _continued(self, plan: Plan, taken: Decisions) -> Chosen | None:
+        """The longest run with a plan's n and B_p; None if there is none or the backend cannot continue it."""
+        if not extends_runs(self.backend):
+            return None
+        found = [
+            one
+            for one in self.chosen(taken).values()
+            if (one.group_size, one.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
+            and not store.read_abandoned(self.place(self.spec(one)))
+        ]
+        return max(found, key=lambda one: one.update_steps, default=None)
+
+    def _cost(self, run: RunSpec) -> float:
+        return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)
+
+    def _save_checks(self) -> None:
+        study = self.study
+        design = None
+        if study.throughput is not None or not self.budget.timed:
+            design = design_pilot(
+                self.budget,
+                slots=self.slots,
+                recipe=study.recipe,
+                hardware=study.hardware,
+                throughput=study.throughput,
+                rng=self.pilot.seed,
+            )
+        sizes = sorted({run.group_size for run in design.runs}) if design is not None else []
+        runs, reason = choose_checks(study, self.pilot.seed, sizes)
+        dec.CHECKS.save(self.root / dec.FOLDER / dec.CHECKS_FILE, Checks(runs, reason))
+
+    def _qualify(self, taken: Decisions) -> None:
+        assert taken.checks is not None, "checked by the caller"
+        specs = self.checks(taken)
+        healthy, reason, notes = judge_checks(
+            self.study, taken.checks.runs, [self.place(run) for run in specs], self.backend, self.metric
+        )
+        path = self.root / dec.FOLDER / dec.QUALIFIED_FILE
+        dec.QUALIFIED.save(path, Qualified(healthy, self._known(specs), reason, notes))
+
+    def _decide(self, taken: Decisions) -> None:
+        """The next look or round."""
+        if taken.rounds:
+            current, looks = taken.rounds[-1], taken.looks[len(taken.rounds)]
+            if len(looks) < len(self._looks_of(current, self._before(current, taken))):
+                self._look(current, looks, taken)
+                return
+        self._next_round(taken)
+
+    def _known(self, runs: Sequence[RunSpec]) -> tuple[Known, ...]:
+        found: list[Known] = []
+        for run in runs:
+            status = follow(self.backend, self.place(run)).status()
+            reward = status.metrics.get(self.metric)
+            found.append(Known(run.run_id, status.rollouts, reward))
+        return tuple(found)
+
+    # Rounds.
+
+    def _next_round(self, taken: Decisions) -> None:
+        number, spent = len(taken.rounds) + 1, self.spent(taken)
+        left = self.left(spent)
+        known = self._known(self.runs(taken))
+        runs: tuple[Chosen, ...] = ()
+        asked: NextRuns | None = None
+        design = None
+        if number == 1:
+            design = design_pilot(
+                left,
+                slots=self.slots,
+                recipe=self.study.recipe,
+                hardware=self.study.hardware,
+                throughput=self.throughput(taken),
+                rng=self.pilot.seed,
+            )
+            reason = design.first.reason
+            runs = self._named(design.runs, taken)
+            if not runs:
+                raise PlanError(
+                    f"no pilot is worth its cost at {self.budget}: {reason}",
+                    "Plan from the prior (isocompute plan --prior), raise the budget, or give the study a sweep.",
+                )
+        else:
+            piloted = spent - self._planned_cost(taken)
+            most = self.pilot.largest_share * self.budget.amount - piloted
+            if number > MOST_ROUNDS or most <= 0:
+                reason = f"the pilot ends: it has cost {piloted / self.budget.amount:.0%} of the budget"
+                reason += f", its largest share is {self.pilot.largest_share:.0%}" if most <= 0 else ""
+            else:
+                fits = self.fit(self._measured(taken))
+                asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
+                # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
+                advised = [run for run in asked.runs if run.continues not in taken.stopped()]
+                runs, reason = self._named(advised, taken), asked.reason
+                if len(advised) < len(asked.runs):
+                    reason += "; runs that were stopped early are not continued"
+        decided = Round(number, known, spent, left.available, runs, reason, asked, design)
+        dec.ROUND.save(dec.round_file(self.root, number), decided)
+
+    def _named(self, advised: Sequence[NextRun], taken: Decisions) -> tuple[Chosen, ...]:
+        """The advised runs under names of their own; those that continue another keep its name."""
+        existing, extends = self.chosen(taken), extends_runs(self.backend)
+        found: dict[str, Chosen] = {}
+        for one in advised:
+            n, bp = one.group_size, one.problems_per_batch
+            if one.continues is not None and extends and one.continues in existing:
+                before = existing[one.continues]
+                found[before.run_id] = replace(before, update_steps=max(one.update_steps, before.update_steps))
+                continue
+            seed = one.seed + (self.pilot.seed if one.continues is None else 1)
+            while (name := f"n{n}-bp{bp}-seed{seed}") in found or self._taken(name, one, existing, extends=extends):
+                seed += 1
+            found[name] = Chosen(name, n, bp, one.update_steps, seed)
+        return tuple(found.values())
+
+    def _taken(self, name: str, one: NextRun, existing: dict[str, Chosen], *, extends: bool) -> bool:
+        """Whether a new run cannot have this name; a check that it makes longer is no obstacle."""
+        if name not in existing:
+            return (self.origin / self.study.output_dir / self.study.name / name).exists()
+        return not (extends and existing[name].update_steps <= one.update_steps)
+
+    def _measured(self, taken: Decisions) -> RunSet:
+        """Measurements of all runs with the study's recipe that have any."""
+        runs = [run for run in self.runs(taken) if not store.read_abandoned(self.place(run))]
+        return self.records(runs)
+
+    # Looks.
+
+    def _legs(self, round_: Round, before: dict[str, Chosen], looks: Sequence[Look]) -> Iterator[Chosen]:
+        """The runs of a round at the length of their present leg."""
+        ended = {one.run_id: one.update_steps for look in looks for one in look.judged if one.stopped}
+        for run in round_.runs:
+            if run.run_id in ended:
+                yield replace(run, update_steps=ended[run.run_id])
+                continue
+            shares = self._looks_of(round_, before)
+            yield self._leg(run, before, shares[len(looks)]) if len(looks) < len(shares) else run
+
+    @staticmethod
+    def _leg(run: Chosen, before: dict[str, Chosen], share: float) -> Chosen:
+        """The run after this share of the way that the round adds to it."""
+        begin = before[run.run_id].update_steps if run.run_id in before else 0
+        steps = begin + math.ceil(share * (run.update_steps - begin))
+        return replace(run, update_steps=min(max(steps, begin, 1), run.update_steps))
+
+    def _looks_of(self, round_: Round, before: dict[str, Chosen]) -> list[float]:
+        """Shares of the way at which a round is looked at; none where runs cannot be made longer, or are too short."""
+        if not (self.pilot.stop_early and extends_runs(self.backend)):
+            return []
+        legs = {share: [self._leg(run, before, share) for run in round_.runs] for share in LOOKS}
+        return [share for share, runs in legs.items() if any(run.update_steps >= FEWEST_STEPS for run in runs)]
+
+    def _before(self, round_: Round, taken: Decisions) -> dict[str, Chosen]:
+        """All runs as they were before a round."""
+        earlier = replace(taken, rounds=taken.rounds[: round_.number - 1], endings=())
+        return self.chosen(earlier)
+
+    def _look(self, round_: Round, looks: Sequence[Look], taken: Decisions) -> None:
+        number, target = len(looks) + 1, 0.0
+        gone = {one.run_id for look in looks for one in look.judged if one.stopped}
+        now = self.chosen(taken)
+        alive = [now[run.run_id] for run in round_.runs if run.run_id not in gone]
+        final = {run.run_id: run.update_steps for run in round_.runs}
+        going = [one for one in alive if one.update_steps < final[one.run_id]]
+        judged: list[Judged] = []
+        reason = "no run of the round goes on"
+        if going:
+            fits = self.fit(self._measured(taken))
+            target = self._target(fits, taken)
+            prospects = {
+                one.run_id: hopeless(fits, (one.group_size, one.problems_per_batch, float(one.rollouts)), target)
+                for one in going
+            }
+            judged = [
+                Judged(
+                    one.run_id,
+                    one.rollouts,
+                    prospects[one.run_id].chance,
+                    prospects[one.run_id].hopeless,
+                    one.update_steps if prospects[one.run_id].hopeless else 0,
+                )
+                for one in going
+            ]
+            stopped = [one.run_id for one in judged if one.stopped]
+            reason = f"judged at {target:,.0f} rollouts, what the plan would spend: " + (
+                f"{', '.join(stopped)} cannot be the best there and stop" if stopped else "all may still be the best"
+            )
+        look = Look(round_.number, number, target, tuple(judged), reason)
+        dec.LOOK.save(dec.look_file(self.root, round_.number, number), look)
+
+    def _target(self, fits: Fits, taken: Decisions) -> float:
+        """Rollouts that the plan would spend."""
+        left = self.left(self.spent(taken))
+        if left.unit == "rollouts":
+            return left.available
+        return float(self.planner(fits, taken).allocate(left, n_problems=self.study.data.n_problems).rollouts)
+
+    def _note_stopped(self, taken: Decisions) -> None:
+        """Say in the run folders which runs were stopped early."""
+        stopped = taken.stopped()
+        for run in self.runs(taken):
+            folder, one = self.place(run), stopped.get(run.run_id)
+            path = folder / store.EARLY_FILE
+            if one is None:
+                path.unlink(missing_ok=True)
+            elif folder.is_dir() and not path.exists():
+                write_text(path, f"chance to be the best at the target {one.chance:.1%}\n")

@@ -1,0 +1,63 @@
+"""`isocompute allocate`: a plan from runs or saved fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli.shared.fitting_options import FittingOptions
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.planning_options import PlanningOptions
+from isocompute_sdk.errors import SpecError
+
+
+@with_option_groups
+def allocate(
+    *,
+    source: Annotated[
+        list[Path] | None, typer.Argument(help="Runs (tables or logs: files, folders, globs), or saved fits (JSON).")
+    ] = None,
+    fitting: FittingOptions,
+    planning: PlanningOptions,
+) -> None:
+    """Fit runs, or load fits, and plan a budget; or ask what a reward costs, what more budget gains, what a plan gains.
+
+    Runs are fitted with --method surface by default; see isocompute fit --help.
+
+    Examples:
+        isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures
+
+        isocompute allocate fits.json --budget 10M --mode conservative
+
+        isocompute allocate runs.csv --method paper --points all --budget 3M
+
+        isocompute allocate fits.json --for-reward 0.65
+
+        isocompute allocate fits.json --budget 3M --marginal
+
+        isocompute allocate fits.json --budget 3M --compare n=16,bp=32
+
+        isocompute allocate fits.json --budget 3M --compare n=2,bp=32 --reference n=16,bp=32 --equal steps
+    """
+    from isocompute_sdk.fitting.fits import Fits
+
+    if source is not None and len(source) == 1 and holds_fits(source[0]):
+        refused = changed_options(fitting)
+        if refused:
+            raise SpecError(
+                f"{', '.join(refused)} with {source[0]}, which holds saved fits; accepted: with runs",
+                "Give the runs, or leave the options out.",
+            )
+        fits = Fits.load(source[0])
+    else:
+        fits = fitting.fit(source, max_rollouts_per_batch=planning.max_rollouts_per_batch)
+    planning.answer(fits)
+
+
+def holds_fits(path: Path) -> bool:
+    """Whether a file is named as saved fits are, and is no log that ends alike."""
+    from isocompute_sdk.ingest.log_sources import is_log
+
+    return path.suffix == ".json" and not (path.is_file() and is_log(path))

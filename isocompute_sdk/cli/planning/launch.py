@@ -1,0 +1,129 @@
+"""`isocompute launch`: the launch script of a plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any
+
+import typer
+
+from isocompute_sdk import files
+from isocompute_sdk.cli.planning import existing
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, printable, say
+
+
+def launch(
+    plan: Annotated[Path, typer.Argument(help="Saved plan (JSON).")],
+    backend: Annotated[str, typer.Option(help="Training framework; see `isocompute backends`.")] = "openrlhf",
+    model: Annotated[str | None, typer.Option(help="Hub name or local folder; the plan's by default.")] = None,
+    train_data: Annotated[str, typer.Option(help="Training problems, JSONL.")] = "train.jsonl",
+    eval_data: Annotated[str, typer.Option(help="Validation problems, JSONL.")] = "validation.jsonl",
+    reward: Annotated[str, typer.Option(help="Reward function: file.py or file.py:function.")] = "reward.py",
+    output_dir: Annotated[str, typer.Option(help="Folder for everything the run writes.")] = "runs/plan",
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="GPUs of the run; by default the plan's own number, or the most it allows."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the run.")] = None,
+    overrides: Annotated[
+        bool, typer.Option("--overrides", help="Print only the flags of the plan, to append to a command of your own.")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="Your own script: shows what it would run beside the plan, and writes nothing.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option("--option", help="Backend option name=value; repeatable.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--change",
+            help="Another number than the plan's: group_size=64, problems_per_batch, update_steps, learning_rate, "
+            "budget, or a field of the recipe; repeatable. The rest is computed again.",
+        ),
+    ] = None,
+    save_plan: Annotated[Path | None, typer.Option(help="Save the changed plan here (JSON).")] = None,
+    script: Annotated[Path, typer.Option(help="Where to write the script.")] = Path("launch.sh"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the script, write nothing.")] = False,
+    json: opt.Json = False,
+) -> None:
+    """Write the script that trains a plan; start it with `bash launch.sh` in the folder of its data and reward file.
+
+    Examples:
+        isocompute launch plan.json --backend openrlhf --dry-run
+
+        isocompute launch plan.json --model Qwen/Qwen2.5-7B-Instruct --option gpus_per_node=8
+
+        isocompute launch plan.json --change group_size=64 --save-plan changed.json
+
+        isocompute launch plan.json --backend verl --overrides
+
+        isocompute launch plan.json --backend verl --against my_run.sh
+    """
+    from isocompute_sdk import api
+    from isocompute_sdk.planning import Plan, change_plan, differences
+    from isocompute_sdk.planning.inheritance import shown
+
+    loaded = Plan.load(plan)
+    asked = opt.assignments(change, "--change")
+    chosen = change_plan(loaded, asked) if asked else loaded
+    where: dict[str, Any] = {
+        "model": model,
+        "train_data": train_data,
+        "eval_data": eval_data,
+        "reward": reward,
+        "output_dir": output_dir,
+        "gpus": gpus,
+        **({} if seed is None else {"seed": seed}),
+    }
+    options = opt.assignments(option, "--option")
+    if overrides or against is not None:
+        run = api.run_spec(chosen, backend, **where, **options)
+        existing.show(run, overrides=overrides, against=against, json=json)
+        return
+    text = api.launch_script(chosen, backend, **where, **options)
+    unlike = api.differing_settings(chosen, api.run_spec(chosen, backend, **where, **options))
+    if save_plan is not None and not dry_run:
+        chosen.save(save_plan)
+    if not dry_run:
+        files.write_text(script, text, executable=True)
+    changed = differences(loaded, chosen) if asked else []
+    if json:
+        found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
+        if asked:
+            found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
+        emit_json({**found, "path": None if dry_run else str(script)})
+        return
+    # With --dry-run, standard output holds the script alone.
+    if unlike:
+        lines = [
+            f"{row['name']}: {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}" for row in unlike
+        ]
+        text_of = "recipe where it differs, runs | plan | script:\n  " + printable("\n  ".join(lines), keep="\n")
+        print(text_of, file=sys.stderr if dry_run else sys.stdout)
+    if asked:
+        print("\n".join(_side_by_side(changed)), file=sys.stderr if dry_run else sys.stdout)
+    if dry_run:
+        say(text.rstrip("\n"))
+        return
+    if save_plan is not None:
+        say(f"wrote {save_plan}")
+    say(f"wrote {script}\nnext: bash {quote(str(script))}")
+
+
+def _side_by_side(changed: list[tuple[str, object, object]]) -> list[str]:
+    """One line for every number that changed: its name, before, after."""
+    rows = [("changed", "plan", "now"), *((name, _shown(before), _shown(after)) for name, before, after in changed)]
+    wide = [max(len(row[i]) for row in rows) for i in range(2)]
+    return [f"{name:<{wide[0]}}  {before:<{wide[1]}}  {after}" for name, before, after in rows]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return " to ".join(_shown(part) for part in value)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else printable(str(value))

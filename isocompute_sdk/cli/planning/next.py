@@ -1,0 +1,221 @@
+"""`isocompute next`: what to run before a budget is spent."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk import files
+from isocompute_sdk.cli.planning.allocate import holds_fits
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.fitting_options import FittingOptions
+from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.errors import PlanError, SpecError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
+    from isocompute_sdk.specs import Study
+
+YAML = (".yaml", ".yml")
+
+
+@with_option_groups
+def next_runs(
+    *,
+    source: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). Nothing: design a pilot."),
+    ] = None,
+    slots: Annotated[int, typer.Option(help="Runs that can go on at the same time.", min=1)] = 1,
+    fitting: FittingOptions,
+    planning: BudgetOptions,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Save the answer (JSON), or a study with these runs (YAML)."),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Say which runs to make before a budget is spent, what each costs, and what it is expected to save.
+
+    Runs are valued by the regret at the target budget that they are expected to avoid, less their own cost. "None is
+    worth its cost" means: train the plan. Without runs, the first round of a pilot is designed, with the expected
+    regret of pilots of 2 to 35 % of the budget.
+
+    --output next.yaml, with a study, writes the study with these runs, for isocompute sweep and isocompute run;
+    --output next.json saves the answer.
+
+    Examples:
+        isocompute next --budget 3M --slots 4
+
+        isocompute next runs.csv --budget 3M --slots 2
+
+        isocompute next fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
+
+        isocompute next study.yaml --output next.yaml
+    """
+    if planning.compare is not None:
+        raise SpecError("--compare; accepted: with isocompute allocate", "Ask isocompute allocate for it.")
+    paths = list(source or ())
+    study = _study(paths)
+    if study is not None and planning.budget is None and study.budget is None:
+        raise SpecError(f"{paths[0]} has no budget; accepted: a study with one, or --budget", "Add --budget 3M.")
+    if planning.budget is None and (study is None or study.budget is None):
+        raise SpecError("accepted: --budget, what may be spent on runs and plan together", "For example --budget 3M.")
+    if output is not None and output.suffix in YAML and study is None:
+        raise SpecError(
+            f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
+            "A study says what is trained: give it in place of the runs.",
+        )
+    found = _answer(paths, study, slots, fitting, planning)
+    first = found if _is_next(found) else found.first  # pyright: ignore[reportAttributeAccessIssue]
+    if output is not None:
+        _write(output, found, first, study)
+    if json:
+        emit_json(found.to_dict())
+        return
+    for line in found.summary().splitlines():
+        say(line)
+    if output is not None:
+        say(f"wrote {output}")
+    for line in _commands(first, paths, study, planning, output):
+        say(line)
+
+
+def _is_next(found: NextRuns | PilotDesign) -> bool:
+    return found.to_dict()["kind"] == "next-runs"
+
+
+def _answer(
+    paths: list[Path], study: Study | None, slots: int, fitting: FittingOptions, planning: BudgetOptions
+) -> Any:
+    """`NextRuns` from runs, or a `PilotDesign` without any."""
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.planning.experiment import design_pilot
+
+    budget = planning.amount() if planning.budget is not None else study.budget if study is not None else None
+    assert budget is not None, "checked before"
+    fits: Fits | FitsSet | None = None
+    if study is not None:
+        logged = _logged(study)
+        fits = None if logged is None else _with_validation(fitting).fit([logged])
+    elif len(paths) == 1 and holds_fits(paths[0]):
+        refused = changed_options(fitting)
+        if refused:
+            raise SpecError(
+                f"{', '.join(refused)} with {paths[0]}, which holds saved fits; accepted: with runs",
+                "Give the runs, or leave the options out.",
+            )
+        fits = Fits.load(paths[0])
+    elif paths or fitting.map is not None:
+        fits = fitting.fit(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
+    if fits is None:
+        from isocompute_sdk import published_prior
+
+        planner = planning.planner(published_prior())
+        settings = planner if study is None else study
+        return design_pilot(
+            budget,
+            slots=slots,
+            recipe=settings.recipe,
+            hardware=settings.hardware,
+            throughput=planner.throughput or settings.throughput,
+            problems_per_batch=planning.problems_per_batch,
+            min_update_steps=planning.min_update_steps,
+        )
+    planner = planning.planner(fits)
+    if study is not None:
+        from isocompute_sdk.planning import Planner
+
+        planner = Planner(
+            fits,
+            study.hardware,
+            study.recipe,
+            planner.throughput or study.throughput,
+            evaluation=study.evaluation,
+            model=study.model,
+        )
+    choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
+    return planner.next_runs(budget, slots, **choices)
+
+
+def _study(paths: Sequence[Path]) -> Study | None:
+    """The study, if the only source is a YAML file."""
+    from isocompute_sdk.specs import load_study
+
+    return load_study(paths[0]) if len(paths) == 1 and paths[0].suffix in YAML else None
+
+
+def _logged(study: Study) -> Path | None:
+    """The study's folder, if a run in it was evaluated after step 0."""
+    from isocompute_sdk.run_folders import store
+
+    folder = Path(study.output_dir) / study.name
+    begun = [Path(one) for one in glob.glob(f"{glob.escape(str(folder))}/*/") if store.has_begun(Path(one))]
+    return folder if begun else None
+
+
+def _with_validation(fitting: FittingOptions) -> FittingOptions:
+    return fitting if fitting.eval_set is not None else replace(fitting, eval_set="validation")
+
+
+def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:
+    """The answer as JSON, or the study with its runs as YAML."""
+    from isocompute_sdk.specs import dump_spec
+
+    if path.suffix not in YAML or study is None:
+        found.save(path)
+        return
+    if not first.runs:
+        raise PlanError(f"{path} was not written: {first.reason}", "Train the plan: isocompute allocate prints it.")
+    kept = [one for one in study.runs if not any(_same(one, run) for run in first.runs)]
+    files.write_text(path, dump_spec(study.replace(runs=(*kept, *(run.allocation for run in first.runs)))))
+
+
+def _same(one: Any, run: NextRun) -> bool:
+    return (one.group_size, one.problems_per_batch, one.seed) == (run.group_size, run.problems_per_batch, run.seed)
+
+
+def _commands(
+    first: NextRuns, paths: Sequence[Path], study: Study | None, planning: BudgetOptions, output: Path | None
+) -> list[str]:
+    """What to type to make these runs."""
+    if not first.runs:
+        if study is not None or not paths:
+            return []
+        return [f"next: {_plan_command(paths, planning)}"]
+    if study is not None:
+        if output is None or output.suffix not in YAML:
+            return [f"next: isocompute next {quote(str(paths[0]))} --output next.yaml, then isocompute run next.yaml"]
+        return [f"next: isocompute run {quote(str(output))}"]
+    lines = [
+        f"continue {run.continues} from its checkpoint to {run.update_steps:,} update steps"
+        for run in first.runs
+        if run.continues is not None
+    ]
+    fresh = [run for run in first.runs if run.continues is None]
+    for number, run in enumerate(fresh, start=1):
+        seed = f" --seed {run.seed}" if run.seed else ""
+        lines.append(
+            f"isocompute launch plan.json --change group_size={run.group_size} --change "
+            f"problems_per_batch={run.problems_per_batch} --change update_steps={run.update_steps}{seed} "
+            f"--output-dir next-{number} --script next-{number}.sh"
+        )
+    return ["scripts:", *([_plan_command(paths, planning)] if fresh else []), *lines]
+
+
+def _plan_command(paths: Sequence[Path], planning: BudgetOptions) -> str:
+    model = "" if planning.model is None else f" --model {quote(planning.model)}"
+    rest = f"--budget {quote(planning.budget or '')}{model} --output plan.json"
+    if not paths:
+        return f"isocompute plan {rest}"
+    return f"isocompute allocate {' '.join(quote(str(path)) for path in paths)} {rest}"

@@ -1,0 +1,1 @@
+"""Commands about what was logged already: reading it, examining it, auditing it."""

@@ -1,0 +1,1 @@
+"""Commands around runs that train: preparing, carrying out, watching, scoring."""

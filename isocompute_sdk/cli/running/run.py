@@ -1,0 +1,232 @@
+"""`isocompute run`: train a study's sweep, or carry out its whole campaign."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isocompute_sdk.cli.running.problems import missing_files
+from isocompute_sdk.cli.running.status import describe, say_spending, status_dict
+from isocompute_sdk.cli.shared import background
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
+from isocompute_sdk.errors import RecordError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.campaigns.executors import Slots
+    from isocompute_sdk.notes import Note
+    from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
+
+
+def run(
+    study: Annotated[Path, typer.Argument(help="Study file (YAML); its paths are relative to the current folder.")],
+    parallel: opt.Parallel = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Name of a run to do; repeatable.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="What starts the runs: local, slurm, ray or another name, or a mapping with options, such as "
+            "'{name: slurm, partition: main}'. By default what the study says, else this machine."
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Hand the runs over to a controller in the background and return.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Judge the plan against what you run today, n=16,bp=128; for a study without a sweep."),
+    ] = None,
+    json: opt.Json = False,
+) -> None:
+    """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
+
+    A study with a budget and no sweep, or with `pilot: auto`, is carried out as a whole: short runs check the recipe,
+    pilot runs are chosen in rounds until another one is not worth its cost, and the rest of the budget trains the plan.
+    What was decided, and why, is in the folder `decisions` of the study.
+
+    On this machine each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of
+    the machine; runs that need no GPU share the CPU cores. Finished runs are skipped, stopped ones resume, and those
+    that go on are taken up again, so the same command continues after Ctrl-C or a crash. The study's `supervision` says
+    what happens on SIGTERM and SIGHUP, and to runs that hang.
+
+    The exit code is 1 if a run failed, was given up or has learned nothing.
+
+    Examples:
+        isocompute run study.yaml --parallel 2
+
+        isocompute run specs/quick.yaml --only n8-bp32-seed0
+
+        isocompute run specs/slurm.yaml --detach
+
+        isocompute run specs/campaign.yaml --against n=16,bp=128
+    """
+    from isocompute_sdk.errors import SpecError
+    from isocompute_sdk.specs import load_study
+
+    loaded = load_study(study)
+    starter = _executor(loaded, executor, parallel)
+    if loaded.designed is not None:
+        from isocompute_sdk.cli.shared.whole_campaign import run_campaign
+
+        if only:
+            raise SpecError(
+                f"--only {only[0]}: the runs of {study} are chosen while it goes on; accepted: with a sweep",
+                "Leave it out.",
+            )
+        run_campaign(loaded, starter, against, detach=detach, json=json)
+        return
+    if against is not None:
+        raise SpecError(
+            f"--against {against}: {study} trains its sweep and makes no plan",
+            "Ask it of the plan: isocompute allocate RUNS --budget ... --against n=16,bp=128.",
+        )
+    _run_sweep(study, loaded, starter, only or [], detach=detach, json=json)
+
+
+def _run_sweep(
+    path: Path, loaded: Study, executor: ExecutorSpec, only: Sequence[str], *, detach: bool, json: bool
+) -> None:
+    """Train the runs of a sweep, or those of them that are named."""
+    from isocompute_sdk.campaigns.campaign import carry_out, prepare
+    from isocompute_sdk.campaigns.executors import LocalExecutor
+    from isocompute_sdk.campaigns.executors import registry as executors
+    from isocompute_sdk.campaigns.run_health import health_of, learned_nothing
+    from isocompute_sdk.campaigns.study_changes import update_study
+    from isocompute_sdk.cli.shared.display import print_notes
+    from isocompute_sdk.cli.shared.whole_campaign import note_changes, write_page
+    from isocompute_sdk.training import registry
+    from isocompute_sdk.training.backend import needs_of, run_folder
+
+    runs = _chosen(loaded.expand(), only, path)
+    _refuse_missing(loaded, path, runs)
+    backend, engine = registry.load(loaded.backend), executors.load(executor)
+    for one in runs:
+        backend.script(one)  # Refuses a run whose needs cannot be told.
+    for needs in dict.fromkeys(needs_of(backend, one) for one in runs):
+        where = _slots(engine.slots(needs)) if isinstance(engine, LocalExecutor) else f"runs on {engine.name}"
+        print(f"{loaded.name}: {where}", file=sys.stderr)
+    folder = Path(runs[0].output_dir).parent
+    folders = [Path(run_folder(one)) for one in runs]
+    if detach:
+        prepare(runs, backend, Path.cwd(), engine, loaded.supervision)
+        pid, log = background.start(sys.argv, folder, folders)
+        if json:
+            emit_json({"kind": "run", "study": loaded.name, "controller": pid, "log": str(log)})
+        else:
+            say(f"controller {pid} goes on in the background, with its output in {log}")
+            say(f"next: isocompute status {quote(str(folder))}; isocompute stop {quote(str(folder))} ends the runs")
+        return
+    with resumable(), WorkProgress() as progress:
+        results = carry_out(
+            runs,
+            backend,
+            engine,
+            Path.cwd(),
+            lambda statuses: progress.runs(loaded.name, statuses),
+            loaded.supervision,
+            before=lambda: note_changes(update_study(loaded, folder, Path.cwd(), backend)),
+        )
+    given_up = {result.job.name: result.reason for result in results if result.reason}
+    health = health_of(backend, [one for one in folders if one.name not in given_up])
+    idle = learned_nothing(health)
+    statuses = [watch.status() for watch in registry.watches(folders)]
+    notes = _notes_of(folders) + health.notes
+    if json:
+        told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in notes]}
+        told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)}
+        emit_json({"kind": "run", "study": loaded.name, **told})
+    else:
+        say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
+        say_spending(folders)
+        print_notes(note for note in notes if note.severity != "info")
+        write_page(folder, loaded, say_so=True)
+    if given_up or idle:
+        parts = [
+            *[f"{len(given_up)} of {len(runs)} runs were given up: {', '.join(given_up)}"] * bool(given_up),
+            *[f"{len(idle)} of {len(runs)} runs have learned nothing: {', '.join(idle)}"] * bool(idle),
+        ]
+        raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
+    if not json:
+        say(f"next: {_fit(folder, runs)}")
+
+
+def _notes_of(folders: Sequence[Path]) -> tuple[Note, ...]:
+    """What the runs noted of themselves while they trained."""
+    from isocompute_sdk.notes import unique
+    from isocompute_sdk.run_folders import journal_records
+    from isocompute_sdk.run_folders.store import METRICS_FILE
+
+    return unique(note for folder in folders for note in journal_records.notes(folder / METRICS_FILE))
+
+
+def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -> list[RunSpec]:
+    """The runs of `--only`, or all.
+
+    Raises:
+        SpecError: the study has no such run.
+    """
+    from isocompute_sdk.errors import SpecError
+
+    strangers = sorted(set(only or ()) - {one.run_id for one in every})
+    if strangers:
+        raise SpecError(
+            f"--only {strangers[0]}: no such run in {study}; it has: {', '.join(one.run_id for one in every)}",
+            "Use a run of the study.",
+        )
+    return [one for one in every if not only or one.run_id in only]
+
+
+def _refuse_missing(study: Study, path: Path, runs: Sequence[RunSpec]) -> None:
+    """Name the command that writes missing problem files, unless all runs are finished."""
+    from isocompute_sdk.errors import BackendError
+    from isocompute_sdk.run_folders.store import is_finished
+    from isocompute_sdk.training.backend import run_folder
+
+    missing, command = missing_files(study, path)
+    if missing and not all(is_finished(run_folder(one)) for one in runs):
+        raise BackendError(f"no such file: {', '.join(missing)}", f"Write them from the study's data set: {command}")
+
+
+def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorSpec:
+    """The executor of the command line, else of the study, else this machine."""
+    from isocompute_sdk.campaigns.executors.local import LocalSpec
+    from isocompute_sdk.specs.executor import ExecutorChoice
+    from isocompute_sdk.specs.spec_files import parse_spec
+
+    stated = study.executor
+    if text is not None and (stated is None or text.strip() != stated.name):
+        stated = parse_spec(f"executor: {text}", ExecutorChoice, "--executor").executor
+    spec = stated if stated is not None else LocalSpec()
+    return spec if parallel is None else spec.replace(parallel=parallel)
+
+
+def _advice(folder: Path, runs: Sequence[RunSpec], idle: bool) -> str:
+    if idle:
+        return "Check the reward function on responses of the run; then start a changed study under another name."
+    return f"Start again to retry them, or go on without them: {_fit(folder, runs)}"
+
+
+def _fit(folder: Path, runs: Sequence[RunSpec]) -> str:
+    return f"isocompute fit {quote(str(folder))} --eval-set validation{_pooled(runs)}"
+
+
+def _slots(slots: Slots) -> str:
+    """How many runs go on at a time, and on what."""
+    if not slots.gpus_each:
+        return f"up to {slots.count} run(s) at a time on the CPU"
+    names = ", ".join(gpu.token for gpu in slots.gpus)
+    return f"{slots.count} slot(s) of {slots.gpus_each} GPU(s); visible GPUs: {names}"
+
+
+def _pooled(runs: Sequence[RunSpec]) -> str:
+    """The option that lets `fit` pool learning rates set by batch, where too few batches show the rule."""
+    from isocompute_sdk.records.comparable import BATCHES_FOR_A_RULE
+
+    few = len({run.rollouts_per_batch for run in runs}) < BATCHES_FOR_A_RULE
+    return " --pool learning_rate" if few and len({run.learning_rate for run in runs}) > 1 else ""

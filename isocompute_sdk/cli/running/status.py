@@ -1,0 +1,228 @@
+"""`isocompute status`: how far runs are, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.option_groups import with_option_groups
+from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.errors import IsoComputeError, RecordError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
+
+
+@with_option_groups
+def status(
+    *,
+    folder: Annotated[Path | None, typer.Argument(help="Folder of a run, a study or a campaign; or any logs.")] = None,
+    reading: ReadingOptions,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again until nothing goes on; in place on a terminal.")
+    ] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.05)] = 5.0,
+    json: opt.Json = False,
+) -> None:
+    """Show how far every run in a folder is, and what has it: GPUs, or the job of Slurm or Ray with its state there.
+
+    For the folder of a study or a campaign also: the best n so far with the set that holds the best with 80 %
+    probability, what was spent by kind, what is left of the budget, and the time left. --watch fits what has been
+    measured for that; without it only fits on file are used.
+
+    Unreadable runs are reported last, with exit code 1.
+
+    Logs of runs that were not started here show how far they are as well; whether such a run goes on is not known.
+
+    Examples:
+        isocompute status runs/quick
+
+        isocompute status runs/quick --watch
+
+        isocompute status logs --set n=8 --set problems_per_batch=32
+    """
+    from isocompute_sdk.cli.shared.study_view import study_dict, study_lines
+    from isocompute_sdk.run_folders import store
+    from isocompute_sdk.training import registry
+
+    reading.refuse_both(None if folder is None else [folder], "`isocompute status runs/quick`")
+    try:
+        folders = store.find_runs(folder) if folder is not None else ()
+    except RecordError as error:
+        folders, nothing = (), error
+    else:
+        nothing = None
+    if watch and folder is not None and (folders or folder.is_dir()):
+        from isocompute_sdk.cli.shared.study_view import follow_study
+
+        follow_study(folder, interval, json=json)
+        return
+    if not folders or folder is None:
+        _of_logs(folder, reading, nothing, json)
+        return
+    found: list[RunStatus] = []
+    unreadable: dict[str, IsoComputeError] = {}
+    for one in registry.watches(folders):
+        try:
+            found.append(one.status())
+        except IsoComputeError as error:
+            unreadable[str(one.folder)] = error
+    words = _engine_states(found)
+    if json:
+        damaged = {name: error.message for name, error in unreadable.items()}
+        shown = [{**status_dict(one), "job_state": words.get(one.folder)} for one in found]
+        study = {} if unreadable else study_dict(folder)
+        emit_json({"kind": "status", "runs": shown, "unreadable": damaged, **study})
+    else:
+        for one in found:
+            state = words.get(one.folder)
+            say(describe(one) + (f": {state}" if state else ""))
+        say_spending([one.folder for one in found])
+        for line in [] if unreadable else study_lines(folder):
+            say(line)
+    for name, error in unreadable.items():
+        raise RecordError(f"{len(unreadable)} run(s) cannot be read, such as {name}: {error.message}", error.hint)
+
+
+def _of_logs(folder: Path | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:
+    """Say how far runs are that only their logs or tables tell of.
+
+    Raises:
+        RecordError: there are no logs either; the error of the folder, which is what was asked about.
+    """
+    paths = None if folder is None else [folder]
+    options: dict[str, Any] = {} if paths is None else {"on_truncated": "drop", "without_sizes": True}
+    try:
+        runs = reading.read(paths, reading.metric, **options)
+    except RecordError as error:
+        # A folder without anything to read is one without runs; whatever can be read says itself what it lacks.
+        empty = nothing is not None and folder is not None and not (folder.is_file() or _holds_logs(folder))
+        raise (nothing if empty and nothing is not None else error) from error
+    rows = _rows(runs, reading.metric)
+    if json:
+        emit_json({"kind": "status", "runs": rows, "unreadable": {}})
+        return
+    for row in rows:
+        value = f"{row['metric']} {row['value']:.3f}" if row["metric"] else ""
+        rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
+        n, problems = _or_unknown(row["group_size"]), _or_unknown(row["problems_per_batch"])
+        step = "?" if row["step"] is None else f"{row['step']:,.0f}"
+        say(printable(f"{row['run_id']:<24} n = {n:<5} B_p = {problems:<5} step {step:>7}  C = {rollouts:<11} {value}"))
+
+
+def _holds_logs(folder: Path) -> bool:
+    from isocompute_sdk.ingest.log_sources import is_log
+    from isocompute_sdk.ingest.paths import tables_among
+    from isocompute_sdk.ingest.walking import Listing
+
+    listing = Listing.of(folder)
+    return bool(tables_among(listing.files)) or any(map(is_log, listing.files))
+
+
+def _rows(runs: RunSet, metric: str | None) -> list[dict[str, Any]]:
+    """How far each run of a table is: last step, C, and the last value of its reward."""
+    import polars as pl
+
+    from isocompute_sdk.records.rewards import headline
+    from isocompute_sdk.records.table import runs_without_sizes
+
+    unsized = runs_without_sizes(runs)
+    rows: list[dict[str, Any]] = []
+    for run in runs.to_polars().partition_by("run_id", maintain_order=True):
+        known = run["run_id"][0] not in unsized
+        names = [(m, s) for m, s in zip(run["metric"], run["eval_set"], strict=True) if metric in (None, m)]
+        best = headline(names)
+        values = None
+        if best is not None:
+            values = run.filter(pl.col("metric") == best[0], pl.col("eval_set") == best[1])["value"]
+        rows.append(
+            {
+                "run_id": run["run_id"][0],
+                "group_size": run["group_size"][0] if known else None,
+                "problems_per_batch": run["problems_per_batch"][0] if known else None,
+                "step": run["step"].max(),
+                "rollouts": run["rollouts"].max() if known else None,
+                "metric": None if best is None else best[0],
+                "value": None if values is None else values[-1],
+            }
+        )
+    return rows
+
+
+def _engine_states(statuses: Sequence[RunStatus]) -> dict[Path, str]:
+    """What the engine of each run says about its job, in its own words; only for engines of other machines."""
+    from isocompute_sdk.campaigns.executors import ClusterExecutor, Job
+    from isocompute_sdk.campaigns.executors.registry import executors_of
+    from isocompute_sdk.run_folders.store import LOCAL
+    from isocompute_sdk.training.backend import Launch
+
+    asked = [one.folder for one in statuses if one.engine not in ("", LOCAL)]
+    found: dict[Path, str] = {}
+    try:
+        engines = executors_of(asked)
+    except IsoComputeError as error:
+        return dict.fromkeys(asked, error.message)
+    for folder, engine in engines.items():
+        if isinstance(engine, ClusterExecutor):
+            handle = engine.adopt(Job(folder.name, Launch(folder, (), ()), folder))
+            found[folder] = engine.words([handle])[0] if handle is not None else ""
+    return found
+
+
+def say_spending(folders: Sequence[Path]) -> None:
+    """Print what runs have used for training and beside it for evaluation; nothing without journals of both."""
+    from isocompute_sdk.timing.spending import spending
+
+    used = spending(folders)
+    if used.evaluation_rollouts:
+        say(f"used: {used.summary()}")
+
+
+def describe(status: RunStatus) -> str:
+    """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
+    length = "?" if status.update_steps is None else f"{status.update_steps:,}"
+    share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
+    value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
+    state = f"{status.state}: {status.message}" if status.message else status.state
+    if status.engine and status.job:
+        state += f", {status.engine} {status.job}"
+    if status.devices:
+        state += f" on GPU {', '.join(status.devices)}"
+    best = _best(status)
+    if best is not None:
+        state += f"; best {best.metric} {best.reward:.3f}{_honest(best)} at step {best.step:,}: {best.checkpoint}"
+    n, problems = _or_unknown(status.group_size), _or_unknown(status.problems_per_batch)
+    return (
+        f"{status.run_id:<24} n = {n:<5} B_p = {problems:<5} "
+        f"step {status.step:>7,} of {length:>7}{share}  C = {status.rollouts:<11,} {value:<18} {state}"
+    )
+
+
+def status_dict(status: RunStatus) -> dict[str, Any]:
+    """One run for programs."""
+    best = _best(status)
+    found = {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
+    return {**found, "best": None if best is None else vars(best)}
+
+
+def _best(status: RunStatus) -> BestCheckpoint | None:
+    from isocompute_sdk.run_folders.store import read_best
+
+    return read_best(status.folder)
+
+
+def _honest(best: BestCheckpoint) -> str:
+    """What samples that did not choose the checkpoint say, or by how much its reward is too high."""
+    if best.reported is not None:
+        return f" ({best.reported:.3f} on samples that did not choose it)"
+    return "" if best.bias is None else f" (about {best.bias:.3f} too high: the largest of several noisy values)"
+
+
+def _or_unknown(value: int | None) -> str:
+    return "?" if value is None else str(value)

@@ -1,0 +1,66 @@
+"""`isocompute stop`: end runs of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.errors import RecordError, SpecError
+
+
+def stop(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a campaign; or the study file (YAML).")],
+    run: Annotated[list[str] | None, typer.Option("--run", help="Name of a run to end; repeatable.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
+
+    Also ends runs that an `isocompute run` has left behind, and those that wait in a queue. An `isocompute run` that is
+    at work skips the named runs and goes on with the others.
+
+    Examples:
+        isocompute stop runs/quick
+
+        isocompute stop study.yaml --run n8-bp32-seed0
+    """
+    from isocompute_sdk.campaigns.executors import stop_runs
+    from isocompute_sdk.run_folders import store
+    from isocompute_sdk.specs import load_study
+    from isocompute_sdk.training.backend import run_folder
+
+    loaded = load_study(folder) if folder.is_file() else None
+    if loaded is None or loaded.designed is not None:
+        places = list(store.find_runs(folder if loaded is None else Path(loaded.output_dir) / loaded.name))
+    else:
+        places = [Path(run_folder(one)) for one in loaded.expand()]
+    names = [place.name for place in places]
+    strangers = sorted(set(run or ()) - set(names))
+    if strangers:
+        raise SpecError(
+            f"--run {strangers[0]}: no such run in {folder}; it has: {', '.join(names)}",
+            "Use the name of a run: `isocompute status` lists them.",
+        )
+    chosen = [place for place in places if place.is_dir() and (not run or place.name in run)]
+    stopped = stop_runs(chosen)
+    if json:
+        emit_json({"kind": "stop", **{name: [str(place) for place in part] for name, part in vars(stopped).items()}})
+    else:
+        for place in stopped.ended:
+            say(f"{place.name} ended")
+        if not any(vars(stopped).values()):
+            say(f"no run goes on in {folder}")
+    if stopped.foreign:
+        raise RecordError(
+            f"{', '.join(place.name for place in stopped.foreign)}: started by another program than isocompute run, or "
+            "on another machine",
+            "End it where it was started, e.g. with Ctrl-C, or run isocompute stop there.",
+        )
+    if stopped.unanswered:
+        raise RecordError(
+            f"{', '.join(place.name for place in stopped.unanswered)}: the engine that has the run does not answer",
+            "Try again later. No isocompute run starts it in the meantime.",
+        )

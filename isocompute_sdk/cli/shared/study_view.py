@@ -1,0 +1,200 @@
+"""A study for `isocompute status` and `isocompute run`: best n, spending by kind, time left."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, printable
+from isocompute_sdk.errors import IsoComputeError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.campaigns.overview import BestSoFar, Overview, Spent
+
+SECONDS_BETWEEN_FITS = 60.0
+"""Least time between two fits of what was measured."""
+SHARE_FOR_FITS = 0.1
+"""Largest share of the time that is spent on such fits."""
+
+
+def study_lines(folder: Path) -> list[str]:
+    """The study of a folder in a few lines; none if the folder is not that of a study or a campaign.
+
+    Only fits on file are used for the best n.
+    """
+    from isocompute_sdk.campaigns.overview import best_so_far, overview
+
+    found = overview(folder)
+    if found is None:
+        return []
+    return list(_lines(found, best_so_far(folder, found.study) if _has_fits(folder) else None))
+
+
+def study_dict(folder: Path) -> dict[str, Any]:
+    """The same for programs: {"study": ...}, or nothing."""
+    from isocompute_sdk.campaigns.overview import best_so_far, overview
+
+    found = overview(folder)
+    if found is None:
+        return {}
+    return {"study": _as_dict(found, best_so_far(folder, found.study) if _has_fits(folder) else None)}
+
+
+def follow_study(folder: Path, interval: float, *, json: bool) -> None:
+    """Show the runs and the study of a folder until nothing goes on; in place on a terminal, else line by line.
+
+    Args:
+        folder: folder of runs.
+        interval: seconds between two looks.
+        json: one JSON document for each look instead.
+    """
+    look = _Look(folder)
+    try:
+        if json:
+            look.repeat(interval, lambda: print(json_module.dumps(look.document()), flush=True))
+        elif sys.stdout.isatty():
+            _in_place(look, interval)
+        else:
+            look.repeat(interval, lambda: print("\n".join([*look.lines(), ""]), flush=True))
+    except KeyboardInterrupt:
+        print("stopped watching; runs go on", file=sys.stderr)
+
+
+def _in_place(look: _Look, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
+        look.repeat(interval, lambda: live.update(Text("\n".join(look.lines())), refresh=True))
+
+
+class _Look:
+    """What is seen of a folder, again and again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._best: BestSoFar | None = None
+        self._next_fit = 0.0
+        self._mark: object = None
+        self._goes_on = True
+
+    def repeat(self, interval: float, show: Callable[[], None]) -> None:
+        """Show it until nothing goes on, the last look included."""
+        while True:
+            show()
+            if not self._goes_on:
+                return
+            time.sleep(interval)
+
+    def lines(self) -> list[str]:
+        """Runs and study."""
+        from isocompute_sdk.cli.running.status import describe
+
+        found, statuses = self._seen()
+        runs = [printable(describe(status)) for status in statuses]
+        return runs if found is None else [*runs, *_lines(found, self._best)]
+
+    def document(self) -> dict[str, Any]:
+        """The same for programs."""
+        from isocompute_sdk.cli.running.status import status_dict
+
+        found, statuses = self._seen()
+        study = {} if found is None else {"study": _as_dict(found, self._best)}
+        runs = [status_dict(status) for status in statuses]
+        return {"schema_version": OUTPUT_SCHEMA_VERSION, "kind": "status", "runs": runs, **study}
+
+    def _seen(self) -> tuple[Overview | None, list[Any]]:
+        from isocompute_sdk.campaigns.overview import overview
+        from isocompute_sdk.run_folders import store
+        from isocompute_sdk.training import registry
+
+        found = overview(self.folder)
+        if found is not None:
+            statuses = list(found.statuses)
+        else:
+            try:
+                statuses = [watch.status() for watch in registry.watches(store.find_runs(self.folder))]
+            except IsoComputeError:
+                statuses = []
+        controlled = found is not None and found.controller is not None
+        self._goes_on = controlled or any(status.state == "running" or status.engine for status in statuses)
+        if found is not None:
+            self._refresh_best(found)
+        return found, statuses
+
+    def _refresh_best(self, found: Overview) -> None:
+        """The best n, by a new fit if something was measured since the last one."""
+        from isocompute_sdk.campaigns.overview import best_so_far
+
+        mark = [(status.run_id, tuple(status.metrics.items()), status.step) for status in found.statuses]
+        now = time.monotonic()
+        if mark == self._mark or (now < self._next_fit and self._goes_on):
+            return
+        self._mark = mark
+        self._best = best_so_far(self.folder, found.study) or self._best
+        took = time.monotonic() - now
+        self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
+
+
+def _has_fits(folder: Path) -> bool:
+    from isocompute_sdk.campaigns.campaign import FITS, REFIT
+
+    return any((folder / name).exists() for name in (FITS, REFIT))
+
+
+def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
+    who = "nobody controls it" if found.controller is None else f"controlled by {found.controller.describe()}"
+    yield f"{found.study.name}: {printable(found.stage)}; {who}"
+    if best is not None:
+        sizes = ", ".join(map(str, best.sizes))
+        yield (
+            f"best n so far: n = {best.group_size} (80 % set: {sizes}), predicted {best.metric} {best.reward:.3f} at "
+            f"{best.rollouts:,.0f} rollouts"
+        )
+    spent = [f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
+    if spent:
+        yield "spent: " + "; ".join(spent)
+    budget = found.study.budget
+    if budget is not None and found.left is not None:
+        yield f"left: {found.left:,.6g} of {budget}" + ("" if found.study.designed is not None else " for the plan")
+    if found.seconds_left is not None:
+        whole = (
+            "" if found.seconds_of_budget is None else f"; whole budget at this speed {_time(found.seconds_of_budget)}"
+        )
+        yield f"time left: runs under way {_time(found.seconds_left)}{whole}"
+
+
+def amounts(spent: Spent) -> str:
+    """Rollouts, and hours and money where known."""
+    parts = [f"{spent.rollouts:,.0f} rollouts"]
+    if spent.gpu_hours is not None:
+        parts.append(f"{spent.gpu_hours:.3g} GPU-hours")
+    if spent.usd is not None:
+        parts.append(f"${spent.usd:,.2f}")
+    return " / ".join(parts)
+
+
+def _time(seconds: float) -> str:
+    for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _as_dict(found: Overview, best: BestSoFar | None) -> dict[str, Any]:
+    return {
+        "name": found.study.name,
+        "stage": found.stage,
+        "controller": None if found.controller is None else vars(found.controller),
+        "best": None if best is None else vars(best),
+        "spent": {kind: vars(one) for kind, one in found.kinds.items()},
+        "left": found.left,
+        "unit": None if found.study.budget is None else found.study.budget.unit,
+        "seconds_left": found.seconds_left,
+        "seconds_of_budget": found.seconds_of_budget,
+    }

@@ -1,0 +1,152 @@
+"""`isocompute run` for a study whose pilot is chosen while it goes on: the campaign from checks to refit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from isocompute_sdk.cli.shared import background
+from isocompute_sdk.cli.shared.display import print_notes, print_plan
+from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.study_view import amounts
+from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
+from isocompute_sdk.errors import PlanError, RecordError
+
+if TYPE_CHECKING:
+    from isocompute_sdk.campaigns.campaign import Campaign, Outcome
+    from isocompute_sdk.campaigns.study_changes import Change
+    from isocompute_sdk.specs import ExecutorSpec, Study
+
+STAGES = {
+    "qualify": "checking the recipe",
+    "pilot": "pilot",
+    "sweep": "sweep",
+    "fit": "fitting",
+    "allocate": "planning",
+    "train": "training the plan",
+    "compare": "comparing",
+    "refit": "fitting again with the new run",
+}
+
+
+def note_changes(changes: Sequence[Change]) -> None:
+    """Say what was edited in a study, on stderr."""
+    for change in changes:
+        print(f"edited since the last start: {change.describe()}", file=sys.stderr)
+
+
+def write_page(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
+    """Write the page of the study's runs; None if it cannot be made, which is no failure of the runs."""
+    from isocompute_sdk.errors import IsoComputeError
+    from isocompute_sdk.reporting.report import FILE, report
+
+    try:
+        path = str(report(folder, folder / FILE, study=study))
+    except IsoComputeError as error:
+        print(f"no report: {error.message}", file=sys.stderr)
+        return None
+    if say_so:
+        say(f"the answer on one page: {path}")
+    return path
+
+
+def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, detach: bool, json: bool) -> None:
+    """Carry out the campaign of a study in its folder, or resume it, and report.
+
+    Args:
+        study: the study; its paths are relative to the current folder.
+        executor: starts the runs.
+        against: configuration to judge the plan against, such as n=16,bp=128.
+        detach: let a controller in the background do it.
+        json: print one JSON document.
+
+    Raises:
+        BackendError: the recipe did not qualify, or a run failed.
+        RecordError: runs were given up or have learned nothing.
+    """
+    from isocompute_sdk.campaigns.campaign import Campaign
+    from isocompute_sdk.planning.questions.compare import parse_configuration
+
+    if against is not None:
+        parse_configuration(against)
+    folder = Path(study.output_dir) / study.name
+    if detach:
+        pid, log = background.start(sys.argv, folder, ())
+        if json:
+            emit_json({"kind": "run", "study": study.name, "controller": pid, "log": str(log)})
+        else:
+            say(f"controller {pid} goes on in the background, with its output in {log}")
+            say(f"next: isocompute status {quote(str(folder))} --watch")
+        return
+    with resumable(), WorkProgress() as progress:
+        campaign = Campaign(
+            study,
+            folder,
+            executor=executor,
+            metric=f"avg@{study.evaluation.samples}",
+            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses),
+            on_edit=note_changes,
+            base=Path.cwd(),
+        )
+        outcome = campaign.run()
+    judged, refusal = None, None
+    if against is not None:
+        try:
+            judged = campaign.judge(against)
+        except PlanError as error:
+            refusal = error  # What the campaign has done is told first.
+    if json:
+        told = {} if judged is None else {"against": judged.to_dict()}
+        emit_json(
+            {
+                "kind": "run",
+                "study": study.name,
+                "plan": outcome.plan.to_dict(with_fits=False),
+                "comparison": outcome.comparison.to_dict(),
+                "report": write_page(folder, study),
+                "notes": [note.to_dict() for note in outcome.notes],
+                **told,
+            }
+        )
+    else:
+        _report(campaign, outcome)
+        write_page(folder, study, say_so=True)
+        if judged is not None:
+            say()
+            for line in judged.summary().splitlines():
+                say(line)
+        say(f"next: isocompute status {quote(str(folder))}")
+    bad = [note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned")]
+    if bad:
+        raise RecordError(bad[0].message, "Start again to retry; finished runs are kept.")
+    if refusal is not None:
+        raise refusal
+
+
+def _report(campaign: Campaign, outcome: Outcome) -> None:
+    """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
+    from isocompute_sdk.campaigns.decisions import read_decisions
+    from isocompute_sdk.campaigns.overview import overview
+
+    taken = read_decisions(campaign.root)
+    if taken.qualified is not None:
+        say(f"recipe: {taken.qualified.reason}")
+        print_notes(taken.qualified.notes)
+    for one in taken.rounds:
+        say(f"round {one.number}: {one.reason}")
+        for look in taken.looks[one.number]:
+            if any(judged.stopped for judged in look.judged):
+                say(f"  {look.reason}")
+    if taken.endings:
+        say(f"planned run: {taken.endings[-1].reason}")
+    say()
+    print_plan(outcome.plan)
+    say()
+    say(outcome.comparison.summary())
+    found = overview(campaign.root)
+    if found is not None:
+        say("spent: " + "; ".join(f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts))
+    print_notes(note for note in outcome.notes if note.severity != "info")

@@ -1,0 +1,418 @@
+"""`replan`: what is predicted for each thing that can be done with the rest of a run's budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.one_run.forecast import (
+    FALLING,
+    FURTHEST,
+    SICK,
+    WORTH,
+    Checkpoint,
+    Forecast,
+    LiveRun,
+    draw_rewards,
+    forecast_run,
+)
+from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR
+from isocompute_sdk.health.live_run import live_run
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
+from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.replanning.document import Basis, Change, Name, Option, Replan
+from isocompute_sdk.planning.request import Request
+from isocompute_sdk.planning.verdict import Verdict
+from isocompute_sdk.specs import Budget
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.planner import Planner
+    from isocompute_sdk.records import RunSet
+
+DRAWS = 400
+EASY_FROM = 0.2
+"""Base reward from which the advice for Easy holds. The paper's Easy set lies in .3 to .6 and its Hard set in 0 to
+.0625 (section 3); between them nothing was measured."""
+TERMS = 1e-3
+"""KL and entropy coefficients of the easy preset."""
+AGAIN: dict[Name, float] = {"roll-back-terms-on": 0.3, "roll-back-terms-off": 0.3, "halve-learning-rate": 0.4}
+"""Probability that trouble returns although an option is followed. A guess: neither the paper nor the recorded runs
+measured it."""
+CHANGED = 0.4
+"""Standard deviation of the logarithm of what a changed recipe does to the pace of the rise. A guess."""
+SLOWER = {"halve-learning-rate": 0.8}
+"""Factor on the gain ahead. A guess: smaller steps gain less for the same rollouts."""
+LATE_SWITCH = (0.01, 0.015)
+"""Gain of a larger n from a late checkpoint, and its standard deviation: BroRL (arXiv 2510.01180) revived a plateau by
+about a point with 16 -> 512."""
+LARGER = 4
+"""Factor on n of that switch."""
+FEWEST_LEFT = 6
+"""Evaluations before the onset that the healthy curve needs."""
+CURVE_POINTS, POINTS_AHEAD = 80, 12
+
+
+@dataclass(frozen=True)
+class _Situation:
+    """Everything that the options are computed from."""
+
+    planner: Planner
+    live: LiveRun
+    forecast: Forecast
+    left: float
+    """Rollouts that are left."""
+    problems: int
+    keep_D: Array
+    """Reward at the checkpoint."""
+    going_on_D: Array
+    """Best checkpoint up to the end, as the run is."""
+    healthy_D: Array
+    """The same from the checkpoint on, if the trouble had not come."""
+    rng: np.random.Generator
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Range of the metric."""
+        return self.planner.fits.bounds
+
+    @property
+    def keep(self) -> Checkpoint:
+        """The checkpoint to go back to."""
+        return self.forecast.card.keep
+
+
+def replan(
+    planner: Planner,
+    runs: RunSet,
+    remaining: Budget | float | str,
+    *,
+    run_id: str | None = None,
+    checkpoints: Sequence[SavedCheckpoint] = (),
+    level: float = 0.8,
+    rng: np.random.Generator | int | None = None,
+) -> Replan:
+    """Options for the rest of a run's budget; see `Planner.replan`."""
+    fits = planner.fits
+    mine = runs if run_id is None else runs.filter(run_id=run_id)
+    metric = fits.metric if fits.metric in mine.metrics else None
+    saved = [(one.step, str(one.path)) for one in checkpoints]
+    live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)
+    series = live.one
+    problems = series.problems_per_batch or max(planner.recipe.min_problems_per_batch, 1)
+    batch = series.group_size * problems
+    steps, budget = _affordable(planner, remaining, batch)
+    left, reached = float(steps * batch), float(series.rollouts_T[-1])
+    factor = float(np.clip((reached + left) / reached, 1.05, FURTHEST))
+    found = forecast_run(live, factor, bounds=fits.bounds, level=level, rng=rng)
+    situation = _situation(planner, live, found, left, problems, np.random.default_rng(0 if rng is None else rng))
+    options = sorted(_options(situation, steps, level), key=lambda one: -one.reward)
+    exists = found.card.keep.path is not None
+    at_step = (
+        by_step(checkpoints).get(int(found.card.keep.step)) if exists and found.card.keep.step is not None else None
+    )
+    notes = [*found.notes, *_notes(found, at_step, options, factor_asked=(reached + left) / reached)]
+    return Replan(
+        run_id=series.run_id,
+        metric=live.metric,
+        group_size=series.group_size,
+        problems_per_batch=problems,
+        spent=max(_sampled(runs, series.run_id) or reached, reached),
+        remaining=left,
+        onset=found.onset,
+        trouble=_trouble(live),
+        checkpoint=found.card.keep,
+        loadable=None if at_step is None or at_step.loadable is None else str(at_step.loadable),
+        convert=None if at_step is None else _conversion(at_step),
+        salvageable=found.card.keep.rollouts if exists else 0.0,
+        options=tuple(options),
+        follow=_followed(options, WORTH * (fits.bounds[1] - fits.bounds[0])),
+        forecast=replace(found, notes=()),
+        level=level,
+        plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
+        notes=unique(notes),
+    )
+
+
+def _sampled(runs: RunSet, run_id: str) -> float | None:
+    """Rollouts that all attempts of a run sampled; None if unknown."""
+    return next((info.rollouts_spent for info in runs.runs() if info.run_id == run_id), None)
+
+
+def _affordable(planner: Planner, remaining: Budget | float | str, batch: int) -> tuple[int, Budget]:
+    """Update steps of a batch that the rest pays for, and the rest as a budget.
+
+    Raises:
+        PlanError: not one step.
+    """
+    budget = Budget.parse(remaining)
+    steps, _ = planner.pricing_for(budget).affordable_steps(batch)
+    if steps < 1:
+        raise PlanError(
+            f"remaining = {budget}: less than one update of {batch:,} rollouts",
+            "Give more, or stop and keep the best checkpoint.",
+        ).in_shell("Give --remaining more, or stop and keep the best checkpoint.")
+    return steps, budget
+
+
+def _situation(
+    planner: Planner, live: LiveRun, found: Forecast, left: float, problems: int, rng: np.random.Generator
+) -> _Situation:
+    series, bounds = live.one, planner.fits.bounds
+    keep, reached = found.card.keep, float(series.rollouts_T[-1])
+    kept = max(keep.rollouts, 1.0)
+    ahead = np.geomspace(reached, reached + left, POINTS_AHEAD)
+    reward_DQ, _ = draw_rewards(series, [kept, *ahead], bounds=bounds, draws=DRAWS, rng=rng)
+    until = None if found.onset is None else found.onset.rollouts
+    before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
+    if len(before) < FEWEST_LEFT:
+        until = None
+    # The curve before the trouble, as it would go on without it.
+    healthy = DEFAULT_PRIOR if found.onset is None else replace(DEFAULT_PRIOR, falls=0.0)
+    _, best_D2 = draw_rewards(
+        series, [kept, kept + left], until=until, prior=healthy, bounds=bounds, draws=DRAWS, rng=rng
+    )
+    keep_D = reward_DQ[:, 0]
+    return _Situation(
+        planner,
+        live,
+        found,
+        left,
+        problems,
+        keep_D,
+        np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D),
+        keep_D + best_D2[:, 1] - best_D2[:, 0],
+        rng,
+    )
+
+
+def _options(at: _Situation, steps: int, level: float) -> list[Option]:
+    series, found = at.live.one, at.forecast
+    n = series.group_size
+
+    def option(
+        name: Name, title: str, basis: Basis, why: str, drawn_D: Array, changes: dict[str, Change], size: int = n
+    ) -> Option:
+        own = steps if size == n else int(at.left // (size * at.problems))
+        own = 0 if name == "stop" else own
+        drawn_D = np.clip(drawn_D, *at.bounds)
+        low, high = np.quantile(drawn_D, [(1 - level) / 2, (1 + level) / 2])
+        mean = float(drawn_D.mean())
+        start = None if name == "go-on" else at.keep
+        spends = float(own * size * at.problems)
+        ends = min(float(low), mean), max(float(high), mean)
+        return Option(name, title, basis, why, start, changes, size, at.problems, own, spends, mean, *ends)
+
+    options = [
+        option(
+            "go-on",
+            f"n = {n} for {steps:,} more updates",
+            "seen-in-your-data",
+            f"The run's own curve; probability that it falls {found.falling:.2f}.",
+            at.going_on_D,
+            {},
+        ),
+        option(
+            "stop",
+            "keep the checkpoint, spend nothing more",
+            "seen-in-your-data",
+            "The reward at the checkpoint, without the luck of one evaluation.",
+            at.keep_D,
+            {},
+        ),
+    ]
+    terms = _terms(at)
+    if terms is not None:
+        name, title, why, changes = terms
+        options.append(option(name, title, "measured-in-paper", why, _after_change(at, name), changes))
+    rate = series.context.get("learning_rate") or at.planner.recipe.learning_rate(n * at.problems)
+    options.append(
+        option(
+            "halve-learning-rate",
+            f"back to the checkpoint with a learning rate of {float(rate) / 2:.3g}",
+            "guess",
+            "Smaller steps drift less; nothing measured it on runs in trouble.",
+            _after_change(at, "halve-learning-rate"),
+            {"learning_rate": float(f"{float(rate) / 2:.3g}")},
+        )
+    )
+    for name, size, basis, why, drawn_D in _other_sizes(at):
+        title = f"back to the checkpoint, then n = {size} for {int(at.left // (size * at.problems)):,} updates"
+        options.append(option(name, title, basis, why, drawn_D, {"group_size": size}, size))
+    return options
+
+
+def _after_change(at: _Situation, name: Name) -> Array:
+    """Best reward after a change of the recipe: the healthy curve, at another pace, unless trouble returns."""
+    count = len(at.healthy_D)
+    pace = SLOWER.get(name, 1.0) * np.exp(CHANGED * at.rng.standard_normal(count) - CHANGED**2 / 2.0)
+    gained = at.keep_D + (at.healthy_D - at.keep_D) * pace
+    # Without trouble so far there is nothing that could return.
+    again = at.rng.random(count) < (AGAIN.get(name, 0.0) if at.forecast.onset is not None else 0.0)
+    return np.where(again, at.keep_D, gained)
+
+
+def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:
+    """KL term and entropy bonus on for an easy set, off for a hard one; None where they are so already."""
+    context = at.live.one.context
+    recipe = at.planner.recipe
+    now = [context.get(name) for name in ("kl_coef", "entropy_coef")]
+    kl, entropy = (
+        float(given if given is not None else getattr(recipe, name))
+        for given, name in zip(now, ("kl_coef", "entropy_coef"), strict=True)
+    )
+    known = all(value is not None for value in now)
+    base = float(at.live.one.value_T[0])
+    if base >= EASY_FROM:
+        if known and kl > 0 and entropy > 0:
+            return None
+        on: dict[str, Change] = {"kl_coef": kl or TERMS, "entropy_coef": entropy or TERMS}
+        why = (
+            f"Section 3: on sets that the base model solves at .3 to .6, both or neither; this one began at {base:.2f}."
+        )
+        return "roll-back-terms-on", "back to the checkpoint with KL term and entropy bonus on", why, on
+    if known and kl == 0 and entropy == 0:
+        return None
+    why = f"Section 3: both off where the base model has at most .0625; this run began at {base:.2f}."
+    off: dict[str, Change] = {"kl_coef": 0.0, "entropy_coef": 0.0}
+    return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
+
+
+def _other_sizes(at: _Situation) -> list[tuple[Name, int, Basis, str, Array]]:
+    """Another n from the checkpoint: the best of those that were run, and a larger one."""
+    fits, n = at.planner.fits, at.live.one.group_size
+    found: list[tuple[Name, int, Basis, str, Array]] = []
+
+    def fitting(size: int) -> bool:
+        batch = size * at.problems
+        return size >= 2 and batch <= at.left and at.planner.hardware.refusal(batch) is None
+
+    run = [size for size in fits.group_sizes if size != n and fitting(size)] if fits.surface is not None else []
+    if run:
+        drawn = {size: _along_surface(at, fits, size) for size in run}
+        best = max(run, key=lambda size: float(drawn[size].mean()))
+        why = f"Your runs of n = {best}, from the point of their curve at which they had this reward."
+        found.append(("another-group-size", best, "seen-in-your-data", why, drawn[best]))
+    larger = LARGER * n
+    if fitting(larger) and larger not in [size for _, size, *_ in found]:
+        if larger in run:
+            why = f"Your runs of n = {larger}, from the point of their curve at which they had this reward."
+            found.append(("larger-group-size", larger, "seen-in-your-data", why, _along_surface(at, fits, larger)))
+        else:
+            more = LATE_SWITCH[0] + LATE_SWITCH[1] * at.rng.standard_normal(len(at.keep_D))
+            # Its updates are fewer for the same rollouts: half of the gain ahead, and what a late switch gained there.
+            drawn_D = at.keep_D + 0.5 * (_after_change(at, "larger-group-size") - at.keep_D) + more
+            why = "BroRL (arXiv 2510.01180) gained about .01 late with n from 16 to 512; nothing of yours shows it."
+            found.append(("larger-group-size", larger, "guess", why, drawn_D))
+    return found
+
+
+def _along_surface(at: _Situation, fits: Fits, size: int) -> Array:
+    """Best reward after going on along the surface's curve of another n from where it has the checkpoint's reward."""
+    last = fits.largest_compute or at.forecast.rollouts
+    grid_Q = np.geomspace(last / 1000.0, last + 2.0 * at.left, CURVE_POINTS)
+    reward_DQ = np.maximum.accumulate(fits.draws(grid_Q, size, at.problems), axis=1)
+    picked = at.rng.integers(len(reward_DQ), size=len(at.keep_D))
+    out = np.empty(len(at.keep_D))
+    for i, (draw, level) in enumerate(zip(picked, at.keep_D, strict=True)):
+        curve = reward_DQ[draw]
+        if level >= curve[-1]:
+            out[i] = level
+            continue
+        place = int(np.searchsorted(curve, level, side="right"))
+        reached = float(grid_Q[max(place - 1, 0)])
+        out[i] = max(float(np.interp(reached + at.left, grid_Q, curve)), level)
+    return out
+
+
+def _followed(options: Sequence[Option], worth: float) -> Name:
+    """The option with the largest reward, a guess only where it leads by `worth`.
+
+    Going on unless another is better by `worth`, stopping if none gains it.
+    """
+    named = {one.name: one for one in options}
+    stop, go_on = named["stop"], named["go-on"]
+    best = max(options, key=lambda one: one.reward - (worth if one.basis == "guess" else 0.0))
+    if best.reward - stop.reward < worth:
+        return "stop"
+    return "go-on" if best.reward - go_on.reward < worth else best.name
+
+
+def _trouble(live: LiveRun) -> tuple[str, ...]:
+    codes = [note.code for note in live.findings if note.code in SICK | FALLING and note.severity != "info"]
+    return tuple(dict.fromkeys(codes))
+
+
+def _conversion(checkpoint: SavedCheckpoint) -> str | None:
+    """Command that turns a sharded checkpoint of veRL into one that loads; None for other frameworks."""
+    from shlex import quote
+
+    actor = checkpoint.path / "actor"
+    if checkpoint.loadable is not None or not list(Path(actor).glob("model_world_size_*.pt")):
+        return None
+    target = quote(str(checkpoint.path / "merged"))
+    return f"python -m verl.model_merger merge --backend fsdp --local_dir {quote(str(actor))} --target_dir {target}"
+
+
+def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
+    """The run's own sizes for what is left. Without predictions: those of a plan begin at the base model."""
+    request = Request(budget, Fixed(), min_update_steps=1)
+    found = planner.plan_for(candidate, request)
+    text = "continues a run from a checkpoint; its rewards are predicted by the replan, not by the plan"
+    note = Note(
+        "plan-continues-a-run",
+        "info",
+        "This plan continues a run from a checkpoint: rollouts, warm-up and the KL term's reference begin there. Its "
+        "rewards stand in the replan.",
+    )
+    kept: dict[str, Any] = {"predicted_reward": None, "reward_interval": None, "group_size_interval": None}
+    return replace(
+        found,
+        **kept,
+        law_group_size=None,
+        extrapolation=None,
+        alternatives=(),
+        optima=(),
+        passport=None,
+        fits=None,
+        saved_verdict=Verdict("undecided", text),
+        notes=(note, *(one for one in found.notes if one.code in ("recipe-assumed", "recipe-differs"))),
+    )
+
+
+def _notes(
+    found: Forecast, checkpoint: SavedCheckpoint | None, options: Sequence[Option], factor_asked: float
+) -> list[Note]:
+    notes: list[Note] = []
+    changed = [one.name for one in options if one.changes]
+    if changed:
+        text = (
+            f"{', '.join(changed)}: after a change of recipe the curve so far is only a prior. Their intervals are "
+            f"widened by guesses: a pace that varies by {CHANGED:.0%}"
+            + (f", trouble that returns with probability {AGAIN['halve-learning-rate']:g}" if found.onset else "")
+            + ". Forecast again after ten evaluations."
+        )
+        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed, "again": dict(AGAIN)}))
+    if found.card.keep.path is None:
+        text = (
+            "No checkpoint up to the trouble was found on disk: options that roll back have no commands, and nothing "
+            "counts as salvageable. Give the folder that holds the checkpoints beside the logs."
+        )
+        notes.append(Note("no-healthy-checkpoint", "warning", text))
+    elif checkpoint is not None and checkpoint.loadable is None:
+        text = f"{checkpoint.path} does not load as a Hugging Face model. Convert it first" + (
+            " with the first command." if _conversion(checkpoint) is not None else " with your framework's tool."
+        )
+        notes.append(Note("checkpoint-needs-converting", "info", text, {"path": str(checkpoint.path)}))
+    if factor_asked > FURTHEST:
+        text = f"What is left is {factor_asked - 1:.1f} times what was spent; the forecast reaches {FURTHEST:g}x."
+        notes.append(Note("remaining-beyond-forecast", "warning", text, {"factor": factor_asked}))
+    return notes

@@ -1,0 +1,79 @@
+"""`build`: from the material to the page, section by section."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from isocompute_sdk import __version__
+from isocompute_sdk.reporting import budgets, closing, evidence, training
+from isocompute_sdk.reporting.answer import answer
+from isocompute_sdk.reporting.colours import palette
+from isocompute_sdk.reporting.material import Material
+from isocompute_sdk.reporting.page import Page
+
+SECTIONS = (
+    budgets.reward_against_cost,
+    evidence.why,
+    budgets.n_against_budget,
+    evidence.how_sure,
+    evidence.near_ties,
+    training.coverage,
+    training.train_against_validation,
+    training.health,
+    training.pilot_cost,
+    closing.launch_script,
+    closing.provenance,
+)
+"""Sections in the order of the page: first what decides, then what it rests on, then the runs."""
+
+
+def build(material: Material, now: datetime | None = None) -> Page:
+    """The page of this material.
+
+    Args:
+        material: what `gather` found.
+        now: time for the foot of the page; None for the present.
+    """
+    when = datetime.now().astimezone() if now is None else now
+    found = answer(material)
+    sections = tuple(section(material) for section in SECTIONS)
+    return Page(
+        title=material.name,
+        subtitle=_subtitle(material),
+        answer=found,
+        sections=sections,
+        palette=palette(_sizes(material)),
+        made=f"isocompute {__version__}, {when:%Y-%m-%d %H:%M %Z}".strip(),
+    )
+
+
+def _subtitle(material: Material) -> str:
+    plan, fits = material.plan, material.fits
+    model = None if fits is None else fits.model
+    if plan is not None:
+        model = plan.model or model
+    parts = [f"model {model}" if model else "", f"metric {material.metric}"]
+    if plan is not None:
+        parts.append(f"budget {plan.budget}")
+    if material.runs is not None:
+        parts.append(f"{len(material.runs.run_ids)} runs")
+    elif fits is not None and fits.curves:
+        parts.append(f"{len(fits.curves)} configurations")
+    return ", ".join(part for part in parts if part)
+
+
+def _sizes(material: Material) -> set[int]:
+    """Every n that is shown anywhere."""
+    found: set[int] = set()
+    if material.plan is not None:
+        found |= {material.plan.group_size, *(one.group_size for one in material.plan.alternatives)}
+    if material.fits is not None:
+        found |= set(material.fits.group_sizes)
+    if material.runs is not None:
+        found |= {run.group_size for run in material.runs.runs()}
+    if material.ladder is not None:
+        found |= {rung.plan.group_size for rung in material.ladder.rungs}
+    if material.audit is not None:
+        found |= {run.group_size for group in material.audit.groups for run in group.runs}
+    return {n for n in found if math.isfinite(n)}

@@ -1,0 +1,103 @@
+"""The last sections: the launch script, and where every number comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from isocompute_sdk import api
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.planning import Plan
+from isocompute_sdk.reporting.material import Material
+from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
+
+PACKAGES = ("isocompute", "numpy", "scipy", "polars", "pydantic")
+
+
+def launch_script(material: Material) -> Section:
+    """The script that trains the plan."""
+    name, title = "launch", "The launch script"
+    plan = material.plan
+    if plan is None:
+        return Section(
+            name,
+            title,
+            (Missing("There is no plan to launch.", "isocompute allocate RUNS --budget 3M --output plan.json"),),
+        )
+    backend, options = _options(material)
+    try:
+        script = api.launch_script(plan, backend, **options)
+    except IsoComputeError as error:
+        text = f"No script: {error.message}."
+        return Section(
+            name, title, (Missing(text, "isocompute launch plan.json --backend openrlhf --model NAME_OR_FOLDER"),)
+        )
+    told = Paragraph(
+        "It starts training when run with bash in a folder that holds the named files. For another framework: "
+        "isocompute launch plan.json --backend verl (or trl, torch).",
+        quiet=True,
+    )
+    return Section(name, title, (told, Script(script, f"{backend}, {len(script.splitlines())} lines")))
+
+
+def _options(material: Material) -> tuple[str, dict[str, Any]]:
+    """Backend and files of the script: those of the study, else the defaults."""
+    study = material.study
+    if study is None:
+        return "openrlhf", {}
+    data = study.data
+    options: dict[str, Any] = {"model": study.model, "train_data": data.train, "eval_data": data.validation}
+    options |= {"reward": data.reward, "prompt_key": data.prompt_key, "answer_key": data.answer_key}
+    return study.backend, {**study.options, **options}
+
+
+def provenance(material: Material) -> Section:
+    """Versions, seeds and hashes."""
+    rows: list[tuple[str, str]] = [("Source", material.source or f"{material.name} (in memory)")]
+    rows.append(
+        ("Versions", ", ".join([f"Python {platform.python_version()}", *(f"{n} {_version(n)}" for n in PACKAGES)]))
+    )
+    rows.append(("Charts", "Apache ECharts 6.1.0, Apache License 2.0, embedded"))
+    fits, plan = material.fits, material.plan
+    if fits is not None:
+        whence = fits.source or ("the prior over published models" if fits.method == "prior" else "runs")
+        rows.append(("Fitted", f"{fits.metric}, method {fits.method}, from {whence}"))
+        given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in sorted(fits.options.items()))
+        rows += [("Options of the fit", given)] * bool(given)
+        if fits.method in ("surface", "paper") and "rng" not in fits.options:
+            rows.append(("Seed of the fit", f"{api.DEFAULT_SEED} (the default: the same runs give the same bits)"))
+        rows.append(("SHA-256 of the fits", digest(fits.to_dict(with_runs=False))))
+        if fits.runs is not None:
+            rows.append(("SHA-256 of the runs", digest(fits.runs)))
+    if plan is not None:
+        rows.append(("SHA-256 of the plan", digest(_without_digest(plan))))
+    asked = ", ".join(f"{name} = {value}" for name, value in sorted(material.options.items()) if value is not None)
+    rows += [("Options of the plan", asked)] * bool(asked)
+    if material.runs is not None:
+        seeds = sorted({run.seed for run in material.runs.runs() if run.seed is not None})
+        rows.append(("Seeds of the runs", ", ".join(map(str, seeds)) or "not recorded"))
+    if material.study is not None:
+        rows.append(("Study", material.study.name))
+    return Section(
+        "provenance", "Where the numbers come from", (Table(("What", "Value"), tuple(rows), text_columns=(0, 1)),)
+    )
+
+
+def _without_digest(plan: Plan) -> dict[str, Any]:
+    return {name: value for name, value in plan.to_dict(with_fits=False).items() if name != "digest"}
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value, in hexadecimal."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed as a package"

@@ -1,0 +1,335 @@
+"""What a report is made from: a plan, fits, runs, an audit or a campaign's folder, brought into one form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from isocompute_sdk import api, files
+from isocompute_sdk.auditing import Audit
+from isocompute_sdk.auditing import audit as conduct_audit
+from isocompute_sdk.auditing.result import AUDIT
+from isocompute_sdk.campaigns import campaign as campaigns
+from isocompute_sdk.campaigns.prediction_check import COMPARISON, Comparison
+from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
+from isocompute_sdk.fitting.fits import FITS, Fits
+from isocompute_sdk.fitting.fits_set import FitsSet
+from isocompute_sdk.ingest.log_sources import is_log
+from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.experiment.next_runs import NextRuns
+from isocompute_sdk.planning.inheritance import FITTED
+from isocompute_sdk.planning.plan import DOCUMENT as PLAN
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.reporting.ladder import Ladder
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Budget, Study
+
+Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
+OPEN = ("likely", "measure-first", "undecided", "borrowed")
+"""Verdicts that the runs do not carry."""
+MOST_RUNS = 4
+"""Runs proposed before a budget is spent."""
+REACH = 3.0
+"""Budget of a page that was given none, over the largest compute of the runs."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What whoever asks for the page wants planned, and how."""
+
+    budget: Budget | None = None
+    """None: `REACH` times the largest compute of the runs, or what the source says."""
+    compare: str | None = None
+    """Configuration that is run today, such as `n=16,bp=32`."""
+    planner: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `Planner`."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `Planner.allocate` besides the budget."""
+    fit: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `fit`: metric, eval_set, pool, ..."""
+    reading: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `RunSet.read`: rename, set, ignore."""
+    words: tuple[str, ...] = ()
+    """The same as typed on the command line, quoted for a shell, without the budget and `--compare`."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a page can be made from; parts that the source does not have are None or empty."""
+
+    name: str
+    asked: Asked
+    source: str | None = None
+    """The source as a shell takes it; None for objects in memory."""
+    plan: Plan | None = None
+    fits: Fits | None = None
+    planner: Planner | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of `allocate` with which the planner makes `plan` again."""
+    plan_file: bool = False
+    """True if the source is a plan."""
+    same_options: bool = True
+    """False if the plan was made with options that its file does not keep."""
+    assumed_budget: bool = False
+    """True if nobody gave a budget."""
+    runs: RunSet | None = None
+    audit: Audit | None = None
+    comparison: Comparison | None = None
+    study: Study | None = None
+    folders: tuple[Path, ...] = ()
+    """Folders of runs that were started here."""
+    problem: str = ""
+    """Why there is no plan."""
+    remedy: str = ""
+
+    @cached_property
+    def ladder(self) -> Ladder | None:
+        """Plans for a range of budgets; None without a planner."""
+        if self.planner is None or self.plan is None:
+            return None
+        return Ladder.around(self.plan, self.planner, self.options)
+
+    @cached_property
+    def next_runs(self) -> NextRuns | None:
+        """What to run before the budget is spent, where the runs do not settle n; None where they do."""
+        if self.planner is None or self.plan is None or self.plan.verdict.kind not in OPEN:
+            return None
+        options = {name: value for name, value in self.options.items() if name != "spend"}
+        try:
+            return self.planner.next_runs(self.plan.budget, slots=MOST_RUNS, **options)
+        except IsoComputeError:
+            return None
+
+    @cached_property
+    def ended(self) -> int:
+        """How many of the runs that were started here have ended."""
+        return sum(store.is_finished(folder) or bool(store.read_abandoned(folder)) for folder in self.folders)
+
+    @property
+    def metric(self) -> str:
+        """Metric that everything is about."""
+        for one in (self.plan, self.fits, self.audit):
+            if one is not None:
+                return one.metric
+        return "reward"
+
+    @property
+    def eval_set(self) -> str | None:
+        """Evaluation set that was fitted; None if the runs have one only."""
+        if self.fits is not None:
+            return self.fits.eval_set
+        return None if self.audit is None else self.audit.eval_set
+
+    @property
+    def typed(self) -> str:
+        """The source in a command: as typed, or a word to fill in."""
+        return self.source or "RUNS"
+
+
+def gather(source: Source, asked: Asked, study: Study | None = None) -> Material:
+    """Bring a source into one form; what cannot be fitted or planned is left out with the reason.
+
+    Raises:
+        IsoComputeError: nothing readable is there.
+    """
+    match source:
+        case Plan():
+            return _of_plan(source, asked, "plan")
+        case Fits() | FitsSet():
+            return _of_fits(source, asked, "fits")
+        case Audit():
+            return Material("audit", asked, audit=source)
+        case RunSet():
+            return _of_runs(source, asked, "runs")
+        case str() | PathLike():
+            paths = [Path(source)]
+        case _:
+            paths = [Path(one) for one in source]
+    return _of_paths(paths, asked, study)
+
+
+def _of_paths(paths: Sequence[Path], asked: Asked, study: Study | None) -> Material:
+    if not paths:
+        raise SpecError("received no source; accepted: a plan, fits, an audit, runs or a folder", "Give one.")
+    first = paths[0]
+    typed = " ".join(quote(str(path)) for path in paths)
+    name = first.resolve().name if first.name in ("", ".", "..") else first.name
+    if len(paths) == 1 and first.is_file() and first.suffix == ".json" and not is_log(first):
+        return replace(_document(first, asked, name), source=typed)
+    if len(paths) == 1 and first.is_dir() and (first / campaigns.SETTINGS).exists():
+        return replace(_of_campaign(first, asked, name), source=typed)
+    reading = {name: value for name, value in asked.reading.items() if value}
+    runs = RunSet.read(list(paths), metric=asked.fit.get("metric"), lenient=True, on_truncated="drop", **reading)
+    found = _of_runs(runs, asked, name, study)
+    return replace(found, source=typed, folders=_own_folders(first) if len(paths) == 1 else ())
+
+
+def _own_folders(path: Path) -> tuple[Path, ...]:
+    """Folders of runs that were started here; none for other logs."""
+    try:
+        return store.find_runs(path) if path.is_dir() else ()
+    except RecordError:
+        return ()
+
+
+def _document(path: Path, asked: Asked, name: str) -> Material:
+    """What a saved plan, fits or audit holds.
+
+    Raises:
+        IsoComputeError: another file.
+    """
+    try:
+        raw = files.parse_json(files.read_text(path, what="a saved plan, fits or audit (JSON)"))
+    except json.JSONDecodeError as error:
+        raise IsoComputeError(
+            f"{path} is not valid JSON (line {error.lineno}: {error.msg})", "Save it again."
+        ) from None
+    kind = raw.get("kind") if isinstance(raw, dict) else None
+    if kind == PLAN.kind:
+        return _of_plan(Plan.load(path), asked, name)
+    if kind == FITS.kind:
+        return _of_fits(Fits.load(path), asked, name)
+    if kind == AUDIT.kind:
+        return Material(name, asked, audit=AUDIT.load(path))
+    raise IsoComputeError(
+        f"{path} holds {kind!r}; accepted: a saved plan, fits or audit, or the folder of a campaign",
+        "Make one with: isocompute allocate RUNS --budget 3M --output plan.json",
+    )
+
+
+def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
+    if asked.budget is not None and plan.fits is not None:
+        plan = _planner_of(plan).allocate(asked.budget, **asked.options)
+    found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
+    if plan.fits is None:
+        return found
+    planner, tried = _planner_of(plan), ({}, {"spend": "all"}, {"n_problems": plan.n_problems})
+    for options in [dict(asked.options)] * bool(asked.options) + [*tried]:
+        try:
+            same = planner.allocate(plan.budget, **options)
+        except IsoComputeError:
+            continue
+        if _numbers(same) == _numbers(plan):
+            return replace(found, planner=planner, options=options)
+    fixed = {"problems_per_batch": plan.problems_per_batch, "update_steps": None}
+    return replace(found, planner=planner, options=fixed, same_options=False)
+
+
+def _planner_of(plan: Plan) -> Planner:
+    """The planner that made a plan, as far as the plan says."""
+    assert plan.fits is not None, "checked by the caller"
+    given = {row.name for row in plan.settings if row.source == "given"}
+    borrowed = plan.fits.method not in FITTED
+    evaluation = plan.evaluation if plan.evaluation_counted else None
+    return Planner(
+        plan.fits,
+        plan.hardware,
+        plan.recipe if given or not plan.settings else None,
+        plan.throughput,
+        evaluation=evaluation,
+        model=plan.model,
+        allow_other_model=borrowed,
+        allow_off_policy=True,
+    )
+
+
+def _numbers(plan: Plan) -> tuple[int, int, int, float | None]:
+    return plan.group_size, plan.problems_per_batch, plan.update_steps, plan.predicted_reward
+
+
+def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None = None) -> Material:
+    fits = given.first if isinstance(given, FitsSet) else given
+    if runs is None and fits.runs is not None:
+        runs = RunSet.from_dict(fits.runs)
+    found = Material(name, asked, fits=fits, runs=runs)
+    try:
+        planner = Planner(given, **asked.planner)
+        budget = asked.budget if asked.budget is not None else _usual_budget(fits)
+        plan = planner.allocate(budget, **asked.options)
+    except IsoComputeError as error:
+        return replace(found, problem=error.message, remedy=error.shell_hint or error.hint or "")
+    return replace(found, plan=plan, planner=planner, options=asked.options, assumed_budget=asked.budget is None)
+
+
+def _usual_budget(fits: Fits) -> Budget:
+    """A budget for a page that was given none.
+
+    Raises:
+        PlanError: fits without runs, whose compute says nothing of a budget.
+    """
+    if fits.largest_compute is None or fits.method not in FITTED or fits.compute != "log10_rollouts":
+        raise PlanError("no budget was given", "Add --budget 3M.")
+    return Budget(rollouts=float(f"{REACH * fits.largest_compute:.2g}"))
+
+
+def _of_runs(runs: RunSet, asked: Asked, name: str, study: Study | None = None) -> Material:
+    """Fit and plan runs; where they cannot be fitted together, audit them."""
+    if study is not None and study.budget is not None and asked.budget is None:
+        planner = {"hardware": study.hardware, "recipe": study.recipe, "throughput": study.throughput}
+        planner |= {"evaluation": study.evaluation, "model": study.model}
+        options = {"n_problems": study.data.n_problems, **asked.options}
+        asked = replace(asked, budget=study.budget, planner=planner | dict(asked.planner), options=options)
+    try:
+        fits = _fit(runs, asked)
+    except IsoComputeError as error:
+        found = Material(
+            name, asked, runs=runs, study=study, problem=error.message, remedy=error.shell_hint or error.hint or ""
+        )
+        try:
+            audit = conduct_audit(runs, asked.fit.get("metric"), asked.fit.get("eval_set"))
+        except IsoComputeError:
+            return found
+        return replace(found, audit=audit)
+    return replace(_of_fits(fits, asked, name, runs), study=study)
+
+
+def _fit(runs: RunSet, asked: Asked) -> Fits | FitsSet:
+    """Fits of runs; evaluations are taken from `validation` where a metric was measured on several sets."""
+    options = {option: value for option, value in asked.fit.items() if value is not None}
+    try:
+        return api.fit(runs, **options)
+    except FitError:
+        if "pool" in options or len({one.context.get("learning_rate") for one in runs.runs()}) < 2:
+            raise
+    # Few batches do not show the rule of a learning rate; the fit says in a note what that may hide.
+    return api.fit(runs, **options, pool=("learning_rate",))
+
+
+def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
+    """A campaign's folder, as far as it is."""
+    settings = campaigns.CAMPAIGN.load(folder / campaigns.SETTINGS)
+    study = settings.study
+    folders = _own_folders(folder)
+    try:
+        runs = store.read_journals(folder) if folders else None
+    except RecordError:
+        # Until the first run has measured something there is nothing to read.
+        runs = None
+    found = Material(name, asked, runs=runs, study=study, folders=folders)
+    if (folder / campaigns.COMPARISON).exists():
+        found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
+    if not (folder / campaigns.FITS).exists():
+        fitting = {"metric": settings.metric, "eval_set": settings.eval_set, **settings.fit, **asked.fit}
+        told = "The runs go on; the campaign fits them when they have ended."
+        if runs is None:
+            return replace(found, problem=f"No run has measured anything yet. {told}")
+        so_far = _of_runs(runs, replace(asked, fit=fitting), name, study)
+        return replace(so_far, folders=folders, problem=so_far.problem and f"{told} {so_far.problem}")
+    fits = Fits.load(folder / campaigns.FITS)
+    found = replace(found, fits=fits)
+    if not (folder / campaigns.PLAN).exists():
+        return replace(found, problem="The campaign has no plan yet.", remedy=f"isocompute status {quote(str(folder))}")
+    plan = Plan.load(folder / campaigns.PLAN)
+    planner = Planner(
+        fits, study.hardware, study.recipe, plan.throughput, evaluation=study.evaluation, model=study.model
+    )
+    options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
+    if asked.budget is not None:
+        plan = planner.allocate(asked.budget, **options)
+    return replace(found, plan=plan, planner=planner, options=options)

@@ -1,0 +1,211 @@
+"""What a report says, without HTML: sections of typed blocks that the template draws one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from isocompute_sdk.notes import Note
+
+Tone = Literal["good", "caution", "stop", "neutral"]
+"""How an answer is coloured: spend, spend with care, do not spend yet, no answer."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Text; `quiet` for explanations of a chart or table."""
+
+    kind: ClassVar = "paragraph"
+    text: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number with its label."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers side by side."""
+
+    kind: ClassVar = "facts"
+    items: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A share of a whole, drawn as a bar."""
+
+    kind: ClassVar = "meter"
+    label: str
+    share: float
+    """Between 0 and 1."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text, as many cells as the header has."""
+
+    kind: ClassVar = "table"
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    size_column: int | None = None
+    """Column that holds n: its cells carry the colour of that n."""
+    marked: int | None = None
+    """Row to stress, such as the plan's."""
+    text_columns: tuple[int, ...] = (0,)
+    """Columns that are not numbers."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Coded notes, most severe first."""
+
+    kind: ClassVar = "notes"
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: an ECharts option whose colours are names of the palette, such as `@ink` or `@n16`."""
+
+    kind: ClassVar = "chart"
+    name: str
+    """Unique on the page."""
+    title: str
+    option: Mapping[str, Any]
+    caption: str = ""
+    height: int = 340
+    """Pixels."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Small charts beside each other."""
+
+    kind: ClassVar = "grid"
+    charts: tuple[Chart, ...]
+    sizes: tuple[int, ...]
+    """Group sizes whose colours are explained above; none if the charts do so."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something to paste into a shell."""
+
+    kind: ClassVar = "command"
+    text: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Script:
+    """The text of a launch script."""
+
+    kind: ClassVar = "script"
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Position:
+    """One budget of a slider: the plan for it."""
+
+    budget: str
+    values: tuple[str, ...]
+    """The plan's numbers, in the order of the slider's labels."""
+    marker: tuple[float, float]
+    """Place in the slider's chart: budget and log2 n."""
+
+
+@dataclass(frozen=True)
+class Slider:
+    """Precomputed plans by budget; the script only picks one."""
+
+    kind: ClassVar = "slider"
+    chart: str
+    """Name of the chart that shows the position."""
+    labels: tuple[str, ...]
+    positions: tuple[Position, ...]
+    start: int
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a section lacks, and the command that would give it."""
+
+    kind: ClassVar = "missing"
+    text: str
+    command: str = ""
+
+
+Block = Paragraph | Facts | Meter | Table | Notes | Chart | Grid | Command | Script | Slider | Missing
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question and its answer."""
+
+    name: str
+    """Anchor, unique on the page."""
+    title: str
+    blocks: tuple[Block, ...]
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is nothing to show."""
+        return all(isinstance(block, Missing) for block in self.blocks)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first screen."""
+
+    tone: Tone
+    label: str
+    """How sure the answer is, in two or three words."""
+    sentence: str
+    """What to run, what it costs, what to expect."""
+    sure: str
+    """How sure that is, in one sentence; "" if there is no plan."""
+    decision: str
+    """What is asked of whoever decides."""
+    facts: tuple[Fact, ...]
+    more: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything on the page."""
+
+    title: str
+    subtitle: str
+    answer: Answer
+    sections: tuple[Section, ...]
+    palette: Mapping[str, Mapping[str, str]]
+    """Colours by theme (`light`, `dark`) and name."""
+    made: str
+    """Version and time, for the foot of the page."""
+
+    def charts(self) -> tuple[Chart, ...]:
+        """Every chart on the page, in order."""
+        found: list[Chart] = []
+        for block in (*self.answer.more, *(block for section in self.sections for block in section.blocks)):
+            if isinstance(block, Chart):
+                found.append(block)
+            elif isinstance(block, Grid):
+                found += block.charts
+        return tuple(found)
+
+    def slider(self) -> Slider | None:
+        """The slider over budgets; None without plans."""
+        blocks = [block for section in self.sections for block in section.blocks]
+        return next((block for block in blocks if isinstance(block, Slider)), None)

@@ -1,0 +1,98 @@
+"""Numbers and names as a report writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from isocompute_sdk.planning import Plan
+
+UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "wall_hours": "hours"}
+VERDICTS = {
+    "clear": "Decided",
+    "tie": "A tie",
+    "hardly-matters": "The choice hardly matters",
+    "likely": "Best bet",
+    "measure-first": "Measure first",
+    "undecided": "Not decided by these runs",
+    "stop-spending": "Stop early",
+    "borrowed": "Not from your runs",
+}
+"""Kinds of verdicts in words."""
+ALTERNATIVES = {
+    "near-tie": "counts as equal",
+    "close": "close",
+    "on-grid": "best of those that were run",
+    "beyond-grid": "predicted better, never run",
+    "conservative": "cautious choice",
+    "best-by-curves": "best by the curves alone",
+    "next-power-of-two": "next power of two",
+    "before-change": "before the change",
+    "other": "another n",
+}
+"""Kinds of alternatives in words."""
+
+
+def short(value: float) -> str:
+    """Three digits with k, M or B."""
+    size = abs(value)
+    for factor, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if size >= factor * 0.9995:
+            return f"{float(f'{value / factor:.3g}'):g}{letter}"
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def amount(value: float, unit: str) -> str:
+    """An amount with its unit: `1,200 rollouts`, `25.3 GPU-hours`, `$75`."""
+    if unit == "usd":
+        return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
+    digits = 0 if unit in ("rollouts", "tokens") or value >= 100 else 1 if value >= 1 else 3
+    return f"{value:,.{digits}f} {UNITS[unit]}"
+
+
+def costs(found: Mapping[str, float], *, briefly: bool = False) -> str:
+    """All costs that matter to people, money first: `$75, 25.3 GPU-hours, 1,200 rollouts`.
+
+    `briefly` leaves rollouts out where hours or money are known.
+    """
+    units = [unit for unit in ("usd", "gpu_hours", "rollouts") if unit in found]
+    units = units[:-1] if briefly and len(units) > 1 else units
+    return ", ".join(amount(found[unit], unit) for unit in units)
+
+
+def reward(value: float | None) -> str:
+    """A reward with three decimals."""
+    return "not predicted" if value is None else f"{value:.3f}"
+
+
+def interval(ends: tuple[float, float] | None) -> str:
+    """An interval of rewards."""
+    return "" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"
+
+
+def signed(mean: float, low: float | None = None, high: float | None = None) -> str:
+    """A difference of rewards with its interval."""
+    # Adding zero turns a rounded -0.0 into 0.0.
+    mean = round(mean, 3) + 0.0
+    text = f"{mean:+.3f}"
+    if low is None or high is None or math.isnan(low) or math.isnan(high):
+        return text
+    return f"{text} ({round(low, 3) + 0.0:+.3f} to {round(high, 3) + 0.0:+.3f})"
+
+
+def chance(share: float) -> str:
+    """A probability without false certainty: `97 %`, `above 99 %`."""
+    return "above 99 %" if share > 0.99 else "below 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %")
+
+
+def configuration(plan: Plan) -> str:
+    """What to run, in words."""
+    return (
+        f"{plan.group_size} rollouts per problem (n = {plan.group_size}), {plan.problems_per_batch} problems per "
+        f"batch, {plan.update_steps:,} update steps"
+    )
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

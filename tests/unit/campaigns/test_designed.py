@@ -1,0 +1,227 @@
+"""Campaigns whose pilot is chosen while it goes on, on simulated tasks with real processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from isocompute_sdk.campaigns import designed
+from isocompute_sdk.campaigns.campaign import Campaign, Outcome
+from isocompute_sdk.campaigns.decisions import FOLDER, read_decisions
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.campaigns.overview import best_so_far, overview
+from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
+from isocompute_sdk.campaigns.study_changes import Change
+from isocompute_sdk.errors import BackendError, PlanError, SpecError
+from isocompute_sdk.planning.experiment import Prospect, design_pilot
+from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
+from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders import store
+from isocompute_sdk.specs import Study
+from isocompute_sdk.training.backend import run_folder
+from tests.unit.curve_backend import CurveBackend
+
+BUDGET = 300_000
+
+
+def study(**changes: Any) -> Study:
+    values: dict[str, Any] = {
+        "name": "auto",
+        "model": "simulation/easy-1",
+        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
+        "recipe": {"preset": "easy", "min_problems_per_batch": 8},
+        "budget": BUDGET,
+        "backend": "simulator",
+        "options": {"task": "easy", "task_seed": 1, "scale": 60_000},
+        "pilot": {"slots": 3, "largest_share": 0.15},
+    }
+    return Study.model_validate({**values, **changes})
+
+
+def make(folder: Path, **changes: Any) -> Campaign:
+    values: dict[str, Any] = {
+        "study": study(),
+        "folder": folder,
+        "executor": LocalExecutor(3, poll_seconds=0.02),
+        "fit_options": {"draws": 20},
+    }
+    return Campaign(**{**values, **changes})
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    """Journals and decisions."""
+    paths = [*folder.glob("runs/auto/*/metrics.jsonl"), *folder.glob(f"{FOLDER}/*.json")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
+    folder = tmp_path_factory.mktemp("designed") / "out"
+    return folder, make(folder).run()
+
+
+def test_checks_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    taken = read_decisions(folder)
+    assert taken.checks is not None
+    assert taken.qualified is not None
+    assert taken.qualified.healthy
+    assert len(taken.rounds) > 1
+    assert taken.ended
+    assert all(one.reason for one in (*taken.rounds, *taken.endings, taken.checks, taken.qualified))
+    assert taken.rounds[0].design is not None
+    assert [one.share for one in taken.rounds[0].design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
+    assert all(one.asked is not None for one in taken.rounds[1:-1])
+    statuses = make(folder).status()
+    assert {status.state for status in statuses} == {"finished"}
+    assert sum(status.rollouts for status in statuses) <= BUDGET
+    ending = taken.endings[-1]
+    assert outcome.plan.rollouts == ending.run.rollouts
+    # A run that the plan continues is paid for once.
+    assert outcome.plan.budget.committed == pytest.approx(ending.spent)
+    assert ending.spent + outcome.plan.rollouts <= BUDGET
+    assert outcome.refitted.runs is not None
+    fitted = {run.run_id for run in RunSet.from_dict(outcome.refitted.runs).runs()}
+    assert fitted == {status.run_id for status in statuses if not status.run_id.startswith("check-")}
+
+
+def test_a_finished_campaign_decides_and_trains_nothing_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    before = written(whole[0])
+    again = make(whole[0]).run()
+    assert written(whole[0]) == before
+    assert again.plan == whole[1].plan
+    # Without its results on file they follow from decisions and run folders, up to where the plan took a run over.
+    folder = shutil.copytree(whole[0], tmp_path / "copy")
+    for name in ("comparison.json", "refit.json"):
+        (folder / name).unlink()
+    assert make(folder).run().refitted == whole[1].refitted
+    assert written(folder) == before
+
+
+def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
+    seen = overview(whole[0])
+    assert seen is not None
+    total = sum(seen.kinds[kind].rollouts for kind in ("qualification", "pilot", "plan"))
+    assert total == pytest.approx(sum(status.rollouts for status in seen.statuses))
+    assert seen.left == pytest.approx(BUDGET - total)
+    checks = read_decisions(whole[0]).checks
+    assert checks is not None
+    assert seen.kinds["qualification"].rollouts == pytest.approx(sum(run.rollouts for run in checks.runs))
+    ending = read_decisions(whole[0]).endings[-1]
+    assert 0 < seen.kinds["plan"].rollouts <= ending.run.rollouts
+    assert seen.controller is None
+    best = best_so_far(whole[0], seen.study)
+    assert best is not None
+    assert best.group_size in best.sizes
+    assert overview(whole[0].parent) is None
+
+
+def test_a_plan_is_judged_at_equal_total_cost(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    campaign, plan = make(folder), outcome.plan
+    pilot = (plan.budget.spent or {})["pilot"]
+    found = campaign.judge("n=8,bp=8")
+    assert (found.pilot_cost, found.total) == (pytest.approx(pilot), pytest.approx(BUDGET))
+    assert found.update_steps == BUDGET // 64
+    assert found.gain.mean == pytest.approx(float(plan.reward_draws().mean()) - found.reward_today.mean)
+    assert found.probability is not None
+    assert found.gain.low <= found.gain.mean <= found.gain.high
+    # The same configuration without a pilot is as good, or better for what the pilot would have cost.
+    same = campaign.judge((plan.group_size, plan.problems_per_batch))
+    assert same.gain.mean <= 1e-9
+    smallest, largest = campaign.fit().group_size_range
+    outside = campaign.judge((4 * largest, 8))
+    assert "beyond-grid" in {note.code for note in outside.notes}
+    assert outside.gain.high - outside.gain.low > 0
+    with pytest.raises(PlanError, match=str(1024 * largest)):
+        campaign.judge((1024 * largest, 1))
+    assert "beyond-grid" not in {note.code for note in campaign.judge((smallest, 8)).notes}
+    assert JUDGEMENT.from_dict(found.to_dict()).to_dict() == found.to_dict()
+
+
+def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot(tmp_path: Path) -> None:
+    first = design_pilot(BUDGET, slots=3, recipe=study().recipe, rng=0)
+    checks, _ = choose_checks(study(), 0, sorted(run.group_size for run in first.runs))
+    sick = study(backend="curve", model="tiny", options={"flat": checks[0].group_size})
+    for _ in range(2):
+        with pytest.raises(BackendError, match="nothing-learned"):
+            make(tmp_path / "out", study=sick, backend=CurveBackend()).run()
+    taken = read_decisions(tmp_path / "out")
+    assert taken.qualified is not None
+    assert not taken.qualified.healthy
+    assert taken.rounds == ()
+
+
+def test_a_hopeless_run_ends_at_a_third_and_its_data_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(fits: object, run: tuple[int, int, float], budget: float) -> Prospect:
+        assert budget > 10 * run[2]
+        return Prospect(0.001 if run[0] == 4 else 0.5, judged=True)
+
+    monkeypatch.setattr(designed, "hopeless", judged)
+    folder = tmp_path / "out"
+    campaign = make(folder)
+    outcome = campaign.run()
+    taken = read_decisions(folder)
+    stopped = taken.stopped()
+    assert stopped
+    longest = {run.run_id: run.update_steps for one in taken.rounds for run in one.runs}
+    for name, one in stopped.items():
+        status = store.RunWatch(folder / "runs" / "auto" / name).status()
+        assert name.startswith("n4-")
+        assert (status.state, status.step) == ("finished", one.update_steps)
+        assert status.message.startswith("stopped early")
+        assert one.update_steps < longest[name]
+    assert outcome.refitted.runs is not None
+    assert set(stopped) <= {run.run_id for run in RunSet.from_dict(outcome.refitted.runs).runs()}
+
+
+def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:
+    plain = study(backend="curve", model="tiny", options={}, pilot={"slots": 3, "largest_share": 0.25, "seed": 2})
+    outcome = make(tmp_path / "out", study=plain, backend=CurveBackend()).run()
+    taken = read_decisions(tmp_path / "out")
+    assert all(not looks for looks in taken.looks.values())
+    assert taken.endings[-1].continues is None
+    assert outcome.comparison.run_id.startswith("plan-")
+    runs = [run for one in taken.rounds for run in one.runs]
+    assert len({run.run_id for run in runs}) == len(runs)
+
+
+def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0], tmp_path / "copy")
+    edits: list[str] = []
+
+    def edited(changes: Sequence[Change]) -> None:
+        edits.extend(one.field for one in changes)
+
+    larger = make(folder, study=study(budget=2 * BUDGET), on_edit=edited)
+    outcome = larger.run()
+    assert edits == ["budget.rollouts"]
+    assert outcome.plan.budget.amount == 2 * BUDGET
+    assert len(read_decisions(folder).endings) == 2
+    assert sum(status.rollouts for status in larger.status()) <= 2 * BUDGET
+
+
+@pytest.mark.parametrize("budget", [30_000, 300_000, 3_000_000, 100_000_000])
+def test_checks_cost_a_small_part_of_the_budget(budget: int) -> None:
+    asked = study(budget=budget)
+    runs, reason = choose_checks(asked, 0, [4, 16, 64])
+    assert reason
+    assert sum(run.rollouts for run in runs) <= SHARE * budget
+    if budget >= 300_000:
+        assert len({run.group_size for run in runs}) == 2
+    if budget >= 3_000_000:
+        assert {run.learning_rate_factor for run in runs} == {1.0, 1 / 3, 3.0}
+
+
+def test_a_pilot_needs_a_budget_and_replaces_the_sweep() -> None:
+    with pytest.raises(SpecError, match="budget"):
+        study(budget=None)
+    sweep = {"group_size": [4, 8], "problems_per_batch": 8, "rollouts": 10_000}
+    assert study(sweep=sweep).designed is not None
+    assert study(sweep=sweep, pilot=None).designed is None
+    assert study(pilot=None).designed == study(pilot="auto").designed
+    assert run_folder(study(sweep=sweep).expand()[0]).endswith("n4-bp8-seed0")

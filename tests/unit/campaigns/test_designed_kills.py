@@ -1,0 +1,154 @@
+"""Whole campaigns, killed at random moments: controller, wrapper, training, or several of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from isocompute_sdk.campaigns.decisions import FOLDER
+from isocompute_sdk.planning import Plan
+from isocompute_sdk.run_folders import locks, store, wrapper
+from isocompute_sdk.specs import Study, dump_spec
+
+STUDY = Study.model_validate(
+    {
+        "name": "kills",
+        "model": "simulation/easy-1",
+        "data": {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py"},
+        "recipe": {"preset": "easy", "min_problems_per_batch": 8},
+        "budget": 200_000,
+        "backend": "simulator",
+        "options": {"task": "easy", "task_seed": 1, "scale": 40_000},
+        "pilot": {"slots": 3, "largest_share": 0.2},
+    }
+)
+CONTROLLER = """
+from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.specs import load_study
+Campaign(load_study("study.yaml"), "out", executor=LocalExecutor(3, poll_seconds=0.02), fit_options={"draws": 20}).run()
+"""
+PYTHON = """#!/bin/bash
+# Stands in for Python: runs take a moment, so that some are under way when the controller is killed.
+sleep "0.$((RANDOM % 10))"
+exec INTERPRETER "$@"
+"""
+PARTS = [(), ("command",), ("process",), ("process", "command")]
+"""What dies of a run with the controller: nothing, the training, its wrapper, or both."""
+ALL = (*PARTS, None)
+"""None: the controller lives, and one run's training dies."""
+
+
+@dataclass
+class Place:
+    """A folder with a study."""
+
+    folder: Path
+
+    def start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHON": str(self.folder / "python")}
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=self.folder, env=environment, stderr=log)
+
+    def runs(self) -> list[Path]:
+        return sorted(path.parent for path in self.folder.glob("out/runs/kills/*/spec.json"))
+
+    def kill(self, delay: float, parts: tuple[str, ...] | None) -> bool:
+        """SIGKILL after so many seconds; whether the controller was still at work."""
+        with self.start() as controller:
+            try:
+                assert controller.wait(delay) == 0, (self.folder / "log").read_text()
+                return False
+            except subprocess.TimeoutExpired:
+                pass
+            if parts is None:
+                self._kill_runs(("command",), most=1)
+                assert controller.wait(240) == 0, (self.folder / "log").read_text()
+                return False
+            controller.send_signal(signal.SIGKILL)
+        self._kill_runs(parts)
+        return True
+
+    def _kill_runs(self, parts: tuple[str, ...], most: int = 100) -> None:
+        for run in [run for run in self.runs() if locks.is_running(run)][:most]:
+            beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
+            for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
+                os.killpg(leader, signal.SIGKILL)
+
+    def finish(self) -> None:
+        with self.start() as controller:
+            assert controller.wait(240) == 0, (self.folder / "log").read_text()
+
+    def written(self) -> dict[str, bytes]:
+        """Journals, decisions and the plan."""
+        out = self.folder / "out"
+        paths = [*out.glob("runs/kills/*/metrics.jsonl"), *out.glob(f"{FOLDER}/*.json"), out / "plan.json"]
+        return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+def make(folder: Path) -> Place:
+    folder.mkdir()
+    study = STUDY.replace(supervision=STUDY.supervision.replace(retry_after_seconds=0.1))
+    (folder / "study.yaml").write_text(dump_spec(study))
+    (folder / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
+    (folder / "python").chmod(0o755)
+    return Place(folder)
+
+
+def undisturbed(folder: Path) -> tuple[Place, float]:
+    """A campaign that nothing disturbs, and its seconds."""
+    place, began = make(folder), time.monotonic()
+    place.finish()
+    return place, time.monotonic() - began
+
+
+def check(place: Place, whole: Place) -> None:
+    assert place.written() == whole.written()
+    assert not any(map(locks.is_running, place.runs()))
+    assert {store.RunWatch(run).status().state for run in place.runs()} == {"finished"}
+    assert Plan.load(place.folder / "out" / "plan.json") == Plan.load(whole.folder / "out" / "plan.json")
+
+
+def kill_one(place: Place, rng: random.Random, seconds: float, kills: int) -> int:
+    """Kill a campaign up to so many times, then let it finish; returns the kills that met it at work."""
+    met = 0
+    for _ in range(kills):
+        parts = rng.choice(ALL)
+        # What is left gets shorter with every kill.
+        hit = place.kill(rng.uniform(0, seconds / (met + 1)), parts)
+        met += hit or parts is None
+        if not hit:
+            break
+    place.finish()
+    return met
+
+
+def test_a_campaign_that_is_killed_again_and_again_decides_and_records_the_same(tmp_path: Path) -> None:
+    whole, seconds = undisturbed(tmp_path / "whole")
+    place = make(tmp_path / "kills")
+    met = sum(place.kill(share * seconds, some) for share, some in ((0.3, ("command",)), (0.4, ("process",))))
+    assert met
+    place.finish()
+    check(place, whole)
+
+
+@pytest.mark.slow
+def test_thirty_campaigns_killed_at_random_moments_end_with_the_records_of_an_undisturbed_one(tmp_path: Path) -> None:
+    campaigns = int(os.environ.get("ISOCOMPUTE_KILLED_CAMPAIGNS", "30"))
+    whole, seconds = undisturbed(tmp_path / "whole")
+    rng = random.Random(int(os.environ.get("ISOCOMPUTE_KILL_SEED", "0")))
+    met = 0
+    for number in range(campaigns):
+        place = make(tmp_path / f"kills{number}")
+        met += kill_one(place, rng, seconds, kills=rng.randint(1, 3))
+        check(place, whole)
+    print(f"{campaigns} campaigns, {met} kills")
+    assert met >= campaigns // 2

@@ -1,0 +1,127 @@
+"""`isocompute forecast` and `isocompute replan` on logs of several frameworks, pasted commands included."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import Forecast
+from isocompute_sdk.planning import Replan
+from tests.unit.ingest.log_files import verl_line, write_events, write_hydra
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+LAST = 1000
+EVERY = 20
+NOISE = np.random.default_rng(5).normal(0.0, 0.005, LAST + 1)
+
+
+def reward(step: int) -> float:
+    """Rises from .45 to .65 and falls by .12 from step 600 on."""
+    return float(0.45 + 0.2 * (1 - np.exp(-step / 150)) - max(step - 600, 0) / 400 * 0.12 + NOISE[step])
+
+
+def evaluated(step: int) -> float | None:
+    return reward(step) if step % EVERY == 0 else None
+
+
+def weights(folder: Path, *files: str) -> None:
+    folder.mkdir(parents=True)
+    for file in files:
+        (folder / file).write_bytes(b"{}")
+
+
+def as_csv(folder: Path) -> list[str]:
+    folder.mkdir()
+    with (folder / "log.csv").open("w", newline="") as lines:
+        table = csv.writer(lines)
+        table.writerow(["run_id", "step", "group_size", "problems_per_batch", "avg@4", "kl_coef", "entropy_coef"])
+        table.writerows(["exp", step, 4, 32, reward(step), 0, 0] for step in range(0, LAST + 1, EVERY))
+    for step in range(200, LAST + 1, 200):
+        weights(folder / f"checkpoint-{step}", "config.json", "model.safetensors")
+    return []
+
+
+def as_verl(folder: Path) -> list[str]:
+    write_hydra(folder, n=4, problems=32)
+    lines: list[str] = []
+    for step in range(EVERY, LAST + 1, EVERY):
+        lines.append(verl_line(step, **{"val-core/gsm/acc/mean@4": reward(step)}))
+    (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
+    for step in range(200, LAST + 1, 200):
+        weights(folder / f"global_step_{step}" / "actor", "model_world_size_1_rank_0.pt")
+    return []
+
+
+def as_openrlhf(folder: Path) -> list[str]:
+    tags = {"train/reward": reward, "eval/eval_math_pass1": evaluated, "eval/eval_math_pass4": evaluated}
+    write_events(folder, range(1, LAST + 1), tags)
+    for step in range(200, LAST + 1, 200):
+        weights(folder / "checkpoints" / f"global_step{step}_hf", "config.json", "model.safetensors")
+    return ["--set", "n=4", "--set", "problems_per_batch=32"]
+
+
+FORMATS = {"csv": as_csv, "verl": as_verl, "openrlhf": as_openrlhf}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_fall_is_found_in_the_logs_of_every_framework(format: str, tmp_path: Path, isocompute: Command) -> None:
+    options = FORMATS[format](tmp_path / "exp")
+    done = isocompute("forecast", "exp", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    found = Forecast.from_dict(json.loads(done.stdout))
+    assert found.rollouts == LAST * 4 * 32
+    assert found.card.action == "stop-here"
+    assert found.card.keep.path is not None
+    assert found.card.keep.step == 600
+    assert [one.factor for one in found.ahead] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_commands_of_an_option_work_when_pasted(format: str, tmp_path: Path, isocompute: Command) -> None:
+    options = FORMATS[format](tmp_path / "exp")
+    asked = ("replan", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate", "--backend", "verl")
+    done = isocompute(*asked, "--json", "-o", "replan.json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    found = Replan.load(tmp_path / "replan.json")
+    assert found.checkpoint.step == 600
+    assert found.salvageable == 600 * 4 * 32
+    *before, launch, start = answer["commands"]
+    assert [line.split()[2] for line in before] == (["verl.model_merger"] if format == "verl" else [])
+    words = shlex.split(launch)
+    pasted = isocompute(*words[1:])
+    assert pasted.returncode == 0, pasted.stderr
+    script = tmp_path / start.removeprefix("bash ")
+    model = words[words.index("--model") + 1]
+    assert model in script.read_text(encoding="utf-8")
+    assert "global_step" in model or "checkpoint-600" in model
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+
+
+def test_a_picture_is_drawn_and_several_runs_get_one_each(tmp_path: Path, isocompute: Command) -> None:
+    as_csv(tmp_path / "exp")
+    text = (tmp_path / "exp" / "log.csv").read_text(encoding="utf-8")
+    head, *rows = text.splitlines()
+    (tmp_path / "both.csv").write_text("\n".join([head, *rows, *(row.replace("exp,", "two,", 1) for row in rows)]))
+    done = isocompute("forecast", "both.csv", "--to", "2x", "-o", "picture.png")
+    assert done.returncode == 0, done.stderr
+    for name in ("picture_exp.png", "picture_two.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    asked = isocompute("replan", "both.csv", "--remaining", "1M")
+    assert asked.returncode == 1
+    assert "--run" in asked.stderr
+
+
+def test_a_wrong_multiple_is_refused_by_its_flag(tmp_path: Path, isocompute: Command) -> None:
+    as_csv(tmp_path / "exp")
+    done = isocompute("forecast", "exp", "--to", "soon")
+    assert done.returncode == 1
+    assert "--to" in done.stderr
+    assert "'soon'" in done.stderr

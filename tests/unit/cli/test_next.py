@@ -1,0 +1,100 @@
+"""`isocompute next`: what to run first, and commands that work as printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocompute_sdk import Fits, RunSet, fit
+from isocompute_sdk.planning import NextRuns, PilotDesign
+from isocompute_sdk.specs import load_study
+from tests.unit.cli.test_commands import Command
+
+Make = Callable[..., RunSet]
+STUDY = """
+name: small
+model: simulated/easy
+data: {train: train.jsonl, validation: validation.jsonl, reward: reward.py}
+recipe: easy
+sweep: {group_size: [8, 32], problems_per_batch: 32, rollouts: 40_960}
+budget: 2M
+backend: simulator
+"""
+
+
+@pytest.fixture(scope="module")
+def fits_file(make_runs: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 1.5e5, 16)])
+
+    def noisy(n: int, bp: int, c: float) -> float:
+        return float(0.35 + (0.08 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)) + 0.01 * rng.standard_normal())
+
+    found: Fits = fit(make_runs(noisy, [(n, 32) for n in (8, 16, 32, 64)], compute, model="some/model"), draws=100)
+    path = tmp_path_factory.mktemp("next") / "fits.json"
+    found.save(path)
+    return path
+
+
+def test_without_data_a_pilot_is_printed_and_its_commands_work(
+    isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = isocompute("next", "--budget", "3M", "--model", "some/model")
+    assert result.returncode == 0, result.stdout
+    commands = [line for line in result.stdout.splitlines() if line.startswith("isocompute ")]
+    assert len(commands) >= 4
+    for line in commands:
+        done = isocompute(*shlex.split(line)[1:])
+        assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("next-*.sh"))) == len(commands) - 1
+
+
+def test_json_is_the_saved_document(isocompute: Command, fits_file: Path, tmp_path: Path) -> None:
+    output = tmp_path / "next.json"
+    result = isocompute("next", str(fits_file), "--budget", "3M", "--slots", "2", "--json", "-o", str(output))
+    assert result.returncode == 0, result.stdout
+    printed = NextRuns.from_dict(json.loads(result.stdout))
+    assert printed == NextRuns.load(output)
+    assert len(printed.runs) <= 2
+    design = isocompute("next", "--budget", "3M", "--json")
+    assert PilotDesign.from_dict(json.loads(design.stdout)).first.budget == 3e6
+
+
+def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    result = isocompute("next", "study.yaml", "--output", "next.yaml")
+    assert result.returncode == 0, result.stdout
+    before, after = load_study("study.yaml"), load_study("next.yaml")
+    assert {run.run_id for run in before.expand()} <= {run.run_id for run in after.expand()}
+    assert after.runs
+    assert after.sweep == before.sweep
+    dry = isocompute("sweep", "next.yaml", "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--budget", "3M", "--compare", "n=8,bp=32"], ["--budget", "3M", "-o", "next.yaml"], ["--budget", "10"]],
+)
+def test_what_cannot_be_answered_is_refused(isocompute: Command, arguments: list[str]) -> None:
+    result = isocompute("next", *arguments)
+    assert result.returncode != 0
+
+
+def test_allocate_names_the_runs_to_make_where_the_runs_do_not_carry_a_verdict(
+    isocompute: Command, fits_file: Path
+) -> None:
+    plain = isocompute("allocate", str(fits_file), "--budget", "3M", "--json")
+    assert json.loads(plain.stdout)["verdict"]["kind"] in ("measure-first", "likely", "undecided")
+    shown = isocompute("allocate", str(fits_file), "--budget", "3M")
+    asked = isocompute("next", str(fits_file), "--budget", "3M", "--slots", "2", "--json")
+    runs = json.loads(asked.stdout)["runs"]
+    assert runs
+    assert shown.stdout.count("run first") == len(runs)

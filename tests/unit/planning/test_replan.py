@@ -1,0 +1,211 @@
+"""Options for the rest of a run's budget: onset, checkpoint, sunk cost, predicted rewards, commands."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk import RunSet
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, find_checkpoints
+from isocompute_sdk.planning import Planner, Replan
+
+STEPS = np.arange(0, 1001, 20.0)
+BATCH = 16 * 32
+
+
+def rewards(*, fall: bool, base: float = 0.45, seed: int = 0) -> np.ndarray:
+    """A rise by .2 that falls by .12 after step 600, or does not."""
+    clean = base + 0.2 * (1.0 - np.exp(-STEPS / 150.0)) - (np.maximum(STEPS - 600, 0) / 400 * 0.12 if fall else 0.0)
+    return clean + np.random.default_rng(seed).normal(0.0, 0.005, len(STEPS))
+
+
+def runs_of(*, fall: bool = True, base: float = 0.45, run_id: str = "mine", **context: Any) -> RunSet:
+    table = {"step": STEPS, "avg@4": rewards(fall=fall, base=base)}
+    known: dict[str, Any] = {"learning_rate": 1e-6, "kl_coef": 0.0, "entropy_coef": 0.0, **context}
+    return RunSet.from_columns(table, run_id=run_id, group_size=16, problems_per_batch=32, **known)
+
+
+def saved(*steps: int, loadable: bool = True) -> list[SavedCheckpoint]:
+    places = [(step, Path(f"/runs/mine/checkpoint-{step}")) for step in steps]
+    return [SavedCheckpoint(step, path, path if loadable else None) for step, path in places]
+
+
+def planner(runs: RunSet) -> Planner:
+    return Planner(iso.fit(runs, draws=30))
+
+
+@pytest.fixture(scope="module")
+def fallen() -> Replan:
+    runs = runs_of()
+    return planner(runs).replan(runs, "1M", checkpoints=saved(200, 400, 600, 800, 1000))
+
+
+def test_trouble_checkpoint_and_sunk_cost_follow_from_the_log(fallen: Replan) -> None:
+    assert fallen.trouble == ("decayed-run",)
+    assert fallen.onset is not None
+    assert fallen.onset.step is not None
+    assert 440 <= fallen.onset.step <= 680
+    assert fallen.checkpoint.path == "/runs/mine/checkpoint-600"
+    assert fallen.spent == 1000 * BATCH
+    assert fallen.salvageable == 600 * BATCH
+    assert fallen.sunk == 400 * BATCH
+
+
+def test_every_option_has_a_reward_in_its_interval_and_a_basis(fallen: Replan) -> None:
+    bases = {one.name: one.basis for one in fallen.options}
+    assert bases == {
+        "go-on": "seen-in-your-data",
+        "stop": "seen-in-your-data",
+        "roll-back-terms-on": "measured-in-paper",
+        "halve-learning-rate": "guess",
+        "larger-group-size": "guess",
+    }
+    rewards_in_order = [one.reward for one in fallen.options]
+    assert rewards_in_order == sorted(rewards_in_order, reverse=True)
+    for one in fallen.options:
+        assert one.low <= one.reward <= one.high
+        assert one.rollouts == one.update_steps * one.group_size * one.problems_per_batch <= 1e6
+    assert fallen.option("stop").update_steps == 0
+    assert fallen.option("larger-group-size").group_size == 64
+
+
+def test_after_a_change_of_recipe_intervals_are_wider_and_it_says_so(fallen: Replan) -> None:
+    changed = fallen.option("roll-back-terms-on")
+    same = fallen.option("go-on")
+    assert changed.high - changed.low > 2 * (same.high - same.low)
+    (note,) = [note for note in fallen.notes if note.code == "old-fit-is-a-prior"]
+    assert set(note.data["options"]) == {"roll-back-terms-on", "halve-learning-rate", "larger-group-size"}
+
+
+def test_a_falling_run_is_not_gone_on_with(fallen: Replan) -> None:
+    assert fallen.follow not in ("go-on",)
+    assert abs(fallen.option("stop").reward - 0.646) < 0.01
+
+
+def test_terms_go_on_for_easy_sets_and_off_for_hard_ones(fallen: Replan) -> None:
+    assert fallen.option("roll-back-terms-on").changes == {"kl_coef": 0.001, "entropy_coef": 0.001}
+    hard = runs_of(base=0.03, kl_coef=0.001, entropy_coef=0.001)
+    found = planner(hard).replan(hard, "1M")
+    assert found.option("roll-back-terms-off").changes == {"kl_coef": 0.0, "entropy_coef": 0.0}
+    off_already = runs_of(base=0.03)
+    names = {one.name for one in planner(off_already).replan(off_already, "1M").options}
+    assert not names & {"roll-back-terms-on", "roll-back-terms-off"}
+
+
+def test_a_healthy_rising_run_goes_on() -> None:
+    runs = runs_of(fall=False).filter(step=[float(step) for step in STEPS[STEPS <= 160]])
+    found = planner(runs).replan(runs, 200_000, checkpoints=saved(100, 140))
+    assert found.onset is None
+    assert found.follow == "go-on"
+    assert found.commands() == ()
+
+
+def test_a_flat_run_stops_unless_something_is_expected_to_gain() -> None:
+    runs = runs_of(fall=False)
+    found = planner(runs).replan(runs, 100_000, checkpoints=saved(1000))
+    assert abs(found.option("go-on").reward - found.option("stop").reward) < 0.01
+    assert found.follow in ("stop", "larger-group-size")
+
+
+def test_without_a_checkpoint_nothing_is_salvageable_and_nothing_can_be_launched() -> None:
+    runs = runs_of()
+    found = planner(runs).replan(runs, "1M")
+    assert found.checkpoint.path is None
+    assert found.salvageable == 0
+    assert "no-healthy-checkpoint" in {note.code for note in found.notes}
+    with pytest.raises(iso.PlanError, match="no checkpoint"):
+        found.commands("halve-learning-rate")
+
+
+def test_a_checkpoint_that_does_not_load_is_noted() -> None:
+    runs = runs_of()
+    found = planner(runs).replan(runs, "1M", checkpoints=saved(400, 600, loadable=False))
+    assert "checkpoint-needs-converting" in {note.code for note in found.notes}
+    with pytest.raises(iso.PlanError, match="checkpoint-600"):
+        found.commands("halve-learning-rate")
+
+
+def test_commands_name_checkpoint_and_changes(fallen: Replan) -> None:
+    launch, start = fallen.commands("halve-learning-rate", "my plan.json", "verl")
+    words = shlex.split(launch)
+    assert words[:3] == ["isocompute", "launch", "my plan.json"]
+    assert words[words.index("--model") + 1] == "/runs/mine/checkpoint-600"
+    assert words[words.index("--backend") + 1] == "verl"
+    assert words[words.index("--change") + 1] == "learning_rate=5e-07"
+    assert start == f"bash {words[words.index('--script') + 1]}"
+    with pytest.raises(iso.PlanError, match="pray"):
+        fallen.commands("pray")
+
+
+def test_a_replan_survives_saving_and_keeps_its_plan(fallen: Replan, tmp_path: Path) -> None:
+    again = Replan.load(fallen.save(tmp_path / "replan.json"))
+    assert again.to_dict() == fallen.to_dict()
+    assert again.plan is not None
+    assert (again.plan.group_size, again.plan.problems_per_batch) == (16, 32)
+    assert again.plan.rollouts <= 1_000_000
+    assert again.plan.predicted_reward is None
+    assert again.plan.recipe.kl_coef == 0.0
+
+
+def test_the_same_question_gives_the_same_bits(fallen: Replan) -> None:
+    runs = runs_of()
+    again = planner(runs).replan(runs, "1M", checkpoints=saved(200, 400, 600, 800, 1000))
+    assert again.to_dict() == fallen.to_dict()
+
+
+def test_another_n_of_your_own_runs_is_seen_in_your_data() -> None:
+    better = rewards(fall=False) + 0.1 * (1.0 - np.exp(-STEPS / 400.0))
+    table = {"step": STEPS / 4, "avg@4": better}
+    context: dict[str, Any] = {"learning_rate": 1e-6, "kl_coef": 0.0, "entropy_coef": 0.0}
+    other = RunSet.from_columns(table, run_id="other", group_size=64, problems_per_batch=32, **context)
+    runs = runs_of().concat(other)
+    found = planner(runs).replan(runs, "1M", run_id="mine", checkpoints=saved(600))
+    switch = found.option("another-group-size")
+    assert switch.basis == "seen-in-your-data"
+    assert switch.group_size == 64
+    assert switch.changes == {"group_size": 64}
+    assert switch.reward > found.option("stop").reward + 0.02
+    assert "larger-group-size" not in {one.name for one in found.options}
+
+
+def test_too_little_left_and_far_too_much_left_are_told() -> None:
+    runs = runs_of()
+    with pytest.raises(iso.PlanError, match="less than one update"):
+        planner(runs).replan(runs, 100)
+    far = planner(runs).replan(runs, "100M", checkpoints=saved(600))
+    assert "remaining-beyond-forecast" in {note.code for note in far.notes}
+
+
+def test_only_folders_with_weights_are_checkpoints(tmp_path: Path) -> None:
+    for name, files in {
+        "global_step_40/actor": ("model_world_size_1_rank_0.pt",),
+        "checkpoint-80": ("config.json", "model.safetensors"),
+        "global_step120_hf": ("config.json", "pytorch_model.bin"),
+        "checkpoint-160": ("trainer_state.json",),
+        "iter_0000200": ("weights.distcp",),
+        "notes-240": ("model.safetensors",),
+    }.items():
+        folder = tmp_path / "run" / name
+        folder.mkdir(parents=True)
+        for file in files:
+            (folder / file).write_bytes(b"x")
+    (tmp_path / "run" / "log.csv").write_text("")
+    for given in (tmp_path, tmp_path / "run" / "log.csv"):
+        found = find_checkpoints([given])
+        assert [one.step for one in found] == [40, 80, 120, 200]
+        assert [one.loadable is not None for one in found] == [False, True, True, False]
+        assert found[0].path == tmp_path / "run" / "global_step_40"
+
+
+def test_beside_a_file_checkpoints_of_other_runs_do_not_count(tmp_path: Path) -> None:
+    for place in ("checkpoint-10", "checkpoints/step_20", "other/checkpoint-30"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "model.safetensors").write_bytes(b"x")
+    (tmp_path / "log.csv").write_text("")
+    assert [one.step for one in find_checkpoints([tmp_path / "log.csv"])] == [10, 20]
+    assert [one.step for one in find_checkpoints([tmp_path])] == [10, 20, 30]

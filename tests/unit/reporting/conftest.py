@@ -1,0 +1,29 @@
+"""Fits, and pages made from them, for tests of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from isocompute_sdk import api
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.records import RunSet
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'n' {b} & @n8"
+"""A name that would run if any part of the page took it for markup."""
+
+
+@pytest.fixture(scope="session")
+def hostile_runs(make_runs: Callable[..., RunSet]) -> RunSet:
+    """Four configurations whose run ids and model are markup."""
+    import polars as pl
+
+    plain = make_runs(model=HOSTILE).to_polars()
+    return RunSet.from_frame(plain.with_columns(pl.col("run_id") + HOSTILE))
+
+
+@pytest.fixture(scope="session")
+def fits(hostile_runs: RunSet) -> Fits:
+    """A surface with few draws, which makes plans quickly."""
+    return api.fit(hostile_runs, "avg@4", draws=24)

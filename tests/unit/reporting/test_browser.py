@@ -1,0 +1,156 @@
+"""The page in a real browser: no error, nothing cut off, and a slider that shows the numbers of the command line.
+
+Skipped without playwright or without a Chromium or Chrome of the system (`apt-get install chromium`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from isocompute_sdk import api
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planning import Plan
+from isocompute_sdk.reporting import budgets
+from isocompute_sdk.reporting.build import build
+from isocompute_sdk.reporting.html import write
+from isocompute_sdk.reporting.material import Asked, Material, gather
+from isocompute_sdk.specs import Budget
+from tests.unit.reporting.conftest import HOSTILE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+CUT_OFF = """() => [...document.querySelectorAll("body *")]
+  .filter(e => !e.closest("svg") && e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1)
+  .map(e => `${e.tagName}.${e.className}: ${e.scrollWidth} > ${e.clientWidth}`)"""
+OVERLAP = """() => [...document.querySelectorAll("main *")]
+  .filter(e => !e.closest("svg") && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map(e => e.tagName)"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium or Chrome is installed")
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def material(fits: Fits, folder: Path) -> Material:
+    return gather(fits.save(folder / "fits.json"), Asked(budget=Budget(rollouts=3e6), compare="n=8,bp=32"))
+
+
+@pytest.fixture(scope="module")
+def pages(material: Material, folder: Path) -> dict[str, Path]:
+    prior = gather(api.published_prior(), Asked(budget=Budget(rollouts=3e6)))
+    return {
+        "fits": write(build(material), folder / "fits.html"),
+        "prior": write(build(prior), folder / "prior.html"),
+    }
+
+
+def opened(browser: Browser, path: Path, width: int, theme: str, problems: list[str]) -> Page:
+    """A page whose errors, and requests for anything but itself, end up in `problems`."""
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme).new_page()  # pyright: ignore[reportArgumentType]
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: None if request.url == path.as_uri() else problems.append(request.url))
+    page.on("dialog", lambda dialog: problems.append(dialog.message))
+    page.goto(path.as_uri())
+    return page
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("name", ["fits", "prior"])
+def test_nothing_is_cut_off_and_nothing_fails(
+    browser: Browser, pages: dict[str, Path], name: str, width: int, theme: str
+) -> None:
+    problems: list[str] = []
+    page = opened(browser, pages[name], width, theme, problems)
+    assert page.evaluate(CUT_OFF) == []
+    assert page.evaluate(OVERLAP) == []
+    charts = page.locator("[data-chart]")
+    assert charts.count() == page.locator("[data-chart] svg").count() > 0
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    assert charts.count() == page.locator("[data-chart] svg").count()
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert problems == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_positions_of_the_slider_show_what_allocate_says(
+    every: int,
+    browser: Browser,
+    pages: dict[str, Path],
+    material: Material,
+    folder: Path,
+    isocompute: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    problems: list[str] = []
+    page = opened(browser, pages["fits"], 1400, "light", problems)
+    slider, ladder = page.locator("#slider"), material.ladder
+    assert ladder is not None
+    assert int(slider.get_attribute("max") or 0) + 1 == len(ladder.rungs) >= 60
+    markers: set[str] = set()
+    positions = list(enumerate(ladder.rungs))[::every]
+    for i, rung in positions:
+        slider.evaluate("(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }", i)
+        shown = page.locator("[data-value]").all_inner_texts()
+        said = isocompute("allocate", folder / "fits.json", "--budget", f"{rung.amount:.12g}", "--json")
+        plan = json.loads(said.stdout)
+        assert page.locator("#picked").inner_text() == f"{rung.amount:,.0f} rollouts"
+        found = dict(zip(budgets.LABELS, shown, strict=True))
+        assert found["Group size n"] == str(plan["group_size"])
+        assert found["Problems per batch B_p"] == str(plan["problems_per_batch"])
+        assert found["Update steps M"] == f"{plan['update_steps']:,}"
+        assert found["Rollouts C"] == f"{plan['rollouts']:,}"
+        assert found["Expected reward"] == f"{plan['predicted_reward']:.3f}"
+        assert found["80 % interval"] == "{:.3f} to {:.3f}".format(*plan["reward_interval"])
+        assert found["80 % band of n"] == "{} to {}".format(*plan["group_size_interval"])
+        assert found["Verdict"].endswith(plan["verdict"]["sentence"])
+        assert shown == [text or "-" for text in budgets.numbers(Plan.from_dict(plan))]
+        markers.add(page.locator("[data-chart=size-budget] svg").inner_html())
+    assert len(markers) == len(positions)
+    assert problems == []
+    page.context.close()
+
+
+def test_hovering_over_a_run_with_a_hostile_name_shows_it_as_text(browser: Browser, pages: dict[str, Path]) -> None:
+    problems: list[str] = []
+    page = opened(browser, pages["fits"], 1400, "light", problems)
+    chart = page.locator("[data-chart=backtest]")
+    chart.scroll_into_view_if_needed()
+    place = chart.evaluate(
+        """(box) => { const chart = echarts.getInstanceByDom(box), option = chart.getOption();
+        const k = option.series.findIndex(one => one.type === "scatter");
+        return chart.convertToPixel({seriesIndex: k}, option.series[k].data[0].value); }"""
+    )
+    chart.hover(position={"x": place[0], "y": place[1]})
+    tooltip = chart.locator("div").filter(has_text="measured").last
+    tooltip.wait_for(timeout=5000)
+    assert HOSTILE in tooltip.inner_text()
+    assert problems == []
+    page.context.close()

@@ -1,0 +1,62 @@
+"""Results in a notebook and at a prompt: short, escaped, and with names that can be completed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk.ingest import read_runs
+from isocompute_sdk.notebook import MOST_ROWS, table
+
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+@pytest.fixture(scope="module")
+def results(make_runs: Callable[..., iso.RunSet]) -> dict[str, object]:
+    import polars as pl
+
+    plain = make_runs(model=HOSTILE).to_polars()
+    runs = iso.RunSet.from_frame(plain.with_columns(pl.col("run_id") + HOSTILE))
+    fits = iso.fit(runs, "avg@4", draws=24)
+    found = {"runs": runs, "fits": fits, "plan": iso.Planner(fits).allocate("3M"), "passport": fits.passport}
+    return {**found, "audit": iso.audit(runs), "law": iso.published(iso.list_published()[0])}
+
+
+@pytest.mark.parametrize("name", ["runs", "fits", "plan", "passport", "audit", "law"])
+def test_results_are_short_at_a_prompt_and_escaped_in_a_notebook(results: dict[str, object], name: str) -> None:
+    one = results[name]
+    assert repr(one).count("\n") < 9
+    assert len(repr(one)) < 1000
+    html = one._repr_html_()  # type: ignore[attr-defined]
+    assert "<script" not in html
+    assert len(html) > len(repr(one)) / 2
+    if name in ("runs", "audit"):
+        assert "&lt;script&gt;" in html
+
+
+def test_the_numbers_of_a_plan_are_in_its_repr(results: dict[str, object]) -> None:
+    plan = results["plan"]
+    assert isinstance(plan, iso.Plan)
+    for value in (plan.group_size, plan.problems_per_batch, f"{plan.update_steps:,}", plan.verdict.kind):
+        assert str(value) in repr(plan)
+
+
+def test_long_tables_are_cut_and_counted() -> None:
+    html = table(["n"], [[str(i)] for i in range(MOST_ROWS + 5)])
+    assert html.count("<tr>") == MOST_ROWS + 1
+    assert "5 more" in html
+
+
+def test_dir_lists_public_names_only() -> None:
+    assert set(dir(iso)) == {*iso.__all__, "ingest", "__version__", "__doc__"}
+
+
+def test_read_names_the_options_of_the_reader() -> None:
+    ours, theirs = (inspect.signature(one).parameters for one in (iso.RunSet.read, read_runs))
+    shared = [name for name, one in ours.items() if one.kind is one.KEYWORD_ONLY]
+    assert len(shared) > 6
+    for name in shared:
+        assert ours[name].default == theirs[name].default
