@@ -91,7 +91,7 @@ def training(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path) -> None:
-    study = make_study(save_every_steps=5)
+    study = make_study()
     study = study.replace(sweep=study.sweep.replace(rollouts=4_800) if study.sweep is not None else None)
     carry_out(study.expand(), registry.load("torch"), LocalExecutor(2), place)
     expected = {run.run_id: records(place / run.output_dir) for run in study.expand()}
