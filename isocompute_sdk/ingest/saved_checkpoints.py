@@ -26,21 +26,28 @@ class SavedCheckpoint:
 
 
 def find_checkpoints(paths: Iterable[str | Path]) -> tuple[SavedCheckpoint, ...]:
-    """Checkpoints at or below the paths, or beside them for files, by step; those without weights are left out.
+    """Checkpoints by step; folders without weights are left out.
 
     Args:
-        paths: files, folders and globs of logs.
+        paths: files, folders and globs of logs. Below folders all are found; beside a file only those in its folder or
+            in a folder of checkpoints there, since further down they belong to other runs.
     """
-    roots = [Path(path).absolute() for path in paths]
     found: dict[tuple[int, Path], list[Path]] = {}
-    for root in dict.fromkeys(root.parent if root.is_file() else root for root in roots):
+    for path in dict.fromkeys(Path(path).absolute() for path in paths):
+        root = path.parent if path.is_file() else path
         for file in Listing.of(root).files:
             folder, step = _checkpoint_of(file, root)
-            if folder is not None and step is not None and file.suffix in WEIGHTS:
+            if folder is None or step is None or file.suffix not in WEIGHTS:
+                continue
+            if not path.is_file() or folder.parent == root or _holds_checkpoints(folder.parent, root):
                 found.setdefault((step, folder), []).append(file)
     checkpoints = [SavedCheckpoint(step, folder, _loadable(files)) for (step, folder), files in found.items()]
     # Of two forms of one step the one that loads comes last, so that it is taken.
     return tuple(sorted(checkpoints, key=lambda one: (one.step, one.loadable is not None, str(one.path))))
+
+
+def _holds_checkpoints(folder: Path, root: Path) -> bool:
+    return folder.parent == root and any(word in folder.name.lower() for word in ("checkpoint", "ckpt"))
 
 
 def of_run(checkpoints: Sequence[SavedCheckpoint], run_id: str, run_ids: Sequence[str]) -> tuple[SavedCheckpoint, ...]:

@@ -10,6 +10,9 @@ from isocompute_sdk.plots.figures import BUDGET, FRONTIER, LAW, compact
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DENSE = 200
+"""Evaluations from which their marks are small and pale."""
+
 
 def plot_forecast(forecast: Forecast) -> Figure:
     """Draw one forecast; the figure is not registered with pyplot.
@@ -21,13 +24,14 @@ def plot_forecast(forecast: Forecast) -> Figure:
     figure = Figure(figsize=(7.6, 4.8), layout="constrained")
     axes = figure.add_subplot()
     trained = forecast.evaluated > 0
+    dense = int(trained.sum()) > DENSE
     axes.plot(
         forecast.evaluated[trained],
         forecast.measured[trained],
         "o",
         color=FRONTIER,
-        markersize=3.5,
-        alpha=0.5,
+        markersize=2 if dense else 3.5,
+        alpha=0.15 if dense else 0.5,
         markeredgewidth=0,
         label="evaluations",
     )

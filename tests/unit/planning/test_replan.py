@@ -200,3 +200,12 @@ def test_only_folders_with_weights_are_checkpoints(tmp_path: Path) -> None:
         assert [one.step for one in found] == [40, 80, 120, 200]
         assert [one.loadable is not None for one in found] == [False, True, True, False]
         assert found[0].path == tmp_path / "run" / "global_step_40"
+
+
+def test_beside_a_file_checkpoints_of_other_runs_do_not_count(tmp_path: Path) -> None:
+    for place in ("checkpoint-10", "checkpoints/step_20", "other/checkpoint-30"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "model.safetensors").write_bytes(b"x")
+    (tmp_path / "log.csv").write_text("")
+    assert [one.step for one in find_checkpoints([tmp_path / "log.csv"])] == [10, 20]
+    assert [one.step for one in find_checkpoints([tmp_path])] == [10, 20, 30]
