@@ -28,20 +28,29 @@ def widened(
     below = min(below, int(layout.knots_K[0]))
     if below + above == 0:
         return surface
-    count = len(layout.knots_K)
-    theta = surface.parameters_DP
-    share = _longer(theta[:, 1 : 1 + count], below, above, prior.share_step, prior.share_bend, rng)
-    midpoint = _longer(theta[:, 1 + count : 1 + 2 * count], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
+    count, seed = len(layout.knots_K), int(rng.integers(2**63))
+
+    def longer(theta_DP: Array) -> Array:
+        # The same noise for both fits of a draw.
+        own = np.random.default_rng(seed)
+        share = _longer(theta_DP[:, 1 : 1 + count], below, above, prior.share_step, prior.share_bend, own)
+        midpoints = theta_DP[:, 1 + count : 1 + 2 * count]
+        midpoint = _longer(midpoints, below, above, prior.midpoint_step, prior.midpoint_bend, own)
+        return np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
+
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
-    misfit = surface.misfit
+    misfit, inside = surface.misfit, surface.inside
     if misfit is not None:
         pad = ((0, 0), (below, above))
         misfit = Misfit(np.pad(misfit.level_DK, pad, mode="edge"), np.pad(misfit.tilt_DK, pad, mode="edge"))
+    if inside is not None:
+        inside = replace(inside, parameters_DP=longer(inside.parameters_DP))
     return replace(
         surface,
         layout=replace(layout, knots_K=np.arange(first, last + 1.0)),
-        parameters_DP=np.hstack([theta[:, :1], share, midpoint, theta[:, 1 + 2 * count :]]),
+        parameters_DP=longer(surface.parameters_DP),
         misfit=misfit,
+        inside=inside,
     )
 
 
