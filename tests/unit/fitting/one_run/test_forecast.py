@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,14 @@ def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
     assert alone.borrowed == ()
     assert abs(with_sweep.at(2).reward - truth) < 0.06
     assert abs(with_sweep.at(2).reward - truth) <= abs(alone.at(2).reward - truth) + 0.01
+
+
+def test_fits_without_a_surface_forecast_the_run_alone(make_runs: Callable[..., RunSet]) -> None:
+    runs = make_runs(lambda n, bp, c: 0.4 + 0.2 * (1.0 - float(np.exp(-c / 1e5))), compute=np.geomspace(1e4, 3e5, 16))
+    fits = iso.fit(runs, method="paper", draws=0)
+    found = fits.forecast(runs.run_ids[0])
+    assert found.borrowed == ()
+    assert found.low <= found.reward <= found.high
 
 
 def test_published_fits_hold_no_run_to_forecast() -> None:
