@@ -25,6 +25,9 @@ bet. The draws are too modest: on simulated sweeps (tuning seeds of benchmarks/a
 one case of ten, and the best bets in one of four."""
 ONE_SEED = 0.05
 """More of it that an n needs where every configuration was run once: run effects are then assumed."""
+FURTHER = 0.05
+"""More of it that an n needs where the budget lies beyond the runs: on the same sweeps n decided there lost twice as
+often as at the end of the runs."""
 ALIKE = 0.5
 """The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
 best n anywhere have them too."""
@@ -110,7 +113,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
             "one that suits the hardware",
         )
     once = any(note.code == "one-seed-per-cell" for note in plan.notes)
-    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) and not doubts
+    further = (plan.extrapolation or 0.0) > 1.0 + 1e-6
+    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) + (FURTHER if further else 0.0) and not doubts
     if odds.probability_above >= (ABOVE_DECIDED if decided else ABOVE) or not odds.on_grid[here]:
         return _measure_first(plan, odds)
     if not decided:

@@ -13,7 +13,7 @@ from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.study_view import amounts
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import PlanError, RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Campaign, Outcome
@@ -36,6 +36,21 @@ def note_changes(changes: Sequence[Change]) -> None:
     """Say what was edited in a study, on stderr."""
     for change in changes:
         print(f"edited since the last start: {change.describe()}", file=sys.stderr)
+
+
+def write_page(folder: Path, study: Study, *, say_so: bool = False) -> str | None:
+    """Write the page of the study's runs; None if it cannot be made, which is no failure of the runs."""
+    from isocompute_sdk.errors import IsoComputeError
+    from isocompute_sdk.reporting.report import FILE, report
+
+    try:
+        path = str(report(folder, folder / FILE, study=study))
+    except IsoComputeError as error:
+        print(f"no report: {error.message}", file=sys.stderr)
+        return None
+    if say_so:
+        say(f"the answer on one page: {path}")
+    return path
 
 
 def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, detach: bool, json: bool) -> None:
@@ -77,7 +92,12 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
             base=Path.cwd(),
         )
         outcome = campaign.run()
-    judged = None if against is None else campaign.judge(against)
+    judged, refusal = None, None
+    if against is not None:
+        try:
+            judged = campaign.judge(against)
+        except PlanError as error:
+            refusal = error  # What the campaign has done is told first.
     if json:
         told = {} if judged is None else {"against": judged.to_dict()}
         emit_json(
@@ -86,12 +106,14 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
                 "study": study.name,
                 "plan": outcome.plan.to_dict(with_fits=False),
                 "comparison": outcome.comparison.to_dict(),
+                "report": write_page(folder, study),
                 "notes": [note.to_dict() for note in outcome.notes],
                 **told,
             }
         )
     else:
         _report(campaign, outcome)
+        write_page(folder, study, say_so=True)
         if judged is not None:
             say()
             for line in judged.summary().splitlines():
@@ -100,6 +122,8 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
     bad = [note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned")]
     if bad:
         raise RecordError(bad[0].message, "Start again to retry; finished runs are kept.")
+    if refusal is not None:
+        raise refusal
 
 
 def _report(campaign: Campaign, outcome: Outcome) -> None:

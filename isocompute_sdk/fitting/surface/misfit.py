@@ -24,6 +24,8 @@ TILT_LEAST, TILT_SLOPE = 0.3, 4.0
 ALONG = 0.7
 """Correlation of the parts that change along n, per octave."""
 LARGEST_REACH = 3.5
+PER_DRIFT = 10.0
+"""Factor on the common tilt of draws whose curves drift by s within the data: sqrt(1 + (`PER_DRIFT` s)^2)."""
 SIZE = (0.7, 2.0)
 """Least and largest factor that a backtest may put on these sizes."""
 AS_MANY_RUNS = 10.0
@@ -61,16 +63,18 @@ def learned_size(surprise: float | None, runs: int) -> float:
     return float(np.sqrt((AS_MANY_RUNS + runs * surprise**2) / (AS_MANY_RUNS + runs)).clip(*SIZE))
 
 
-def sample_misfit(knots: int, draws: int, rng: np.random.Generator) -> Misfit:
+def sample_misfit(drift_D: Array, knots: int, rng: np.random.Generator) -> Misfit:
     """Draws from the prior; data do not enter, since they are what misfit stands beside.
 
     Args:
+        drift_D: size of the drift of each draw within the data.
         knots: number of knots.
-        draws: number of draws.
         rng: their randomness.
     """
+    draws = len(drift_D)
+    size_D1 = np.hypot(1.0, drift_D[:, None] * PER_DRIFT)
     level = LEVEL_COMMON * rng.standard_normal((draws, 1)) + LEVEL_OWN * _along(knots, draws, rng)
-    tilt = TILT_MEAN + TILT_COMMON * rng.standard_normal((draws, 1)) + TILT_OWN * _along(knots, draws, rng)
+    tilt = TILT_MEAN + size_D1 * TILT_COMMON * rng.standard_normal((draws, 1)) + TILT_OWN * _along(knots, draws, rng)
     return Misfit(level, tilt)
 
 

@@ -29,11 +29,24 @@ NAMED = 4.5
 """Standard deviations from which such a run is named."""
 EMPTY_VARIANCE = 1e12
 """Variance of a bin that is not there."""
+LEAST_GAIN = 0.02
+"""Share of the metric's range that a gain counts as at least where a drift is relative to it."""
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
 ROUGH = 0.5
 """Prior probability that the dependence on n is irregular."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
+DRIFTS: dict[float, float] = {0.15: 0.1, 0.4: 0.1}
+"""Sizes of the drift beside 0, with their prior probabilities. Evidence decides mostly: it prefers a drift on simulated
+curves of other shapes than the fitted ones, and by far on the recorded runs of the built-in task."""
+FIRST_DRIFT = 0.4
+"""Drift of the first fits beside those without one."""
+DECISIVE = 10.0
+"""Log evidence by which a first fit with a drift must be ahead before the noise is judged by its residuals."""
+NO_DRIFT = 1e-12
+"""Prior weight of a drift where a run fell: a decline bends curves too."""
+STEADY = (0.5, 1.0, 2.0)
+"""Run scales of the members without a drift."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +57,15 @@ class Member:
     rough: bool
     run_scale: float
     """Factor on the prior's run-to-run standard deviations."""
+    drift: float = 0.0
+    """Size of the drift (`drift_covariance`) by which curves leave their shape."""
 
 
 MEMBERS = tuple(
-    Member(shape, rough, run_scale) for shape in UNIT_SHAPES for rough in (False, True) for run_scale in (0.5, 1.0, 2.0)
+    Member(shape, rough, run_scale, drift)
+    for shape in UNIT_SHAPES
+    for rough in (False, True)
+    for run_scale, drift in (*((scale, 0.0) for scale in STEADY), *((1.0, drift) for drift in DRIFTS))
 )
 
 
@@ -59,6 +77,8 @@ class Data:
     reward_RJ: Array
     noise_RJJ: Array
     """Covariance of the bins' noise."""
+    drift_RJJ: Array
+    """Covariance of the bins by a drift of size 1."""
     real_RJ: npt.NDArray[np.bool_]
     """False for padding."""
     design_R4P: Array
@@ -69,6 +89,8 @@ class Data:
     """Largest gain over the base model that was seen, without the luck of single evaluations."""
     midpoint: float
     """Log compute at which the sweep's runs are half-way on the whole."""
+    fell: bool
+    """Whether any run fell after a peak."""
 
     @classmethod
     def of(cls, runs: Sequence[PreparedRun], layout: Layout, base: tuple[float, float]) -> Data:
@@ -77,7 +99,9 @@ class Data:
         log_compute = np.zeros((len(runs), width))
         reward = np.zeros((len(runs), width))
         noise = np.zeros((len(runs), width, width))
+        drift = np.zeros((len(runs), width, width))
         real = np.zeros((len(runs), width), dtype=bool)
+        end = float(np.log(max(run.last_compute for run in runs)))
         for i, run in enumerate(runs):
             count = len(run.log_compute_J)
             log_compute[i, :count] = run.log_compute_J
@@ -86,6 +110,7 @@ class Data:
             reward[i, count:] = run.reward_J[-1]
             real[i, :count] = True
             noise[i, :count, :count] = bin_covariance(run)
+            drift[i, :count, :count] = drift_covariance(run, end, base[0], layout.top - layout.floor)
             noise[i, range(count, width), range(count, width)] = EMPTY_VARIANCE
         nan = float("nan")
         design = layout.design(
@@ -94,7 +119,17 @@ class Data:
             np.array([run.n_problems or nan for run in runs], dtype=float),
         )
         return cls(
-            log_compute, reward, noise, real, design, layout, base, _gain_seen(runs, base[0]), _halfway(runs, base[0])
+            log_compute,
+            reward,
+            noise,
+            drift,
+            real,
+            design,
+            layout,
+            base,
+            _gain_seen(runs, base[0]),
+            _halfway(runs, base[0]),
+            any(run.fault == "decay" for run in runs),
         )
 
 
@@ -110,23 +145,29 @@ class Posterior:
     layout: Layout
     odd_R: Array
     """By how much each run that is named as outlying lies above the fit; 0 for the others."""
+    inside_DP: Array | None = None
+    """The same draws refitted without a drift where they have one; None where none has."""
+    inside_member_D: Indices | None = None
+    """Their members."""
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
     """The ensemble's most probable fits and `draws` draws."""
     members = MEMBERS
-    first = tuple(Member(shape, rough=False, run_scale=1.0) for shape in UNIT_SHAPES)
+    first = tuple(
+        Member(shape, rough=False, run_scale=1.0, drift=drift) for shape in UNIT_SHAPES for drift in (0.0, FIRST_DRIFT)
+    )
     start = _start(data)
     problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
     found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
     data, odd_R = _reweighted(data, problem, found)
-    by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
-    starts = np.stack([by_shape[member.shape] for member in members])
+    by_shape = {(member.shape, member.drift > 0): row for member, row in zip(first, found.parameters_NP, strict=True)}
+    starts = np.stack([by_shape[(member.shape, member.drift > 0)] for member in members])
     for _ in range(2):
         problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
         found = problem.solve(starts, MAP_ITERATIONS)
         starts = found.parameters_NP
-    evidence = problem.log_evidence(found) + np.log([ROUGH if member.rough else 1.0 - ROUGH for member in members])
+    evidence = problem.log_evidence(found) + np.log([_prior_weight(member, fell=data.fell) for member in members])
     weight = np.exp(evidence - evidence.max())
     weight /= weight.sum()
     # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
@@ -135,7 +176,26 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     noise_DT = rng.standard_normal((draws, problem.rows))
     drawn = problem.solve(starts[member_D], DRAW_ITERATIONS, member_D, noise_DT) if draws else found
     parameters = drawn.parameters_NP if draws else starts[:0]
-    return Posterior(parameters, member_D, members, weight, data.layout, odd_R)
+    drift_M = np.array([member.drift > 0 for member in members])
+    drifting_D = np.flatnonzero(drift_M[member_D])
+    if not drifting_D.size:
+        return Posterior(parameters, member_D, members, weight, data.layout, odd_R)
+    steady_M = np.exp(np.where(drift_M, -np.inf, evidence - evidence[~drift_M].max()))
+    position = (np.arange(drifting_D.size) + 0.5) / drifting_D.size
+    picked = np.searchsorted(np.cumsum(steady_M / steady_M.sum()), position)
+    inside_member_D = member_D.copy()
+    inside_member_D[drifting_D] = np.minimum(picked, np.flatnonzero(~drift_M)[-1])
+    own = inside_member_D[drifting_D]
+    inside_DP = parameters.copy()
+    inside_DP[drifting_D] = problem.solve(starts[own], DRAW_ITERATIONS, own, noise_DT[drifting_D]).parameters_NP
+    return Posterior(parameters, member_D, members, weight, data.layout, odd_R, inside_DP, inside_member_D)
+
+
+def _prior_weight(member: Member, *, fell: bool) -> float:
+    rough = ROUGH if member.rough else 1.0 - ROUGH
+    if member.drift:
+        return rough * (NO_DRIFT if fell else DRIFTS[member.drift])
+    return rough * (1.0 - sum(DRIFTS.values())) / len(STEADY)
 
 
 @dataclass(frozen=True)
@@ -154,6 +214,7 @@ class _Problem:
     def of(cls, data: Data, prior: Prior, members: tuple[Member, ...], effects_MRJ2: Array) -> _Problem:
         covariance = effects_MRJ2 @ effects_MRJ2.transpose(0, 1, 3, 2)
         covariance += data.noise_RJJ
+        covariance += np.array([member.drift**2 for member in members])[:, None, None, None] * data.drift_RJJ
         factor = np.linalg.cholesky(covariance)
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
@@ -262,10 +323,16 @@ def _rough_effects(data: Data, prior: Prior, members: Sequence[Member]) -> Array
 def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, Array]:
     """Noise as large as the residuals of the best shape ask for, outlying bins and runs discounted.
 
+    The best is one without a drift unless one with it explains the sweep decisively better.
+
     Returns:
         The data, and the shift of each run that is named as outlying (0 for the others).
     """
-    best = int(np.argmin(found.sse_N))
+    drifts = np.array([member.drift > 0 for member in problem.members])
+    evidence = problem.log_evidence(found)
+    best = int(np.argmin(np.where(drifts, np.inf, found.sse_N)))
+    if not data.fell and evidence[drifts].max() > evidence[~drifts].max() + DECISIVE:
+        best = int(np.argmax(np.where(drifts, evidence, -np.inf)))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
     real = data.real_RJ
     spread = np.median(np.abs(residual[real])) / 0.6745
@@ -301,6 +368,25 @@ def bin_covariance(run: PreparedRun) -> Array:
     across = rho ** np.maximum(gap, 0.0) * np.outer(tail, tail) / (1.0 - rho) ** 2 / np.outer(count, count)
     upper = np.triu(across, 1)
     return run.noise**2 * (np.diag(within) + upper + upper.T)
+
+
+def drift_covariance(run: PreparedRun, end: float, base: float, span: float) -> Array:
+    """Covariance of a run's bins by a drift of size 1: how a curve leaves the shape that fits its end.
+
+    An integrated random walk in ln C that starts at the end and runs backwards, relative to the gain: standard
+    deviation u^1.5 / sqrt(3) at u units of ln C before the end. A drift makes the fit follow level and slope
+    at the end, and lets earlier evaluations say less about the plateau.
+
+    Args:
+        run: the run.
+        end: log compute at which the data of all runs end.
+        base: reward of the base model.
+        span: width of the metric's range.
+    """
+    gain_J = np.maximum(run.reward_J - base, LEAST_GAIN * span)
+    back_J = np.maximum(end - run.log_compute_J, 0.0)
+    near, far = np.minimum(back_J[:, None], back_J), np.maximum(back_J[:, None], back_J)
+    return np.outer(gain_J, gain_J) * near**2 * (3.0 * far - near) / 6.0
 
 
 def _halfway(runs: Sequence[PreparedRun], base: float) -> float:

@@ -35,6 +35,18 @@ RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
 
+INSIDE_FADE = 0.7
+"""Units of ln C before the end of the data over which draws with a drift give way to their fits inside the data."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inside:
+    """Fits of the draws that hold inside the data, where those with a drift follow the end of the data only."""
+
+    shape_D: Annotated[tuple[str, ...], Field(alias="shapes")]
+    parameters_DP: Annotated[Matrix, Field(alias="parameters")]
+
+
 @dataclass(frozen=True, eq=False)
 class Surface:
     """R(C, n, B_p, D) as draws from its posterior."""
@@ -59,6 +71,8 @@ class Surface:
     """Lack of fit; None in fits saved before it was drawn."""
     outlying: Mapping[str, float] = field(default_factory=dict[str, float])
     """Runs that do not agree with the others, with by how much they lie above the fit."""
+    inside: Inside | None = None
+    """Fits inside the data; None where no draw has a drift."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -72,6 +86,8 @@ class Surface:
             raise FieldError("declines", len(self.declines.onset_D), f"{draws}, one for each draw")
         if self.misfit is not None and self.misfit.level_DK.shape != (draws, knots):
             raise FieldError("misfit", self.misfit.level_DK.shape, f"shape {(draws, knots)}, draws by knots")
+        if self.inside is not None and self.inside.parameters_DP.shape != shape:
+            raise FieldError("inside", self.inside.parameters_DP.shape, f"shape {shape}, draws by parameters")
         largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
@@ -107,15 +123,23 @@ class Surface:
             )
         )
         design = self.layout.design(np.log2(sizes), problems, sets)
-        flat_DQ = self.parameters_DP @ design.reshape(-1, design.shape[2]).T
-        curves_DQ4 = flat_DQ.reshape(len(flat_DQ), len(spent), CURVE_PARAMETERS)
+        curves_DQ4 = _curves(self.parameters_DP, design)
         log_DQ = np.broadcast_to(np.log(spent), curves_DQ4.shape[:2])
         late_DQ = np.zeros(log_DQ.shape)
         if self.declines is not None:
             onset_DQ = self._onset(self.declines, sizes, problems, sets)
             late_DQ = np.maximum(log_DQ - onset_DQ, 0.0)
             log_DQ = np.minimum(log_DQ, onset_DQ)
-        reward_DQ = self._risen(curves_DQ4, log_DQ, design[:, 1, 1 : 1 + len(self.layout.knots_K)])
+        hats_QK = design[:, 1, 1 : 1 + len(self.layout.knots_K)]
+        reward_DQ = self._risen(self.shape_D, curves_DQ4, log_DQ, hats_QK)
+        if self.inside is not None:
+            before_DQ = np.maximum(float(np.log(self.largest_compute)) - log_DQ, 0.0)
+            if np.any(before_DQ > 0):
+                of_end_DQ = np.exp(-0.5 * (before_DQ / INSIDE_FADE) ** 2)
+                inside_DQ = self._risen(
+                    self.inside.shape_D, _curves(self.inside.parameters_DP, design), log_DQ, hats_QK
+                )
+                reward_DQ = of_end_DQ * reward_DQ + (1.0 - of_end_DQ) * inside_DQ
         if at and self.declines is not None:
             base_D1 = curves_DQ4[:, :, 0]
             left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)
@@ -144,9 +168,9 @@ class Surface:
         onset_DQ = declines.onset_D[:, None] + declines.step_D[:, None] * octaves_Q
         return onset_DQ + shift(problems_Q, sets_Q, self.layout)
 
-    def _risen(self, curves_DQ4: Array, log_DQ: Array, hats_QK: Array) -> Array:
+    def _risen(self, shape_D: tuple[str, ...], curves_DQ4: Array, log_DQ: Array, hats_QK: Array) -> Array:
         """Rewards of rising curves, lack of fit included."""
-        names = np.array(self.shape_D)
+        names = np.array(shape_D)
 
         def reward(curves: Array, log_compute_DQ: Array) -> Array:
             out_DQ = np.empty(log_compute_DQ.shape)
@@ -167,8 +191,10 @@ class Surface:
         seen_DQ = (reward(curves_DQ4, np.full(log_DQ.shape, end)) - base_DQ) / np.maximum(
             (self.layout.top - base_DQ) * share_DQ, 1e-9
         )
+        at_end_DQ = reward(curves_DQ4, np.minimum(log_DQ, end))
         curves_DQ4[..., 1] += (self.misfit.tilt_DK @ hats_QK.T) * reach_DQ * unseen_factor(seen_DQ)
-        return reward(curves_DQ4, log_DQ)
+        # A tilt downwards delays the rise: the best checkpoint of the data stays.
+        return np.maximum(reward(curves_DQ4, log_DQ), at_end_DQ)
 
     def predict(
         self,
@@ -213,6 +239,12 @@ class Surface:
         )
 
 
+def _curves(parameters_DP: Array, design_Q4P: Array) -> Array:
+    """(R0, a, m, ln h) of each draw and place, shape (D, Q, 4)."""
+    flat_DQ = parameters_DP @ design_Q4P.reshape(-1, design_Q4P.shape[2]).T
+    return flat_DQ.reshape(len(flat_DQ), len(design_Q4P), CURVE_PARAMETERS)
+
+
 def fit_surface(
     runs: Sequence[PreparedRun],
     bounds: tuple[float, float],
@@ -232,8 +264,13 @@ def fit_surface(
     usable = [run for run in runs if len(run.log_compute_J)]
     layout = _layout(usable, bounds)
     posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng)
+    drift_D = np.array([posterior.members[i].drift for i in posterior.member_D])
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
+    inside = None
+    if posterior.inside_DP is not None and posterior.inside_member_D is not None:
+        shapes = tuple(posterior.members[i].shape for i in posterior.inside_member_D)
+        inside = Inside(shapes, posterior.inside_DP)
     return Surface(
         layout=posterior.layout,
         shape_D=tuple(posterior.members[i].shape for i in posterior.member_D),
@@ -243,8 +280,9 @@ def fit_surface(
         run_midpoint=scale * prior.run_midpoint,
         largest_compute=max(run.last_compute for run in usable),
         declines=sample_declines(usable, layout, draws, rng),
-        misfit=sample_misfit(len(layout.knots_K), draws, rng),
+        misfit=sample_misfit(drift_D, len(layout.knots_K), rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
+        inside=inside,
     )
 
 

@@ -15,8 +15,10 @@ from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.contrast import Estimate, estimate
+from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import caveats
+from isocompute_sdk.planning.experiment.wider import widened
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN
@@ -24,6 +26,8 @@ from isocompute_sdk.specs import Budget
 
 FURTHEST, POINTS = 30.0, 49
 """Payback is searched up to this multiple of the whole budget, at so many budgets."""
+FURTHEST_OCTAVES = 4
+"""Octaves outside the n that were run within which today's n is judged, by the prior of the surface."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,16 @@ def judge(
             "Raise the budget.",
         )
 
+    surface = _reaching(fits, n)
+
     def drawn(group_size: int, problems: int, amount: float) -> Array:
         batch = group_size * problems
         rollouts = max(_steps(pricing, amount, batch), 0) * batch
-        return reward_draws(fits, pricing.compute(float(max(rollouts, 1)), fits.compute), group_size, problems)
+        compute = pricing.compute(float(max(rollouts, 1)), fits.compute)
+        if surface is None:
+            return reward_draws(fits, compute, group_size, problems)
+        reachable = fits.reachable_problems_per_batch(problems)
+        return surface.draws(compute, float(group_size), reachable)[:, 0]
 
     try:
         today_D = drawn(n, bp, total)
@@ -153,9 +163,41 @@ def judge(
         searched=searched,
         notes=(
             *(note for note in plan.notes if note.code.startswith("extrapolation")),
+            *_not_run(n, fits),
             *caveats.problems_not_observed(bp, fits.problems_per_batch),
         ),
     )
+
+
+def _not_run(n: int, fits: Fits) -> list[Note]:
+    smallest, largest = fits.group_size_range
+    if smallest <= n <= largest:
+        return []
+    message = (
+        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}): what is predicted for it comes "
+        "from the curves of the nearest ones and the prior. A short run of it would tell."
+    )
+    return [Note("beyond-grid", "warning", message, {"group_size": n, "grid": [smallest, largest]})]
+
+
+def _reaching(fits: Fits, n: int) -> Surface | None:
+    """The joint model with knots as far as n, those beyond the runs from the prior; None for fits without one.
+
+    Raises:
+        PlanError: n lies further than `FURTHEST_OCTAVES` outside the runs.
+    """
+    if fits.surface is None:
+        return None
+    first, last = (float(knot) for knot in fits.surface.layout.knots_K[[0, -1]])
+    below, above = (max(0, math.ceil(gap - 1e-9)) for gap in (first - math.log2(n), math.log2(n) - last))
+    if max(below, above) > FURTHEST_OCTAVES:
+        low, high = 2 ** max(first - FURTHEST_OCTAVES, 1), 2 ** (last + FURTHEST_OCTAVES)
+        raise PlanError(
+            f"n = {n} lies more than {FURTHEST_OCTAVES} octaves outside the n that were run; accepted: {low:.0f} to "
+            f"{high:.0f}",
+            "Run it for a while, and ask again.",
+        )
+    return widened(fits.surface, below, above, np.random.default_rng(0))
 
 
 def _payback(

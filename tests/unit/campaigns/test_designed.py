@@ -16,7 +16,7 @@ from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
 from isocompute_sdk.campaigns.study_changes import Change
-from isocompute_sdk.errors import BackendError, SpecError
+from isocompute_sdk.errors import BackendError, PlanError, SpecError
 from isocompute_sdk.planning.experiment import Prospect, design_pilot
 from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
 from isocompute_sdk.records import RunSet
@@ -124,15 +124,22 @@ def test_a_plan_is_judged_at_equal_total_cost(whole: tuple[Path, Outcome]) -> No
     folder, outcome = whole
     campaign, plan = make(folder), outcome.plan
     pilot = (plan.budget.spent or {})["pilot"]
-    found = campaign.judge("n=4,bp=8")
+    found = campaign.judge("n=8,bp=8")
     assert (found.pilot_cost, found.total) == (pytest.approx(pilot), pytest.approx(BUDGET))
-    assert found.update_steps == BUDGET // 32
+    assert found.update_steps == BUDGET // 64
     assert found.gain.mean == pytest.approx(float(plan.reward_draws().mean()) - found.reward_today.mean)
     assert found.probability is not None
     assert found.gain.low <= found.gain.mean <= found.gain.high
     # The same configuration without a pilot is as good, or better for what the pilot would have cost.
     same = campaign.judge((plan.group_size, plan.problems_per_batch))
     assert same.gain.mean <= 1e-9
+    smallest, largest = campaign.fit().group_size_range
+    outside = campaign.judge((4 * largest, 8))
+    assert "beyond-grid" in {note.code for note in outside.notes}
+    assert outside.gain.high - outside.gain.low > 0
+    with pytest.raises(PlanError, match=str(1024 * largest)):
+        campaign.judge((1024 * largest, 1))
+    assert "beyond-grid" not in {note.code for note in campaign.judge((smallest, 8)).notes}
     assert JUDGEMENT.from_dict(found.to_dict()).to_dict() == found.to_dict()
 
 

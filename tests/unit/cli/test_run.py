@@ -326,3 +326,31 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
     assert "4711" in (commands / "ended").read_text()
     (run,) = json.loads(ask("status", "runs", "--json")[0])["runs"]
     assert (run["state"], run["engine"]) == ("waiting", "")
+
+
+def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_work(
+    start: Start, tmp_path: Path
+) -> None:
+    write_study(tmp_path, seconds=1.5)
+    first = start("run", "study.yaml")
+    journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not journal.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    watch = start("status", "runs/small", "--watch", "--interval", 0.2)
+    _, err = finish(start("run", "study.yaml"), 1)
+    assert str(first.pid) in err
+    finish(first)
+    shown, _ = finish(watch)
+    blocks = shown.strip().split("\n\n")
+    assert len(blocks) > 1
+    assert str(first.pid) in blocks[0]
+    assert blocks[-1].count("finished") >= 2
+    assert "pilot 12,800 rollouts" in blocks[-1]
+    document = json.loads(finish(start("status", "runs/small", "--json"))[0])
+    assert document["study"]["spent"]["pilot"]["rollouts"] == 12_800
+    assert document["study"]["controller"] is None
+    (tmp_path / "study.yaml").write_text((tmp_path / "study.yaml").read_text().replace("model: tiny", "model: other"))
+    _, err = finish(start("run", "study.yaml"), 1)
+    assert "model: 'tiny' -> 'other'" in err

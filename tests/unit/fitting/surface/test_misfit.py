@@ -27,7 +27,18 @@ def test_no_backtest_moves_the_size_out_of_its_limits() -> None:
 
 
 def test_scaled_draws_are_the_same_draws() -> None:
-    drawn = sample_misfit(5, 40, np.random.default_rng(1))
+    drawn = sample_misfit(np.zeros(40), 5, np.random.default_rng(1))
     twice = drawn.scaled(2.0)
     np.testing.assert_array_equal(twice.level_DK, 2.0 * drawn.level_DK)
     np.testing.assert_array_equal(twice.tilt_DK, 2.0 * drawn.tilt_DK)
+
+
+def test_draws_that_drift_within_the_data_go_further_astray_beyond_them() -> None:
+    drift_D = np.repeat([0.0, 0.15, 0.4], 4000)
+    drawn = sample_misfit(drift_D, 3, np.random.default_rng(2))
+    spread = [float(drawn.tilt_DK[drift_D == drift].std()) for drift in (0.0, 0.15, 0.4)]
+    # Standard deviation: 0.03 along n, 0.04 sqrt(1 + (10 s)^2) in common.
+    assert spread == pytest.approx([0.05, 0.078, 0.168], rel=0.05)
+    assert float(drawn.level_DK[drift_D == 0.4].std()) == pytest.approx(
+        float(drawn.level_DK[drift_D == 0].std()), rel=0.1
+    )

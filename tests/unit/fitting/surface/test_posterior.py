@@ -10,6 +10,7 @@ import pytest
 
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve
+from isocompute_sdk.fitting.surface.posterior import Data, drift_covariance, sample_posterior
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 
@@ -133,3 +134,47 @@ def test_a_pilot_in_which_nothing_rises_does_not_say_that_nothing_will(seed: int
     assert high[1] > 0.3 + 4 * noise
     # Within the data there is nothing to be seen, and nothing is claimed.
     assert high[0] < 0.3 + 2 * noise
+
+
+def second_rise(compute: np.ndarray) -> np.ndarray:
+    """A rise that flattens, and a larger one that has begun at the end of the data."""
+    return 0.1 + 0.1 / (1 + (2e4 / np.maximum(compute, 1.0))) + 0.5 / (1 + (8e5 / np.maximum(compute, 1.0)) ** 1.5)
+
+
+def drifting_sweep(make_run: Callable[..., SurfaceRun]) -> list[SurfaceRun]:
+    at = np.concatenate([[0.0], np.geomspace(1e3, 3e5, 40)])
+    return [make_run(second_rise, at, noise=0.003, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
+
+
+def half(compute: np.ndarray) -> np.ndarray:
+    """A reward that stays."""
+    return np.full(len(compute), 0.5)
+
+
+def test_a_drift_starts_at_the_end_of_the_data_and_grows_backwards(make_run: Callable[..., SurfaceRun]) -> None:
+    run = prepare([make_run(half, np.geomspace(1e3, 1e6, 40), noise=0.001)])[0]
+    end = float(run.log_compute_J[-1])
+    covariance = drift_covariance(run, end, base=0.4, span=1.0)
+    back = end - run.log_compute_J
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), 0.1 * back**1.5 / np.sqrt(3.0), rtol=0.03)
+    assert np.linalg.eigvalsh(covariance).min() > -1e-9
+
+
+def drifting(runs: Sequence[SurfaceRun], layout: Layout) -> float:
+    """Posterior probability of a drift."""
+    data = Data.of(prepare(runs), layout, (float(runs[0].reward_T[0]), 0.01))
+    posterior = sample_posterior(data, Prior(), 1, np.random.default_rng(0))
+    return float(sum(w for m, w in zip(posterior.members, posterior.weight_M, strict=True) if m.drift))
+
+
+def test_curves_that_leave_their_shape_are_fitted_with_a_drift(
+    make_run: Callable[..., SurfaceRun], layout: Layout
+) -> None:
+    assert drifting(drifting_sweep(make_run), layout) > 0.99
+
+
+def test_the_best_checkpoint_never_falls_with_compute(make_run: Callable[..., SurfaceRun]) -> None:
+    surface = fitted(drifting_sweep(make_run), draws=100)
+    drawn_DQ = surface.draws(np.geomspace(1e5, 1e7, 30), 16.0)
+    assert np.diff(drawn_DQ, axis=1).min() > -0.02
+    assert (drawn_DQ[:, -1] - surface.draws(3e5, 16.0)[:, 0]).min() > -1e-9

@@ -1,0 +1,58 @@
+"""`isocompute run` for a study with a budget and no sweep."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+STUDY = """\
+name: auto
+model: simulation/easy-1
+data: {train: t.jsonl, validation: v.jsonl, reward: r.py}
+recipe: {preset: easy, min_problems_per_batch: 8}
+budget: 100k
+pilot: {slots: 3, qualify: false, stop_early: false, largest_share: 0.1}
+backend: simulator
+options: {task: easy, task_seed: 1, scale: 20_000}
+"""
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(isocompute: Run, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    done = isocompute("run", "study.yaml", "--against", "n=4,bp=8", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["plan"]["rollouts"] <= 100_000
+    judged = found["against"]
+    assert judged["total"] == 100_000
+    assert 0 <= judged["probability"] <= 1
+    folder = tmp_path / "runs" / "auto"
+    assert (tmp_path / found["report"]).is_file()
+    assert (folder / "decisions" / "round-1.json").is_file()
+    # Again: nothing is trained, and it tells in words what was decided.
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}
+    told = isocompute("run", "study.yaml").stdout
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert "round 1:" in told
+    assert "planned run:" in told
+    status = isocompute("status", "runs/auto").stdout
+    assert "spent: pilot" in status
+    assert "best n so far: n = " in status
+    watched = isocompute("status", "runs/auto", "--watch")
+    assert watched.stdout.strip().splitlines()[-1].startswith("left: ")
+    asked = isocompute("allocate", "runs/auto", "--eval-set", "validation", "--budget", "100k", "--against", "n=4,bp=8")
+    assert asked.returncode == 0, asked.stderr
+    assert "probability" in asked.stdout
+
+
+def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    assert isocompute("run", "study.yaml", "--only", "n4-bp8-seed0").returncode == 1
+    assert isocompute("run", "study.yaml", "--against", "n=four").returncode == 1
+    sweep = STUDY.replace("pilot:", "sweep: {group_size: [4, 8], problems_per_batch: 8, rollouts: 10k}\n#")
+    (tmp_path / "study.yaml").write_text(sweep)
+    assert isocompute("run", "study.yaml", "--against", "n=4,bp=8").returncode == 1
+    assert not (tmp_path / "runs").exists()
