@@ -54,9 +54,9 @@ class OpenRLHFBackend(ScriptBackend):
             options=describe_options(OpenRLHFOptions),
             install=(
                 "python3.11 -m venv openrlhf-env && source openrlhf-env/bin/activate",
-                f"pip install openrlhf[vllm]=={VERSION} --no-deps && pip install vllm==0.29.0",
+                f"pip install 'openrlhf[vllm]=={VERSION}' --no-deps && pip install vllm==0.29.0",
                 "pip install flash-attn==2.8.3 --no-build-isolation",
-                f"pip install openrlhf[vllm]=={VERSION}",
+                f"pip install 'openrlhf[vllm]=={VERSION}'",
                 "export PYTHON=$PWD/openrlhf-env/bin/python",
             ),
             passes=OpenRLHFOptions.PASSES,

@@ -39,9 +39,9 @@ class TorchBackend(ScriptBackend):
                 "isocompute with its extra torch in the interpreter named by PYTHON (default: python3)",
                 "any Hugging Face causal language model that fits on one device",
                 "training and validation problems as JSON lines, and a Python file with the reward function",
-                "for sampler = vllm: vLLM in the same interpreter",
+                "on a GPU best with vLLM in the same interpreter, which samples several times as fast",
             ),
-            install=("pip install 'isocompute[torch]'", "pip install 'isocompute[vllm]' # for sampler = vllm"),
+            install=("pip install 'isocompute[torch]'", "pip install 'isocompute[vllm]' # on a GPU"),
             algorithms=("grpo", "ppo", "cispo"),
             options=describe_options(TorchOptions),
         )

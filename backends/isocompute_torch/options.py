@@ -11,17 +11,19 @@ from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec, Text
 class TorchOptions(Spec):
     """Options of one run with the built-in runner; the defaults work on a CPU and on one GPU."""
 
-    sampler: Literal["torch", "vllm"] = "torch"
+    sampler: Literal["auto", "torch", "vllm"] = "auto"
     """Sampler of the rollouts: `torch` (directly from the trained weights) or `vllm` (an engine in the same process,
-    which receives the weights after every update)."""
+    which sleeps during every update and receives its weights). `auto`: vllm on a GPU where it is installed and runs the
+    model, else torch; on a GPU a note says why."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of model and samples. `auto`: cuda if torch finds a GPU, else cpu."""
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Number format of the model. `auto`: bfloat16 on cuda, float32 on cpu."""
     threads: Count | None = None
     """CPU threads of the process. None: torch's default, normally all cores."""
-    max_tokens_per_micro_batch: Count = 8_192
-    """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it."""
+    max_tokens_per_micro_batch: Count | None = None
+    """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it. None:
+    what the free memory holds, at most 32,768 on a GPU and 8,192 on a CPU. Halved after an out-of-memory error."""
     gradient_checkpointing: Flag | None = None
     """Compute layers again in the backward pass instead of keeping their activations. None: on cuda."""
     sampling_batch: Count = 4096
@@ -47,8 +49,9 @@ class TorchOptions(Spec):
     on_reward_error: Literal["exclude", "stop"] = "exclude"
     """Treatment of a rollout whose reward raises, times out or is not a finite number: `exclude` removes it from
     statistics and gradient and counts it in `reward_errors`; `stop` ends the run."""
-    vllm_memory_share: Annotated[float, Number(gt=0, le=0.95)] = 0.4
-    """Share of GPU memory for vLLM."""
+    vllm_memory_share: Annotated[float, Number(gt=0, le=0.95)] | None = None
+    """Share of GPU memory for vLLM while it samples; during an update it sleeps and holds almost none. None: what
+    weights and optimiser leave free, at most 0.6."""
     vllm_cache_gib: Count = 1
     """GiB of memory for vLLM's KV cache on a CPU."""
 

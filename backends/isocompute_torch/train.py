@@ -19,10 +19,11 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
-from isocompute_torch.failures import InputError
+from isocompute_torch.failures import InputError, is_out_of_memory
 from isocompute_torch.problems import file_digest
 from isocompute_torch.runner.configuration import Configuration, load_configuration
-from isocompute_torch.sampling.vllm_install import require_vllm, vllm_version
+from isocompute_torch.sampling.choice import chosen_sampler
+from isocompute_torch.sampling.vllm_install import require_vllm, vllm_is_installed, vllm_version
 
 LOCK_FILE = ".lock"
 MODEL_FOLDER = "model"
@@ -125,9 +126,10 @@ def _explained(error: BaseException) -> tuple[str, int]:
         return f"{error}. All measurements are kept. Free space or check the file, then start the run again.", FAILED
     sys.stderr.write("".join(traceback.format_exception(error)))
     name = type(error).__name__
-    if name == "OutOfMemoryError":
+    if is_out_of_memory(error):
         return (
-            f"out of memory: {error}. Lower options.max_tokens_per_micro_batch or options.sampling_batch.",
+            f"out of memory with the smallest micro-batches: {error}. Lower options.sampling_batch, "
+            "recipe.max_response_tokens or options.vllm_memory_share, or take a smaller model.",
             FAILED,
         )
     return f"unexpected {name}: {error}", FAILED
@@ -229,9 +231,13 @@ def _versions(configuration: Configuration) -> dict[str, str]:
     from importlib import metadata
     from platform import python_version
 
+    from isocompute_torch.policy.loading import choose_device
+
     names = ("isocompute", "torch", "transformers")
     versions = {"python": python_version(), **{name: metadata.version(name) for name in names}}
-    return versions | ({"vllm": vllm_version()} if configuration.options.sampler == "vllm" else {})
+    options, installed = configuration.options, vllm_is_installed()
+    sampler, _ = chosen_sampler(options.sampler, choose_device(options.device).type, installed=installed)
+    return versions | ({"vllm": vllm_version()} if sampler == "vllm" else {})
 
 
 def _complain(message: str) -> None:

@@ -46,7 +46,7 @@ class TRLBackend(ScriptBackend):
             options=describe_options(TRLOptions),
             install=(
                 "python3 -m venv trl-env && source trl-env/bin/activate",
-                f"pip install trl[vllm]=={VERSION} deepspeed",
+                f"pip install 'trl[vllm]=={VERSION}' deepspeed",
                 "export PYTHON=$PWD/trl-env/bin/python",
             ),
             passes=TRLOptions.PASSES,

@@ -47,7 +47,7 @@ class VeRLBackend(ScriptBackend):
             options=describe_options(VeRLOptions),
             install=(
                 "python3 -m venv verl-env && source verl-env/bin/activate",
-                f"pip install verl[vllm,fsdp]=={VERSION} 'TransferQueue>=0.1.10'",
+                f"pip install 'verl[vllm,fsdp]=={VERSION}' 'TransferQueue>=0.1.10'",
                 "export PYTHON=$PWD/verl-env/bin/python",
             ),
             passes=VeRLOptions.PASSES,

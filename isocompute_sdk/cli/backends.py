@@ -47,9 +47,10 @@ def backends(
 INPUTS = (
     "problems (data.train, data.validation): JSON lines such as",
     '  {"id": "1", "prompt": "What is 2 + 3?", "answer": "5"}',
-    "  `isocompute problems SOURCE` writes them from a data set",
+    "  isocompute problems SOURCE   writes them from a data set",
     "reward (data.reward): a Python file with",
     "  def reward(prompt, response, answer): return float(response.strip().endswith(str(answer)))",
+    "  isocompute problems SOURCE --reward reward.py   writes one for mathematics (pip install 'isocompute[math]')",
     "docs/backends.md has the study file and an example of each",
 )
 """What every backend that trains a model reads."""
@@ -65,6 +66,10 @@ def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_option
     def indented(text: str, columns: int = 2) -> None:
         console.print(Padding(Text(text), (0, 0, 0, columns)))
 
+    def verbatim(line: str) -> None:
+        """A line that is copied, so that it must not be broken."""
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
     for one, info in found.items():
         console.print(Text(f"{one}: {info.framework} {info.version} ({', '.join(info.algorithms)})", style="bold"))
         indented(info.summary)
@@ -73,11 +78,11 @@ def _print(found: dict[str, BackendInfo], broken: dict[str, str], *, with_option
             indented(f"- {need}", 4)
         if with_options:
             console.print(Text("install", style="bold"))
-            for command in info.install or ("pip install isocompute",):
-                indented(command)
+            for line in info.install or ("pip install isocompute",):
+                verbatim(line)
             console.print(Text("inputs", style="bold"))
             for line in INPUTS:
-                indented(line)
+                verbatim(line)
         if with_options and info.options:
             console.print(Text("options", style="bold"))
         for option in info.options if with_options else ():

@@ -35,17 +35,18 @@ def answer(material: Material) -> Answer:
     return Answer(
         tone="neutral",
         label="No plan",
-        sentence=f"There is no plan yet: {_ended(material.problem or 'nothing was planned')}",
+        sentence=f"There is no plan yet. {_ended(_capital(material.problem or 'nothing was planned'))}",
         sure="",
         decision=material.remedy or f"Run more, then: isocompute report {material.typed}",
         facts=_facts_of_runs(material),
+        more=tuple(_going_on(material)),
     )
 
 
 def _of_plan(material: Material, plan: Plan) -> Answer:
     verdict = plan.verdict
     outcome = material.comparison
-    more: list[Block] = []
+    more = _going_on(material)
     if outcome is not None:
         side = "inside" if outcome.inside else "outside"
         more.append(
@@ -75,6 +76,16 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         facts=_facts_of_plan(plan),
         more=tuple(more),
     )
+
+
+def _going_on(material: Material) -> list[Block]:
+    """Says that runs have not ended, so that everything may change."""
+    ended, started = material.ended, len(material.folders)
+    if ended == started:
+        return []
+    return [
+        Paragraph(f"Preliminary: {ended} of {say.plural(started, 'run')} have ended. The numbers below will change.")
+    ]
 
 
 def _sentence(plan: Plan) -> str:

@@ -106,6 +106,11 @@ class Material:
         except IsoComputeError:
             return None
 
+    @cached_property
+    def ended(self) -> int:
+        """How many of the runs that were started here have ended."""
+        return sum(store.is_finished(folder) or bool(store.read_abandoned(folder)) for folder in self.folders)
+
     @property
     def metric(self) -> str:
         """Metric that everything is about."""
@@ -301,7 +306,11 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     settings = campaigns.CAMPAIGN.load(folder / campaigns.SETTINGS)
     study = settings.study
     folders = _own_folders(folder)
-    runs = store.read_journals(folder) if folders else None
+    try:
+        runs = store.read_journals(folder) if folders else None
+    except RecordError:
+        # Until the first run has measured something there is nothing to read.
+        runs = None
     found = Material(name, asked, runs=runs, study=study, folders=folders)
     if (folder / campaigns.COMPARISON).exists():
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from isocompute_sdk import files
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import DocumentError, RecordError
+from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.run_folders import run_journal
 from isocompute_sdk.run_folders.progress import JOURNAL
 from isocompute_sdk.run_folders.run_journal import SCHEMA_VERSION
@@ -127,6 +128,19 @@ def check(record: Mapping[str, Any], where: str) -> str:
     except DocumentError as error:
         raise RecordError(error.message.replace("the mapping", where, 1), error.hint) from error
     return kind
+
+
+def notes(path: Path) -> tuple[Note, ...]:
+    """Notes that the records of a journal carry, each once; empty if the file is missing.
+
+    Raises:
+        RecordError: a whole line is no record.
+    """
+    carried = [note for record in read(path) for note in record.get("notes") or ()]
+    try:
+        return unique(Note(**note) for note in carried)
+    except TypeError as error:
+        raise RecordError(f"{path}: a note with other fields ({error})", REMEDY) from error
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ def by_verl(run: Path, evaluations: dict[int, Scores]) -> None:
 
 
 def by_openrlhf(run: Path, evaluations: dict[int, Scores]) -> None:
+    load("run_files")  # supervise imports it when it needs it
     supervise, k = load("supervise", openrlhf), len(next(iter(evaluations.values()))[0])
     (run / "started.json").write_text(json.dumps({"problems": {"validation": PROBLEMS}}))
     rewards, steps, best = supervise.ValidationRewards(run, 2, k), list[int](), -1.0

@@ -6,6 +6,7 @@ batch, so that micro-batches add up to exactly the gradient of the full batch. P
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import defaultdict
 from collections.abc import Generator
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from isocompute_sdk.specs import Recipe
-from isocompute_torch.failures import RunFailed
+from isocompute_torch.failures import RunFailed, is_out_of_memory
 from isocompute_torch.learning.layout import Layout, Rows, merged, micro_batches, plain_layout, unmerged
 from isocompute_torch.learning.optimiser import Optimiser
 from isocompute_torch.learning.prefix_tree import tree_layout
@@ -68,7 +69,7 @@ class Learner:
         reference: the frozen base model; needed with a KL term.
         value_model: needed for PPO.
         n_train: rollouts per problem that enter the gradient; None for all.
-        token_budget: most tokens in one forward and backward pass.
+        token_budget: most tokens in one forward and backward pass; halved after an out-of-memory error.
         checkpointing: compute layers again in the backward pass instead of keeping their activations.
         merge: treat equal rollouts as one with a weight, and read shared prefixes once.
     """
@@ -131,7 +132,39 @@ class Learner:
         return stats
 
     def gradient(self, samples: Samples, reward_R: Tensor) -> dict[str, float]:
-        """Collect the gradient of one batch in the optimisers; returns the measurements."""
+        """Collect the gradient of one batch in the optimisers; returns the measurements.
+
+        After an out-of-memory error the batch starts again with half of `token_budget`, which then holds for all later
+        batches, until every micro-batch is one row.
+        """
+        while True:
+            try:
+                return self._gradient(samples, reward_R)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or not self._halved(samples):
+                    raise
+            # Here the error, and with it every tensor of the failed pass, is gone.
+            self._forget_gradient()
+
+    def _halved(self, samples: Samples) -> bool:
+        """Halve the size of micro-batches; False if the shortest two rows already stand alone."""
+        size_R = torch.tensor([len(prompt) for prompt in samples.prompt_ids], device=samples.mask_RT.device)
+        length_R = size_R[samples.prompt_index_R] + samples.mask_RT.sum(-1).long()
+        self.token_budget = min(self.token_budget, int(length_R.max()) * len(length_R))
+        if self.token_budget < 2 * int(length_R.min()):
+            return False
+        self.token_budget //= 2
+        return True
+
+    def _forget_gradient(self) -> None:
+        self.optimiser.forget()
+        if self.value_optimiser is not None:
+            self.value_optimiser.forget()
+        gc.collect()
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _gradient(self, samples: Samples, reward_R: Tensor) -> dict[str, float]:
         rows = merged(samples, reward_R) if self.merge else unmerged(samples)
         advantages, targets = self._targets(rows, reward_R)
         stats: defaultdict[str, float] = defaultdict(float)

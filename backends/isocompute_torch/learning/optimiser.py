@@ -52,6 +52,11 @@ class Optimiser:
                 master.grad.add_(parameter.grad)
             parameter.grad = None
 
+    def forget(self) -> None:
+        """Clear the gradient collected so far."""
+        for parameter in (*self.parameters, *self._masters):
+            parameter.grad = None
+
     def gradient_norm(self) -> float:
         """Scale the collected gradient down to the norm `clip` if it is larger; returns its global norm before that."""
         return float(torch.nn.utils.clip_grad_norm_(self._masters, self.clip))

@@ -63,6 +63,7 @@ def _token_scores(
 ) -> tuple[Tensor, ...]:
     logits_JV = policy.logits(hidden_JD)
     logprob_JV = (logits_JV if temperature == 1.0 else logits_JV / temperature).log_softmax(-1)
+    del logits_JV
     if pick_K is None:
         logprob_K = logprob_JV.gather(-1, token_K.unsqueeze(-1)).squeeze(-1)
     else:

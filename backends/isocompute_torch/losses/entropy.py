@@ -19,7 +19,9 @@ def token_entropy(logprob_RTV: Tensor) -> Tensor:
     """
     # 0 * -inf would be NaN for a token of probability 0.
     finite_RTV = logprob_RTV.clamp(min=torch.finfo(logprob_RTV.dtype).min)
-    return -(logprob_RTV.exp() * finite_RTV).sum(-1)
+    p_RTV = logprob_RTV.exp()
+    # Without a gradient in place: tensors of this size decide how many tokens fit into a micro-batch.
+    return -(p_RTV * finite_RTV if p_RTV.requires_grad else p_RTV.mul_(finite_RTV)).sum(-1)
 
 
 def entropy_loss(seen: Seen, mean: Mean) -> Loss:

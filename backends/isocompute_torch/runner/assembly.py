@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
+from isocompute_sdk.notes import Note
 from isocompute_sdk.training.payload.problem_files import Problem
+from isocompute_torch.failures import InputError
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.policy.loading import (
     choose_device,
@@ -22,11 +26,13 @@ from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
 from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner.configuration import VALIDATION, Configuration
 from isocompute_torch.runner.loop import Parts
-from isocompute_torch.runner.memory import keep_freed_memory
-from isocompute_torch.runner.memory_estimate import Sizes, estimate, refuse_what_cannot_fit, rows_that_fit
+from isocompute_torch.runner.memory import keep_freed_memory, memory_of
 from isocompute_torch.runner.prompts import PromptSet
+from isocompute_torch.runner.sizing import Sizing, checkpoints, size_run
+from isocompute_torch.sampling.choice import chosen_sampler, fallback
 from isocompute_torch.sampling.sampler import Sampler
 from isocompute_torch.sampling.torch_sampler import TorchSampler
+from isocompute_torch.sampling.vllm_install import vllm_is_installed
 
 
 def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
@@ -68,14 +74,10 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
         RewardPool(run.data.reward, timeout_seconds=options.reward_timeout_seconds, processes=options.reward_processes)
     )
     device = choose_device(options.device)
-    if device.type == "cpu":
-        keep_freed_memory()
     dtype = choose_dtype(options.dtype, device)
-    checkpointing = device.type == "cuda" if options.gradient_checkpointing is None else options.gradient_checkpointing
-    rows = options.sampling_batch
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        rows = min(rows, _fitted(configuration, total, dtype, checkpointing))
+    plan = _planned(configuration, device, dtype)
+    if device.type == "cpu":
+        keep_freed_memory(keep=plan.sizing.keeps_freed_memory)
     policy = load_policy(run.model, device, dtype)
 
     def encoded(name: str, chosen: Sequence[Problem]) -> PromptSet:
@@ -90,51 +92,79 @@ def assemble(configuration: Configuration, problems: dict[str, list[Problem]], s
         reference=load_reference(run.model, device, dtype, policy.codec) if run.recipe.kl_coef > 0 else None,
         value_model=load_value_model(run.model, device, dtype) if ppo else None,
         n_train=options.n_train,
-        token_budget=options.max_tokens_per_micro_batch,
+        token_budget=plan.sizing.token_budget,
         merge=options.merge_duplicates,
-        checkpointing=checkpointing,
+        checkpointing=checkpoints(options, device),
     )
-    sampler = _sampler(configuration, policy, sets, rows)
+    sampler, note = _sampler(configuration, policy, sets, plan)
     stack.callback(sampler.close)
+    notes = (*plan.sizing.notes, *([plan.note] if plan.note else []), *([note] if note else []))
     return Parts(
-        train=sets.pop("train"), evaluations=sets, order=order, sampler=sampler, reward=reward, learner=learner
+        train=sets.pop("train"),
+        evaluations=sets,
+        order=order,
+        sampler=sampler,
+        reward=reward,
+        learner=learner,
+        notes=notes,
     )
 
 
-def _fitted(configuration: Configuration, total: float, dtype: torch.dtype, checkpointing: bool) -> int:
-    """Rows that the sampler may hold at once on a GPU with `total` bytes.
+@dataclass(frozen=True)
+class _Planned:
+    """What is decided before the model is loaded."""
+
+    sampler: Literal["torch", "vllm"]
+    sizing: Sizing
+    note: Note | None
+    """Why vLLM does not sample on a GPU."""
+
+
+def _planned(configuration: Configuration, device: torch.device, dtype: torch.dtype) -> _Planned:
+    """Sampler and sizes.
 
     Raises:
-        InputError: the run does not fit on it.
+        InputError: the run does not fit.
     """
-    recipe, options = configuration.run.recipe, configuration.options
-    longest, vllm = recipe.max_prompt_tokens + recipe.max_response_tokens, options.sampler == "vllm"
-    sizes = Sizes(
-        tokens=max(options.max_tokens_per_micro_batch, longest),
-        dtype=dtype,
-        reference=recipe.kl_coef > 0,
-        value_model=recipe.algorithm == "ppo",
-        cached_tokens=longest,
-        checkpointing=checkpointing,
-        shared=options.vllm_memory_share if vllm else 0.0,
-    )
-    needed = estimate(load_config(configuration.run.model), sizes)
-    refuse_what_cannot_fit(needed, sizes, total, configuration.run.model)
-    return options.sampling_batch if vllm else rows_that_fit(needed, sizes, total, longest)
+    run, options = configuration.run, configuration.options
+    memory, config = memory_of(device), load_config(run.model)
+
+    def sized(sampler: Literal["torch", "vllm"]) -> Sizing:
+        return size_run(run.model, config, run.recipe, options, memory, device=device, dtype=dtype, sampler=sampler)
+
+    sampler, note = chosen_sampler(options.sampler, device.type, installed=vllm_is_installed())
+    try:
+        return _Planned(sampler, sized(sampler), note)
+    except InputError as error:
+        if sampler == "torch" or options.sampler == "vllm":
+            raise
+        return _Planned("torch", sized("torch"), fallback(error.message))
 
 
-def _sampler(configuration: Configuration, policy: Policy, sets: dict[str, PromptSet], rows: int) -> Sampler:
-    options = configuration.options
-    if options.sampler == "torch":
-        return TorchSampler(policy, rows_at_once=rows, merge=options.merge_duplicates)
-    from isocompute_torch.sampling.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
+def _sampler(
+    configuration: Configuration, policy: Policy, sets: dict[str, PromptSet], plan: _Planned
+) -> tuple[Sampler, Note | None]:
+    """The sampler, and a note if vLLM does not run this model and nobody asked for it."""
+    options, sizing = configuration.options, plan.sizing
+    if plan.sampler == "vllm":
+        from isocompute_torch.sampling.vllm_sampler import ROWS_AT_ONCE, VLLMSampler
 
-    longest_prompt = max(len(prompt) for chosen in sets.values() for prompt in chosen.ids)
-    return VLLMSampler(
-        policy,
-        configuration.run.model,
-        longest=longest_prompt + configuration.run.recipe.max_response_tokens,
-        rows_at_once=min(options.sampling_batch, ROWS_AT_ONCE),
-        memory_share=options.vllm_memory_share,
-        cache_gib=options.vllm_cache_gib,
-    )
+        longest_prompt = max(len(prompt) for chosen in sets.values() for prompt in chosen.ids)
+        try:
+            engine = VLLMSampler(
+                policy,
+                configuration.run.model,
+                longest=longest_prompt + configuration.run.recipe.max_response_tokens,
+                rows_at_once=min(options.sampling_batch, ROWS_AT_ONCE),
+                memory_share=sizing.vllm_share,
+                cache_gib=options.vllm_cache_gib,
+            )
+        except InputError as error:
+            if options.sampler == "vllm":
+                raise
+            note = fallback(error.message)
+        else:
+            return engine, None
+    else:
+        note = None
+    return TorchSampler(policy, rows_at_once=sizing.rows, merge=options.merge_duplicates), note

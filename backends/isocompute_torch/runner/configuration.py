@@ -88,6 +88,9 @@ class Configuration:
 
     def _digest(self, left_out: set[str]) -> str:
         fixed = {k: v for k, v in self.options.model_dump(mode="json").items() if k not in OPTIONS_OF_SPEED}
+        if fixed["sampler"] == "auto":
+            # Both samplers draw from one distribution, and runs of release 0.1 that named none used torch.
+            fixed["sampler"] = "torch"
         named = self.run.model_dump(mode="json", exclude=left_out)
         return hashlib.sha256(json.dumps([named, fixed], sort_keys=True).encode()).hexdigest()
 

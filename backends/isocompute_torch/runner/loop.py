@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
+from isocompute_sdk.notes import Note
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.training.payload.run_files import record_reported
@@ -53,6 +54,8 @@ class Parts:
     """The user's reward function."""
     learner: Learner
     """Holds the policy and updates it."""
+    notes: tuple[Note, ...] = ()
+    """What the run should know of: sampler and sizes that differ from the usual ones."""
 
 
 class Loop:
@@ -75,6 +78,9 @@ class Loop:
         self.journal = journal
         self.console = console
         self._stops_on_error = configuration.options.on_reward_error == "stop"
+        self._unwritten: list[Note] = []
+        for note in parts.notes:
+            self.note(note)
 
     def train(self) -> None:
         """Run the remaining updates.
@@ -93,8 +99,13 @@ class Loop:
             if step % configuration.save_every_steps == 0 or step == last:
                 checkpoint.save(configuration.folder, self.parts.learner, self.counters)
 
+    def note(self, note: Note) -> None:
+        """Show a note; the next record of the journal carries it."""
+        self._unwritten.append(note)
+        self.console.note(f"[{note.code}] {note.message}")
+
     def update(self, step: int) -> None:
-        """One rollout batch and one optimiser step."""
+        """One rollout batch and one optimiser step; the sampler rests between the two."""
         run, recipe, parts = self.configuration.run, self.configuration.run.recipe, self.parts
         seconds: dict[str, float] = {}
         batch = parts.train.subset(parts.order.batch(step))
@@ -110,7 +121,9 @@ class Loop:
         with _timed(seconds, "reward"):
             scores = parts.reward.score(batch.calls(samples), seed=derive_seed(run.seed, "reward", step))
             scores.check(f"step {step}", stop_on_error=self._stops_on_error)
+        budget = parts.learner.token_budget
         learning_rate = warmed_up(run.learning_rate, step, recipe.warmup_steps)
+        seconds["sync"] = parts.sampler.rest()
         with _timed(seconds, "training"):
             stats = parts.learner.update(
                 samples,
@@ -118,7 +131,9 @@ class Loop:
                 learning_rate=learning_rate,
                 value_learning_rate=warmed_up(recipe.value_learning_rate, step, recipe.warmup_steps),
             )
-        seconds["sync"] = parts.sampler.sync(parts.learner.policy.model)
+        seconds["sync"] += parts.sampler.sync(parts.learner.policy.model)
+        if parts.learner.token_budget < budget:
+            self.note(_halved(parts.learner.token_budget, step))
         self.counters.step = step
         self.counters.rollouts += run.rollouts_per_batch
         self.counters.tokens += samples.tokens
@@ -195,7 +210,18 @@ class Loop:
 
     def _record(self, kind: str, *, durable: bool = False, **fields: object) -> None:
         done = self.counters
+        if self._unwritten:
+            fields["notes"] = [note.to_dict() for note in self._unwritten]
+            self._unwritten = []
         self.journal.append(kind, step=done.step, rollouts=done.rollouts, tokens=done.tokens, durable=durable, **fields)
+
+
+def _halved(tokens: int, step: int) -> Note:
+    message = (
+        f"step {step} ran out of memory and was computed again with micro-batches of at most {tokens:,} tokens, which "
+        "hold from here on. The gradient is the same. To start with them, set options.max_tokens_per_micro_batch."
+    )
+    return Note("micro-batches-halved", "warning", message, {"tokens": tokens, "step": step})
 
 
 @contextmanager

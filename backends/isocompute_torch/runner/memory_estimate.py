@@ -1,13 +1,13 @@
 """Memory that a run needs, before its weights are loaded.
 
-The model is built without storage, and one forward pass of the longest micro-batch runs without data: autograd then
-names every tensor that it would keep for the backward pass.
+The model is built without storage, and one forward pass of the longest row runs without data: autograd then names every
+tensor that it would keep for the backward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,13 +16,28 @@ from torch import Tensor
 from isocompute_torch.failures import InputError
 from isocompute_torch.learning.scoring import KEPT_LOGITS
 from isocompute_torch.policy.architecture import architecture_of
+from isocompute_torch.runner.memory import GIB, Memory
 
-GIB = 2**30
-WORKSPACE = 1.0 * GIB
-"""CUDA context, libraries and fragments."""
-MOST = 0.95
-"""Share of the device that an estimate may fill."""
 FLOAT32 = 4
+LOGITS_IN_TRAINING = 3
+"""Tensors of the size of the logits that live at once: their log-softmax and two gradients. The reference scores its
+own beside the policy's, and an entropy with gradient keeps three more."""
+WHOLE_LOGITS = 3
+"""Further tensors of all logits of a micro-batch, for models whose own forward pass computes them: the cap's tanh, its
+result, and a gradient."""
+BACKWARD = 1.5
+"""Memory of the backward pass of one layer, as a multiple of what its forward pass keeps; 1.2 to 1.6 where it was
+measured (benchmarks/memory_estimate.py)."""
+PROBE_TOKENS = 97
+"""Length of the row that is probed where memory grows in proportion to it; a prime, so that no width of a model is
+taken for it."""
+LOGITS_IN_SAMPLING = 4
+"""Logits, their log-softmax, its rows for the rollouts, and the random numbers that decide."""
+ENGINE_AWAKE = 2.0 * GIB
+"""vLLM beside its weights and cache: a forward pass, logits and CUDA graphs. From vLLM's logs of models of 0.5 to 7
+billion parameters; not measured here."""
+ENGINE_ASLEEP = 1.0 * GIB
+"""What vLLM keeps while it sleeps: CUDA graphs and kernels. From the same logs."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +45,20 @@ class Sizes:
     """What decides the memory of a run."""
 
     tokens: int
-    """Tokens of the largest micro-batch, in one row."""
+    """Tokens of the largest micro-batch."""
+    row_tokens: int
+    """Tokens of its longest row, prompt and response."""
     dtype: torch.dtype
     reference: bool
     """Whether a frozen copy of the model is kept for a KL term."""
     value_model: bool
     """Whether PPO's value model is trained beside the policy."""
-    cached_tokens: int
-    """Tokens in the sampler's KV cache at once; 0 for a sampler with memory of its own."""
+    entropy: bool
+    """Whether an entropy term is trained."""
     checkpointing: bool
     """Whether layers are computed again in the backward pass."""
-    shared: float = 0.0
-    """Share of the device that another program, such as vLLM, has for itself."""
+    engine: bool = False
+    """Whether vLLM samples, with weights and a cache of its own, and sleeps during updates."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +67,15 @@ class MemoryEstimate:
 
     parameters: int
     """Number of parameters of the policy."""
+    vocabulary: int
+    """Number of logits per token."""
+    whole_logits: bool
+    """Whether the model computes all logits of a micro-batch at once."""
+    sizes: Sizes
+    """What it is an estimate of."""
     parts: Mapping[str, float]
-    """Part -> bytes: weights, masters, moments, gradients, reference, value model, activations, logits, cache."""
+    """Part -> bytes: weights, masters, moments, gradients, reference, value model, activations, backward pass of one
+    layer, logits, and sampling of one row (or vLLM with one row)."""
 
     @property
     def states(self) -> float:
@@ -59,10 +83,24 @@ class MemoryEstimate:
         return sum(self.parts[name] for name in ("weights", "masters", "moments", "reference", "value model"))
 
     @property
+    def update(self) -> float:
+        """Bytes of an update beside the states."""
+        asleep = ENGINE_ASLEEP if self.sizes.engine else 0.0
+        # Logits are gone when the backward pass reaches the layers.
+        passing = max(self.parts["logits"], self.parts["one layer"])
+        return self.parts["gradients"] + self.parts["activations"] + passing + asleep
+
+    @property
     def peak(self) -> float:
-        """Largest sum: in an update, or while sampling."""
-        update = self.parts["gradients"] + self.parts["activations"] + self.parts["logits"]
-        return self.states + max(update, self.parts["cache"])
+        """Largest sum: in an update, or while sampling one row."""
+        return self.states + max(self.update, self.parts["sampling"])
+
+    def of(self, tokens: int) -> MemoryEstimate:
+        """The same run with micro-batches of another size."""
+        sizes = replace(self.sizes, tokens=tokens)
+        changed = {name: self.parts[name] * tokens / self.sizes.tokens for name in ("activations", "one layer")}
+        changed["logits"] = _logits(sizes, self.vocabulary, whole=self.whole_logits)
+        return replace(self, sizes=sizes, parts={**self.parts, **changed})
 
     def text(self) -> str:
         """One line."""
@@ -79,7 +117,8 @@ def estimate(config: Any, sizes: Sizes) -> MemoryEstimate:
     """
     import transformers
 
-    eager = architecture_of(config.to_dict()).caps_attention
+    architecture = architecture_of(config.to_dict())
+    eager = architecture.caps_attention
     with torch.device("meta"):
         model: Any = transformers.AutoModelForCausalLM.from_config(
             config, dtype=sizes.dtype, attn_implementation="eager" if eager else "sdpa"
@@ -89,15 +128,23 @@ def estimate(config: Any, sizes: Sizes) -> MemoryEstimate:
     masters = FLOAT32 if bits < FLOAT32 else 0
     width = max(bits, FLOAT32)
     trained = 2 if sizes.value_model else 1
-    saved, layers = _saved_bytes(model, sizes.tokens, with_scores=eager), max(1, int(config.num_hidden_layers))
+    text = config.get_text_config()
+    layers, row = max(1, int(text.num_hidden_layers)), sizes.row_tokens
+    # Scores grow with the square of a row; without them everything grows in proportion.
+    probed = row if eager else PROBE_TOKENS
+    saved = _saved_bytes(model, probed, with_scores=eager) * sizes.tokens / probed
+    one_layer = BACKWARD * saved / layers
     if sizes.checkpointing:
-        # The input of every layer, and one layer at a time.
-        saved = sizes.tokens * int(config.hidden_size) * bits * layers + saved / layers
+        # The input of every layer, and the last norm.
+        saved = sizes.tokens * int(text.hidden_size) * bits * (layers + 2)
+    whole = not architecture.reads_trees
     vocabulary = int(model.get_output_embeddings().weight.shape[0])
-    # Logits, their logarithmic softmax and its gradient, all in 32 bits.
-    logits = 3 * FLOAT32 * min(sizes.tokens * vocabulary, max(KEPT_LOGITS, vocabulary))
+    sampling = row_bytes(config, sizes.dtype, row, vocabulary)
     return MemoryEstimate(
         count,
+        vocabulary,
+        whole,
+        sizes,
         {
             "weights": count * bits,
             "masters": count * masters,
@@ -106,55 +153,66 @@ def estimate(config: Any, sizes: Sizes) -> MemoryEstimate:
             "reference": count * bits * sizes.reference,
             "value model": count * (bits + masters + 2 * width) * sizes.value_model,
             "activations": trained * saved,
-            "logits": logits,
-            "cache": sizes.cached_tokens * _cache_bytes_per_token(config, bits),
+            "one layer": one_layer,
+            "logits": _logits(sizes, vocabulary, whole=whole),
+            "sampling": sampling + (count * bits + ENGINE_AWAKE if sizes.engine else 0.0),
         },
     )
 
 
-def rows_that_fit(found: MemoryEstimate, sizes: Sizes, total: float, longest: int) -> int:
-    """Rows of `longest` tokens whose KV cache fits beside the states of a run, at least 1.
-
-    Args:
-        found: the estimate, of a run whose cache holds `sizes.cached_tokens`.
-        sizes: what it is of.
-        total: bytes of the device.
-        longest: tokens of a row.
-    """
-    row = found.parts["cache"] / sizes.cached_tokens * longest
-    return max(1, int((_room(sizes, total) - found.states) / row))
+def row_bytes(config: Any, dtype: torch.dtype, tokens: int, vocabulary: int) -> float:
+    """Bytes of one rollout while it is sampled: keys and values of all its tokens, and its logits."""
+    text = config.get_text_config()
+    heads = int(text.num_attention_heads)
+    shared = int(getattr(text, "num_key_value_heads", None) or heads)
+    size = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
+    cache = 2 * int(text.num_hidden_layers) * shared * size * (torch.finfo(dtype).bits // 8)
+    return tokens * cache + LOGITS_IN_SAMPLING * FLOAT32 * vocabulary
 
 
-def refuse_what_cannot_fit(found: MemoryEstimate, sizes: Sizes, total: float, name: str) -> None:
-    """Raise if an estimate exceeds a device.
+def refuse_what_cannot_fit(found: MemoryEstimate, memory: Memory, name: str) -> None:
+    """Raise if an estimate exceeds what a run may ever have.
 
     Args:
         found: the estimate.
-        sizes: what it is of.
-        total: bytes of the device.
+        memory: memory of the device.
         name: the model, for the message.
 
     Raises:
         InputError: it does not fit; the message says which model would.
     """
-    room = _room(sizes, total)
-    if found.peak <= room:
+    if found.peak <= memory.most:
         return
-    per_parameter = found.states / found.parameters + found.parts["gradients"] / found.parameters
-    fixed = found.peak - per_parameter * found.parameters
-    largest = max(0.0, (room - min(fixed, room / 2)) / per_parameter)
     raise InputError(
         f"model {name!r} with {found.parameters / 1e9:.2f} billion parameters needs about {found.text()}; this device "
-        f"has {total / GIB:.0f} GiB, of which {room / GIB:.0f} are free for it",
-        f"About {largest / 1e9:.1f} billion parameters fit here with this recipe. Lower recipe.max_response_tokens or "
-        "options.max_tokens_per_micro_batch, set recipe.kl_coef to 0 (no reference model), or take the backend "
-        "openrlhf, verl or trl, which share a model between GPUs. The built-in runner is for models of about 0.5 to 3 "
-        "billion parameters on one GPU.",
+        f"has {memory.total / GIB:.0f} GiB, of which {memory.most / GIB:.0f} are for it",
+        f"About {largest_that_fits(found, memory.most) / 1e9:.1f} billion parameters fit here with this recipe. Lower "
+        "recipe.max_response_tokens or options.max_tokens_per_micro_batch, set recipe.kl_coef to 0 (no reference "
+        "model), or take the backend openrlhf, verl or trl, which share a model between GPUs. The built-in runner is "
+        "for models of about 0.5 to 3 billion parameters on one GPU.",
     )
 
 
-def _room(sizes: Sizes, total: float) -> float:
-    return total * (MOST - sizes.shared) - WORKSPACE
+def largest_that_fits(found: MemoryEstimate, room: float) -> float:
+    """Parameters of the largest model of this kind whose peak is within `room` bytes.
+
+    Width and depth shrink together: parameters with the cube of the width, activations with its square; logits stay.
+    """
+    by_parameter = found.states + found.parts["gradients"]
+    rest = found.update - found.parts["gradients"] - found.parts["activations"]
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        fits = by_parameter * middle + found.parts["activations"] * middle ** (2 / 3) + rest <= room
+        low, high = (middle, high) if fits else (low, middle)
+    return low * found.parameters
+
+
+def _logits(sizes: Sizes, vocabulary: int, *, whole: bool) -> float:
+    """Bytes of the logits of a micro-batch and of what is computed from them, in 32 bits and in bounded parts."""
+    tensors, every = LOGITS_IN_TRAINING + (3 if sizes.entropy else int(sizes.reference)), sizes.tokens * vocabulary
+    in_parts = tensors * FLOAT32 * min(every, max(KEPT_LOGITS, vocabulary))
+    return in_parts + (WHOLE_LOGITS * every * (torch.finfo(sizes.dtype).bits // 8) if whole else 0.0)
 
 
 def _saved_bytes(model: Any, tokens: int, *, with_scores: bool) -> float:
@@ -178,10 +236,3 @@ def _saved_bytes(model: Any, tokens: int, *, with_scores: bool) -> float:
         backbone(input_ids=torch.zeros((1, tokens), dtype=torch.long), attention_mask=mask, use_cache=False)
     counted = [one for one in kept.values() if with_scores or tuple(one.shape[-2:]) != (tokens, tokens)]
     return float(sum(one.numel() * one.element_size() for one in counted))
-
-
-def _cache_bytes_per_token(config: Any, bits: int) -> float:
-    heads = int(config.num_attention_heads)
-    shared = int(getattr(config, "num_key_value_heads", None) or heads)
-    size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    return 2 * int(config.num_hidden_layers) * shared * size * bits

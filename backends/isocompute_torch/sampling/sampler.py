@@ -64,8 +64,12 @@ class Sampler(Protocol):
         """
         ...
 
+    def rest(self) -> float:
+        """Free the memory that only sampling needs, until the next `sync`; returns the seconds it took."""
+        ...
+
     def sync(self, model: torch.nn.Module) -> float:
-        """Copy the model's weights into the sampler; returns the seconds it took."""
+        """Copy the model's weights into the sampler, which is ready to sample then; returns the seconds it took."""
         ...
 
     def close(self) -> None:

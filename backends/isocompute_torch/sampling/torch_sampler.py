@@ -7,6 +7,7 @@ which changes results by rounding only.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from isocompute_torch.failures import is_out_of_memory
 from isocompute_torch.policy.model import Policy, at_least_float32
 from isocompute_torch.sampling.sampler import Samples, check_finite, draw, log_distribution
 
@@ -72,7 +74,7 @@ class TorchSampler:
 
     Args:
         policy: the model, shared with the trainer.
-        rows_at_once: largest number of rollouts in the cache.
+        rows_at_once: largest number of rollouts in the cache; halved after an out-of-memory error.
         merge: let the model read equal prefixes once.
     """
 
@@ -85,11 +87,25 @@ class TorchSampler:
     def sample(
         self, prompts: Sequence[list[int]], n: int, *, temperature: float, top_p: float, max_tokens: int, seed: int
     ) -> Samples:
-        """`n` responses to each prompt; see `Sampler.sample`.
+        """`n` responses to each prompt; see `Sampler.sample`. After an out-of-memory error with half the rows at once.
 
         Raises:
             RunFailed: the model's log-probabilities are not finite.
         """
+        while True:
+            try:
+                return self._sampled(prompts, n, temperature, top_p, max_tokens, seed)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or self.rows_at_once <= 1:
+                    raise
+            self.rows_at_once = min(self.rows_at_once, len(prompts) * n) // 2 or 1
+            gc.collect()
+            if self.policy.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _sampled(
+        self, prompts: Sequence[list[int]], n: int, temperature: float, top_p: float, max_tokens: int, seed: int
+    ) -> Samples:
         device = self.policy.device
         rollouts = len(prompts) * n
         generator = torch.Generator(device).manual_seed(seed)
@@ -116,6 +132,10 @@ class TorchSampler:
             logprob_RT=logprob_RT[:, :longest].contiguous(),
             truncated_R=truncated_R,
         )
+
+    def rest(self) -> float:
+        """Returns 0: the sampler holds no memory between calls."""
+        return 0.0
 
     def sync(self, model: torch.nn.Module) -> float:
         """Returns 0: the sampler uses the trained weights themselves."""

@@ -80,7 +80,7 @@ def start_engine(settings: EngineSettings) -> Any:
                 disable_log_stats=True,
                 use_tqdm_on_load=False,
                 seed=0,
-                **(_cpu_arguments(settings) if on_cpu else {"gpu_memory_utilization": settings.memory_share}),
+                **(_cpu_arguments(settings) if on_cpu else _gpu_arguments(settings)),
             )
         except InputError:
             raise
@@ -95,6 +95,10 @@ def _cpu_arguments(settings: EngineSettings) -> dict[str, Any]:
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(settings.longest, settings.rows_at_once, CPU_TOKENS_AT_ONCE),
     }
+
+
+def _gpu_arguments(settings: EngineSettings) -> dict[str, Any]:
+    return {"gpu_memory_utilization": settings.memory_share, "enable_sleep_mode": True}
 
 
 def _check_platform(device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""The sampler in vLLM: an engine in this process that receives the policy's weights after every update.
+"""The sampler in vLLM: an engine in this process that sleeps during every update and then receives the new weights.
 
 Every rollout has its own seed, so its tokens depend on weights, prompt, its number in the group and the seed of the
 call, not on vLLM's scheduling. Rounding may still change a draw between machines, or between a cached and a fresh
@@ -28,6 +28,8 @@ ROWS_AT_ONCE = 1024
 """Rollouts decoded together; more hardly increase vLLM's speed, and each reserves memory."""
 LOWEST_TEMPERATURE = 0.01
 """vLLM raises smaller temperatures other than 0 to this one."""
+DISCARD_EVERYTHING = 2
+"""vLLM's level of sleep that keeps no copy of the weights: the next ones come from the trainer."""
 CHECKED_TOKENS = 16
 """Tokens of each sample that is compared with the trainer when the engine starts."""
 AGREEMENT = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
@@ -69,6 +71,7 @@ class VLLMSampler:
         self._settings = EngineSettings(
             model, policy.device, policy.dtype, longest, rows_at_once, memory_share, cache_gib
         )
+        self._asleep = False
         self._engine: Any = start_engine(self._settings)
         try:
             self._start_checked()
@@ -86,6 +89,7 @@ class VLLMSampler:
             RunFailed: the model's log-probabilities are not finite.
         """
         self._check_request(prompts, temperature, max_tokens)
+        assert not self._asleep, "an engine that sleeps never answers: sync comes first"
         # Greedy rollouts of a prompt are equal, so vLLM decodes one.
         drawn = 1 if temperature == 0.0 else n
         rows = self._generate(prompts, drawn, temperature, top_p, max_tokens, seed)
@@ -97,12 +101,30 @@ class VLLMSampler:
         check_finite(samples.logprob_RT)
         return samples
 
-    def sync(self, model: torch.nn.Module) -> float:
-        """Copy the model's weights into the engine; returns the seconds it took."""
+    def rest(self) -> float:
+        """Let the engine sleep: on a GPU it gives up its weights and its KV cache; returns the seconds it took."""
         started = time.perf_counter()
+        if not self._asleep:
+            self._engine.sleep(level=DISCARD_EVERYTHING)
+            self._asleep = True
+        return time.perf_counter() - started
+
+    def sync(self, model: torch.nn.Module) -> float:
+        """Wake the engine and copy the model's weights into it; returns the seconds it took."""
+        started = time.perf_counter()
+        on_gpu = self.policy.device.type == "cuda"
+        if self._asleep:
+            if on_gpu:
+                # What the trainer's allocator keeps for its next update is the memory that the engine wakes into.
+                torch.cuda.empty_cache()
+            self._engine.wake_up(tags=["weights"])
         with torch.no_grad():
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": list(model.state_dict().items())})
-        if self.policy.device.type == "cuda":
+        if self._asleep:
+            # After the weights, which are loaded layer by layer and need some memory of their own for that.
+            self._engine.wake_up(tags=["kv_cache"])
+            self._asleep = False
+        if on_gpu:
             torch.cuda.synchronize()
         return time.perf_counter() - started
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.running.problems import missing_files
-from isocompute_sdk.cli.running.status import describe, status_dict
+from isocompute_sdk.cli.running.status import describe, say_spending, status_dict
 from isocompute_sdk.cli.shared import background
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
@@ -20,6 +20,7 @@ from isocompute_sdk.errors import RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.executors import Slots
+    from isocompute_sdk.notes import Note
     from isocompute_sdk.specs import ExecutorSpec, RunSpec, Study
 
 
@@ -135,13 +136,15 @@ def _run_sweep(
     health = health_of(backend, [one for one in folders if one.name not in given_up])
     idle = learned_nothing(health)
     statuses = [watch.status() for watch in registry.watches(folders)]
+    notes = _notes_of(folders) + health.notes
     if json:
-        told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in health.notes]}
+        told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in notes]}
         told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)}
         emit_json({"kind": "run", "study": loaded.name, **told})
     else:
         say("\n".join(describe(one) + (", learned nothing" if one.run_id in idle else "") for one in statuses))
-        print_notes(note for note in health.notes if note.severity != "info")
+        say_spending(folders)
+        print_notes(note for note in notes if note.severity != "info")
         write_page(folder, loaded, say_so=True)
     if given_up or idle:
         parts = [
@@ -151,6 +154,15 @@ def _run_sweep(
         raise RecordError("; ".join(parts), _advice(folder, runs, bool(idle)))
     if not json:
         say(f"next: {_fit(folder, runs)}")
+
+
+def _notes_of(folders: Sequence[Path]) -> tuple[Note, ...]:
+    """What the runs noted of themselves while they trained."""
+    from isocompute_sdk.notes import unique
+    from isocompute_sdk.run_folders import journal_records
+    from isocompute_sdk.run_folders.store import METRICS_FILE
+
+    return unique(note for folder in folders for note in journal_records.notes(folder / METRICS_FILE))
 
 
 def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -> list[RunSpec]:

@@ -83,6 +83,7 @@ def status(
         for one in found:
             state = words.get(one.folder)
             say(describe(one) + (f": {state}" if state else ""))
+        say_spending([one.folder for one in found])
         for line in [] if unreadable else study_lines(folder):
             say(line)
     for name, error in unreadable.items():
@@ -172,6 +173,15 @@ def _engine_states(statuses: Sequence[RunStatus]) -> dict[Path, str]:
             handle = engine.adopt(Job(folder.name, Launch(folder, (), ()), folder))
             found[folder] = engine.words([handle])[0] if handle is not None else ""
     return found
+
+
+def say_spending(folders: Sequence[Path]) -> None:
+    """Print what runs have used for training and beside it for evaluation; nothing without journals of both."""
+    from isocompute_sdk.timing.spending import spending
+
+    used = spending(folders)
+    if used.evaluation_rollouts:
+        say(f"used: {used.summary()}")
 
 
 def describe(status: RunStatus) -> str:

@@ -293,7 +293,10 @@ class PlanningOptions(BudgetOptions):
             if path is not None:
                 say(f"wrote {path}")
         if self.output is not None:
-            say(f"next: isocompute launch {quote(str(self.output))} --dry-run")
+            # Only where the plan leaves something open is it named.
+            model = " --model NAME_OR_FOLDER" if plan.model is None else ""
+            gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
+            say(f"next: isocompute launch {quote(str(self.output))}{model}{gpus} --dry-run")
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from isocompute_sdk.run_folders import journal_records
 from isocompute_torch.runner.checkpoint import latest_step
+from isocompute_torch.runner.prompts import PromptSet
 
 pytestmark = pytest.mark.vllm
 
@@ -27,6 +29,70 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 def finish(folder: Path) -> None:
     assert start(folder).wait(timeout=300) == 0, (folder / "output").read_text()[-4000:]
+
+
+def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
+    prepared: Callable[[str, str], Path], model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from isocompute_torch import train
+    from isocompute_torch.learning.learner import Learner
+    from isocompute_torch.sampling.vllm_sampler import VLLMSampler
+
+    engines: list[Any] = []
+    seen: dict[str, list[bool]] = {"update": [], "sample": []}
+    start_checked, update, sample = VLLMSampler._start_checked, Learner.update, VLLMSampler.sample
+
+    def started(self: VLLMSampler) -> None:
+        engines.append(self._engine)
+        start_checked(self)
+
+    def updated(self: Learner, *given: Any, **named: Any) -> Any:
+        seen["update"].append(engines[0].llm_engine.is_sleeping())
+        return update(self, *given, **named)
+
+    def sampled(self: VLLMSampler, *given: Any, **named: Any) -> Any:
+        seen["sample"].append(engines[0].llm_engine.is_sleeping())
+        return sample(self, *given, **named)
+
+    monkeypatch.setattr(VLLMSampler, "_start_checked", started)
+    monkeypatch.setattr(Learner, "update", updated)
+    monkeypatch.setattr(VLLMSampler, "sample", sampled)
+    assert train.main([str(prepared("run", str(model_folder)))]) == 0
+    assert seen["update"] == [True] * 6
+    # The check at the start, 6 batches, and 3 evaluations of 2 sets; the best checkpoint is evaluated anew.
+    assert seen["sample"] == [False] * len(seen["sample"])
+    assert len(seen["sample"]) >= 1 + 6 + 3 * 2
+
+
+def test_a_model_that_vllm_does_not_run_is_sampled_from_by_torch_unless_vllm_was_asked_for(
+    prepared: Callable[[str, str], Path], model_folder: Path, tmp_path: Path
+) -> None:
+    import torch
+    import transformers
+
+    from isocompute_torch.failures import InputError
+    from isocompute_torch.policy.loading import load_policy
+    from isocompute_torch.runner import assembly
+    from isocompute_torch.runner.configuration import load_configuration
+    from isocompute_torch.sampling.torch_sampler import TorchSampler
+
+    config: Any = transformers.AutoConfig.from_pretrained(model_folder)
+    config.num_attention_heads = config.num_key_value_heads = 4  # of 16 each, which vLLM's kernels do not take
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "small-heads")
+    transformers.AutoTokenizer.from_pretrained(model_folder).save_pretrained(tmp_path / "small-heads")
+    asked = load_configuration(prepared("run", str(tmp_path / "small-heads")))
+    left = dataclasses.replace(asked, options=asked.options.model_copy(update={"sampler": "auto"}))
+    policy = load_policy(asked.run.model, torch.device("cpu"), torch.float32)
+    plan = assembly._planned(asked, policy.device, policy.dtype)
+    assert plan.sampler == "vllm"
+    sets = {"train": PromptSet(policy.codec, [], [], [[2, 3]])}
+    sampler, note = assembly._sampler(left, policy, sets, plan)
+    assert isinstance(sampler, TorchSampler)
+    assert note is not None
+    assert (note.code, note.severity) == ("sampler-fallback", "warning")
+    assert "head_dim=16" in note.message
+    with pytest.raises(InputError, match="head_dim=16"):
+        assembly._sampler(asked, policy, sets, plan)
 
 
 def what_was_recorded(folder: Path) -> list[tuple[Any, ...]]:

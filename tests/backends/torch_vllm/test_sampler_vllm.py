@@ -86,6 +86,42 @@ def test_training_may_go_on_in_place_while_the_engine_keeps_its_weights(
     assert torch.equal(synced.logprob_RT, again.logprob_RT)
 
 
+def test_an_engine_sleeps_until_the_next_weights_and_then_samples_from_them(
+    policy: Policy, sampler: VLLMSampler, perturbed: torch.nn.Module
+) -> None:
+    engine: Any = sampler._engine
+    before = draw(sampler, 16)
+    assert sampler.rest() > 0
+    assert engine.llm_engine.is_sleeping()
+    assert sampler.rest() >= 0  # a second time it stays asleep
+    with pytest.raises(AssertionError, match="sleeps"):
+        draw(sampler)
+    sampler.sync(perturbed)
+    assert not engine.llm_engine.is_sleeping()
+    after = draw(sampler, 16)
+    assert largest_difference(policy, after) < 1e-4
+    assert not torch.equal(before.response_RT, after.response_RT)
+
+
+def test_weights_arrive_after_their_memory_and_before_that_of_the_cache(
+    policy: Policy, sampler: VLLMSampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine: Any = sampler._engine
+    executor = engine.llm_engine.engine_core.engine_core.model_executor
+    reload_weights, asleep = engine.collective_rpc, []
+
+    def watched(method: str, **arguments: Any) -> Any:
+        asleep.append(set(executor.sleeping_tags))
+        return reload_weights(method, **arguments)
+
+    monkeypatch.setattr(engine, "collective_rpc", watched)
+    sampler.rest()
+    assert executor.sleeping_tags == {"weights", "kv_cache"}
+    sampler.sync(policy.model)
+    assert asleep == [{"kv_cache"}]
+    assert executor.sleeping_tags == set()
+
+
 def test_a_sync_takes_a_small_part_of_a_step(sampler: VLLMSampler, policy: Policy) -> None:
     seconds = sorted(sampler.sync(policy.model) for _ in range(5))
     assert 0 < seconds[2] < 0.25
@@ -218,3 +254,21 @@ def test_a_number_format_that_vllm_lacks_is_refused(model_folder: Any) -> None:
     policy = load_policy(str(model_folder), torch.device("cpu"), torch.float64)
     with pytest.raises(InputError, match=r"torch\.float64"):
         VLLMSampler(policy, str(model_folder), longest=24)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_sleeping_engine_gives_the_memory_of_a_gpu_back(model_folder: Any) -> None:
+    from isocompute_torch.policy.loading import load_policy
+
+    policy = load_policy(str(model_folder), torch.device("cuda"), torch.bfloat16)
+    sampler = VLLMSampler(policy, str(model_folder), longest=24, memory_share=0.3)
+    try:
+        free, total = torch.cuda.mem_get_info()
+        sampler.rest()
+        assert torch.cuda.mem_get_info()[0] - free > 0.2 * total
+        sampler.sync(policy.model)
+        assert draw(sampler, 16).tokens > 0
+        assert abs(torch.cuda.mem_get_info()[0] - free) < 0.05 * total
+    finally:
+        sampler.close()

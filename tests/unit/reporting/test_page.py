@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,29 +13,29 @@ import pytest
 
 from isocompute_sdk import api
 from isocompute_sdk.auditing import audit
+from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import budgets
+from isocompute_sdk.reporting.answer import answer
 from isocompute_sdk.reporting.build import build
 from isocompute_sdk.reporting.charts import log_ticks
 from isocompute_sdk.reporting.colours import palette
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
 from isocompute_sdk.reporting.page import Missing, Notes, Page, Script, Table
-from isocompute_sdk.specs import Budget, Throughput
+from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
 
 ORDER = ["cost", "why", "budget", "sure", "ties", "coverage", "overfitting", "health", "pilot", "launch", "provenance"]
 SPEED = Throughput(step_overhead_seconds=20, rollouts_per_second=60, gpus=8, usd_per_gpu_hour=2.5)
 
 
+QUICK = {"draws": 24}
+
+
 def page_of(source: Source, budget: Budget | None = None, compare: str | None = None, **planner: object) -> Page:
-    return build(gather(source, Asked(budget=budget, compare=compare, planner=planner)))
-
-
-def texts(page: Page) -> str:
-    """Everything a reader sees as text."""
-    return repr((page.answer, page.sections))
+    return build(gather(source, Asked(budget=budget, compare=compare, planner=planner, fit=QUICK)))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,23 @@ def material(fits: Fits) -> Material:
     return gather(fits, Asked(budget=Budget(rollouts=3e6), compare="n=8,bp=32"))
 
 
-def test_sections_keep_their_order_whatever_the_source(material: Material) -> None:
-    for found in (material, gather(api.published_prior(), Asked(budget=Budget(rollouts=3e6)))):
-        assert [section.name for section in build(found).sections] == ORDER
+@pytest.fixture(scope="module")
+def page(material: Material) -> Page:
+    return build(material)
 
 
-def test_an_empty_section_says_what_is_missing_and_which_command_gives_it() -> None:
-    page = page_of(api.published_prior(), Budget(rollouts=3e6))
+@pytest.fixture(scope="module")
+def prior_page() -> Page:
+    return page_of(api.published_prior(), Budget(rollouts=3e6))
+
+
+def test_sections_keep_their_order_whatever_the_source(page: Page, prior_page: Page) -> None:
+    for found in (page, prior_page):
+        assert [section.name for section in found.sections] == ORDER
+
+
+def test_an_empty_section_says_what_is_missing_and_which_command_gives_it(prior_page: Page) -> None:
+    page = prior_page
     empty = [section for section in page.sections if section.missing]
     assert {"cost", "why", "coverage", "health"} <= {section.name for section in empty}
     for section in empty:
@@ -58,8 +69,8 @@ def test_an_empty_section_says_what_is_missing_and_which_command_gives_it() -> N
         assert block.command.startswith("isocompute ")
 
 
-def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material) -> None:
-    slider = build(material).slider()
+def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material, page: Page) -> None:
+    slider = page.slider()
     ladder, planner = material.ladder, material.planner
     assert slider is not None
     assert ladder is not None
@@ -80,8 +91,8 @@ def test_amounts_of_the_slider_are_round_enough_to_type(material: Material) -> N
         assert rung.amount == float(f"{rung.amount:.3g}")
 
 
-def test_the_answer_carries_the_numbers_of_the_plan(material: Material) -> None:
-    plan, page = material.plan, build(material)
+def test_the_answer_carries_the_numbers_of_the_plan(material: Material, page: Page) -> None:
+    plan = material.plan
     assert plan is not None
     assert plan.predicted_reward is not None
     assert f"n = {plan.group_size}" in page.answer.sentence
@@ -90,13 +101,13 @@ def test_the_answer_carries_the_numbers_of_the_plan(material: Material) -> None:
     assert {fact.value for fact in page.answer.facts} >= {str(plan.group_size), f"{plan.update_steps:,}"}
 
 
-def test_the_gain_over_what_is_run_today_is_that_of_the_planner(material: Material) -> None:
+def test_the_gain_over_what_is_run_today_is_that_of_the_planner(material: Material, page: Page) -> None:
     plan, planner = material.plan, material.planner
     assert plan is not None
     assert planner is not None
     own = f"n={plan.group_size},bp={plan.problems_per_batch},m={plan.update_steps}"
     found = planner.compare("n=8,bp=32", 3e6, reference=own)
-    assert f"{found.difference.mean:+.3f}" in repr(build(material).answer.more)
+    assert f"{found.difference.mean:+.3f}" in repr(page.answer.more)
 
 
 def test_hours_and_money_are_shown_where_the_speed_is_known(fits: Fits) -> None:
@@ -114,7 +125,7 @@ def test_without_a_budget_the_page_takes_one_and_says_so(fits: Fits) -> None:
     assert found.assumed_budget
     assert found.plan is not None
     assert found.plan.extrapolation == pytest.approx(3, rel=0.1)
-    assert any(isinstance(block, Missing) and "--budget" in block.command for block in build(found).answer.more)
+    assert any(isinstance(block, Missing) and "--budget" in block.command for block in answer(found).more)
 
 
 def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_path: Path) -> None:
@@ -143,8 +154,7 @@ def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -
     assert any(isinstance(block, Notes) for block in page.sections[3].blocks)
 
 
-def test_charts_have_only_finite_numbers_and_known_colours(material: Material) -> None:
-    page = build(material)
+def test_charts_have_only_finite_numbers_and_known_colours(page: Page) -> None:
     text = json.dumps([chart.option for chart in page.charts()], allow_nan=False)
     names = [chart.name for chart in page.charts()]
     assert len(names) == len(set(names)) > 3
@@ -167,7 +177,7 @@ def test_every_group_size_has_its_own_colour_in_both_themes() -> None:
     assert {name for name in found["light"] if name[0] == "n"} == {"n24", *(f"n{2**i}" for i in range(2, 10))}
 
 
-def test_the_backtest_is_drawn_run_by_run(material: Material, fits: Fits) -> None:
+def test_the_backtest_is_drawn_run_by_run(page: Page, fits: Fits) -> None:
     assert fits.passport is not None
     test = fits.passport.backtest
     assert test is not None
@@ -176,7 +186,7 @@ def test_the_backtest_is_drawn_run_by_run(material: Material, fits: Fits) -> Non
     assert inside == pytest.approx(test.coverage)
     error = np.mean([run.measured - run.predicted for run in test.by_run])
     assert error == pytest.approx(test.mean_error)
-    (chart,) = [chart for chart in build(material).charts() if chart.name == "backtest"]
+    (chart,) = [chart for chart in page.charts() if chart.name == "backtest"]
     points = [one for one in chart.option["series"] if one["type"] == "scatter"]
     assert sum(len(one["data"]) for one in points) == test.runs
 
@@ -213,7 +223,6 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
     missing = {section.name for section in page.sections if section.missing}
     assert not missing & {"coverage", "overfitting", "health", "pilot"}
     assert {"k-0", "k-1", "train-validation", "health-entropy"} <= {chart.name for chart in page.charts()}
-    assert "entropy" not in {chart.name for chart in page_of(make_runs()).charts()}
 
 
 def test_a_model_gives_a_launch_script(make_runs: Callable[..., RunSet]) -> None:
@@ -235,3 +244,58 @@ def test_log_ticks_are_round_and_few() -> None:
         assert 2 <= len(found) <= 14
         assert found == sorted(found)
         assert low * 0.99 <= found[0] < found[-1] <= high * 1.01
+
+
+def campaign_folder(folder: Path, fits: Fits, plan: Plan | None) -> Path:
+    """A campaign's folder after its fit, as far as its own files go."""
+    study = Study(
+        name="loop",
+        recipe="easy",
+        model="tiny",
+        data=Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=6000),
+        sweep=Sweep(group_size=(8, 32), problems_per_batch=32, rollouts=40_000),
+        budget=3_000_000,
+        backend="torch",
+    )
+    settings = CampaignSettings(study, "avg@4", None, {"draws": 24}, {"spend": "all"})
+    CAMPAIGN.save(folder / "campaign.json", settings)
+    fits.save(folder / "fits.json")
+    if plan is not None:
+        plan.save(folder / "plan.json")
+    return folder
+
+
+def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path) -> None:
+    planner = Planner(fits, model="tiny")
+    plan = planner.allocate(3e6, n_problems=6000, spend="all")
+    found = gather(campaign_folder(tmp_path, fits, plan), Asked())
+    assert found.options["spend"] == "all"
+    assert found.plan == plan
+    assert found.ladder is not None
+    rung = found.ladder.rungs[50]
+    again = planner.allocate(rung.amount, n_problems=6000, spend="all")
+    assert budgets.numbers(rung.plan)[:6] == budgets.numbers(again)[:6]
+    (script,) = [block for block in build(found).sections[9].blocks if isinstance(block, Script)]
+    assert script.label.startswith("torch")
+
+
+def test_a_campaign_has_a_page_from_its_first_minute_on(fits: Fits, tmp_path: Path) -> None:
+    folder = campaign_folder(tmp_path, fits, None)
+    planless = build(gather(folder, Asked()))
+    assert planless.answer.tone == "neutral"
+    assert any(chart.name == "curves-0" for chart in planless.charts())
+    (folder / "fits.json").unlink()
+    begun = build(gather(folder, Asked()))
+    assert begun.charts() == ()
+    assert [section.name for section in begun.sections] == ORDER
+
+
+def test_runs_that_go_on_are_named_preliminary(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
+    for name in ("n8-bp32-seed0", "n32-bp32-seed0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text("")
+    table = make_runs().to_polars().write_csv()
+    (tmp_path / "runs.csv").write_text(table)
+    found = gather(tmp_path / "runs.csv", Asked(budget=Budget(rollouts=2e6), fit=QUICK))
+    going = replace(found, folders=tuple(tmp_path.glob("n*")))
+    assert len(answer(going).more) == len(answer(found).more) + 1
