@@ -198,7 +198,7 @@ def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome], tmp
 
 
 def test_a_campaign_goes_on_without_a_run_that_hangs_and_says_so(plugins: Path, tmp_path: Path) -> None:
-    rules = {"hung_after_minutes": 0.1, "hung_after_steps": 3, "retries": 0}
+    rules = {"hung_after_minutes": 0.15, "hung_after_steps": 3, "retries": 0}
     outcome = make(tmp_path / "out", study=make_study(options={"hang": 64}, supervision=rules)).run()
     assert {n for n, _ in outcome.fits.curves} == {4, 16}
     (note,) = [note for note in outcome.notes if note.code == "runs-given-up"]
