@@ -28,7 +28,7 @@ from isocompute_sdk.planning.experiment.stopping import CHANCE
 LOOKS = (1 / 3, 2 / 3)
 RATIOS = (3.0, 10.0)
 TRAILING_SHARE = 0.8
-CUTS = (0.005, 0.01, 0.02, 0.05, 0.1)
+CUTS = (0.05, 0.1, 0.2, 0.3, 0.4)
 """Chances below which a run would be stopped, to compare with the one in use."""
 
 

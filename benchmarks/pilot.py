@@ -233,7 +233,8 @@ def designed(world: World, ratio: float) -> Pilot:
         fits = fitted(pilot)
         planner = iso.Planner(fits, recipe=recipe)
         options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
-        question = planner._question(iso.Budget(rollouts=total - pilot.cost), options)
+        budget = iso.Budget(rollouts=total - pilot.cost)
+        question = planner._question(budget, options)  # pyright: ignore[reportPrivateUsage]
         most = pilot.left if left == 1 else pilot.left / 2
         # Equal cost: what `Planner.next_runs` would not spend is spent here all the same.
         found = ask(question, SLOTS, np.random.default_rng(world.index), most=most, spend_all=True)

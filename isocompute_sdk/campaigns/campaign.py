@@ -43,6 +43,7 @@ from isocompute_sdk.planning.questions.compare import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, Supervision, Throughput, dump_spec
+from isocompute_sdk.specs.run import batch_refusal
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, Needs, extends_runs, follow, needs_of, run_folder
 
@@ -162,6 +163,7 @@ class Campaign:
             self.metric,
             train=self._carry_out,
             records=lambda runs: self._chosen_metric(self._records(runs)),
+            all_records=self._records,
             fit=self._fit,
         )
 
@@ -209,9 +211,7 @@ class Campaign:
         designed = self.designed
         if designed is None:
             return self.study.expand() + ((self.planned_run(),) if (self.root / PLAN).exists() else ())
-        taken = designed.decisions()
-        found = (*designed.checks(taken), *designed.runs(taken))
-        return tuple({run.run_id: run for run in found}.values())
+        return designed.every_run(designed.decisions())
 
     def _folders(self) -> tuple[Path, ...]:
         return tuple(map(self._place, self.runs()))
@@ -433,9 +433,13 @@ class Campaign:
         """Runs that the executor carries out at a time, as far as it can be known."""
         engine = self._engine()
         if isinstance(engine, LocalExecutor):
-            problems = max(self.study.recipe.min_problems_per_batch, 1)
-            batch = Allocation(group_size=8, problems_per_batch=problems, update_steps=1)
-            return min(engine.slots(needs_of(self._backend(), sample_run(self.study, batch))).count, MOST_SLOTS)
+            study, problems = self.study, max(self.study.recipe.min_problems_per_batch, 1)
+            sizes = [n * max(study.hardware.divisor, 2) for n in (8, 4, 2, 1)]
+            able = [n for n in sizes if batch_refusal(n, problems, study.hardware, study.recipe) is None]
+            if not able:
+                return DEFAULT_SLOTS
+            batch = Allocation(group_size=able[0], problems_per_batch=problems, update_steps=1)
+            return min(engine.slots(needs_of(self._backend(), sample_run(study, batch))).count, MOST_SLOTS)
         parallel = engine.spec.parallel if isinstance(engine, ClusterExecutor) and engine.spec is not None else None
         return min(parallel or DEFAULT_SLOTS, MOST_SLOTS)
 

@@ -74,7 +74,9 @@ class DesignedPilot:
     train: Callable[[PilotStage, Sequence[RunSpec]], object]
     """Trains runs to their end; not called without runs."""
     records: Callable[[Sequence[RunSpec]], RunSet]
-    """All measurements of runs."""
+    """All rewards on held-out problems of runs."""
+    all_records: Callable[[Sequence[RunSpec]], RunSet]
+    """The same with every other metric, such as the seconds of steps."""
     fit: Callable[[RunSet], Fits]
 
     @property
@@ -129,6 +131,10 @@ class DesignedPilot:
         """All runs with the study's recipe, at the length that they are to have now; planned runs are among them."""
         return tuple(self.spec(one) for one in self.chosen(taken).values())
 
+    def every_run(self, taken: Decisions) -> tuple[RunSpec, ...]:
+        """Checks and all other runs, each once."""
+        return tuple({run.run_id: run for run in (*self.checks(taken), *self.runs(taken))}.values())
+
     def chosen(self, taken: Decisions) -> dict[str, Chosen]:
         """The same by name."""
         found: dict[str, Chosen] = {}
@@ -159,8 +165,7 @@ class DesignedPilot:
 
     def spent(self, taken: Decisions) -> float:
         """What checks and pilot have cost by now, in the budget's unit."""
-        runs = {run.run_id: run for run in (*self.checks(taken), *self.runs(taken))}
-        return sum(map(self._cost, runs.values()))
+        return sum(map(self._cost, self.every_run(taken)))
 
     def _planned_cost(self, taken: Decisions) -> float:
         """What plans for earlier budgets have cost by now, in the budget's unit."""
@@ -190,13 +195,13 @@ class DesignedPilot:
         study = self.study
         if study.throughput is not None or not self.budget.timed:
             return study.throughput
-        runs = [run for run in (*self.checks(taken), *self.runs(taken)) if store.has_begun(self.place(run))]
+        runs = [run for run in self.every_run(taken) if store.has_begun(self.place(run))]
         if not runs:
             raise PlanError(
                 f"a budget of {self.budget} needs the speed of the machines, and nothing has run yet",
                 "Add throughput: to the study (isocompute probe measures it), or let pilot: qualify first.",
             )
-        return Throughput.measure(self.records(runs), gpus=max(study.hardware.gpu_counts))
+        return Throughput.measure(self.all_records(runs), gpus=max(study.hardware.gpu_counts))
 
     def planner(self, fits: Fits, taken: Decisions) -> Planner:
         """The planner of the study."""

@@ -32,6 +32,7 @@ WALL_CLOCK = {"wall_seconds", "seconds", "attempt", "versions"}
 
 def made(folder: Path) -> Path:
     """The folder with a random tiny model and problems whose answer is one digit."""
+    folder.mkdir(exist_ok=True)
     tokenizer = build_tokenizer()
     build_model(ModelShape(hidden_size=32, layers=1), 0).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")

@@ -17,7 +17,7 @@ from isocompute_sdk.campaigns.executors import LocalExecutor, stop_runs
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
 from isocompute_sdk.training import registry
-from tests.integration.test_closed_loop import make_study, place, records
+from tests.integration.test_closed_loop import made, make_study, place, records
 
 __all__ = ["place"]
 CONTROLLER = """
@@ -35,13 +35,21 @@ exec 8>> "run-$(basename "${@: -1}")"
 flock -n 8 || { echo "${@: -1}" >> clashes; exit 70; }
 exec INTERPRETER "$@"
 """
+CAMPAIGN = """
+from pathlib import Path
+from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.specs import load_study
+executor = LocalExecutor(2, poll_seconds=0.05)
+Campaign(load_study("study.yaml"), "campaign", executor=executor, fit_options={"draws": 20}, base=Path.cwd()).run()
+"""
 KILLS = 10
 PARTS: list[tuple[str, ...]] = [(), ("command",), ("process",), ("process", "command")]
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, program: str = CONTROLLER) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHON": str(folder / "python")}
-    return subprocess.Popen([sys.executable, "-c", CONTROLLER], cwd=folder, env=environment)
+    return subprocess.Popen([sys.executable, "-c", program], cwd=folder, env=environment)
 
 
 def steps(folder: Path, study: Study) -> int:
@@ -83,7 +91,7 @@ def training(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path) -> None:
-    study = make_study(save_every_steps=5)
+    study = make_study()
     study = study.replace(sweep=study.sweep.replace(rollouts=4_800) if study.sweep is not None else None)
     carry_out(study.expand(), registry.load("torch"), LocalExecutor(2), place)
     expected = {run.run_id: records(place / run.output_dir) for run in study.expand()}
@@ -112,3 +120,52 @@ def test_ten_kills_while_the_built_in_runner_trains_change_no_record(place: Path
     assert {run.run_id: records(place / run.output_dir) for run in study.expand()} == expected
     assert not (place / "clashes").exists()
     assert training(place) == []
+
+
+def designed(folder: Path) -> None:
+    """Write a study whose pilot is chosen while it goes on, and an interpreter that notes clashes."""
+    study = make_study().replace(
+        sweep=None,
+        budget=20_000,
+        pilot={"slots": 2, "largest_share": 0.3, "qualify": False},
+        supervision={"retry_after_seconds": 0.1},
+    )
+    (folder / "study.yaml").write_text(dump_spec(study))
+    (folder / "python").write_text(PYTHON.replace("INTERPRETER", sys.executable))
+    (folder / "python").chmod(0o755)
+
+
+def measured(folder: Path) -> dict[str, object]:
+    """Records of every run, and every decision."""
+    runs = {path.parent.name: records(path.parent) for path in folder.glob("runs/small/*/metrics.jsonl")}
+    return {**runs, **{path.name: path.read_bytes() for path in folder.glob("campaign/decisions/*.json")}}
+
+
+@pytest.mark.slow
+def test_a_whole_campaign_of_the_built_in_runner_is_the_same_after_three_kills(tmp_path: Path) -> None:
+    whole, killed = made(tmp_path / "whole"), made(tmp_path / "killed")
+    designed(whole)
+    began = time.monotonic()
+    with start(whole, CAMPAIGN) as controller:
+        assert controller.wait(500) == 0
+    seconds = time.monotonic() - began
+    designed(killed)
+    met = 0
+    for share, parts in ((0.2, ("command",)), (0.3, ("process",)), (0.3, ("process", "command"))):
+        with start(killed, CAMPAIGN) as controller:
+            try:
+                controller.wait(share * seconds)
+            except subprocess.TimeoutExpired:
+                met += 1
+            controller.kill()
+        for run in killed.glob("runs/small/*"):
+            beat = wrapper.read_json(run / wrapper.BEAT_FILE) or {}
+            for leader in filter(None, (locks.find_process(beat.get(part, "")) for part in parts)):
+                os.killpg(leader, signal.SIGKILL)
+    assert met == 3
+    with start(killed, CAMPAIGN) as controller:
+        assert controller.wait(500) == 0
+    assert measured(killed) == measured(whole)
+    assert any(name.startswith("round-1-look") for name in measured(whole))
+    assert not (killed / "clashes").exists()
+    assert training(killed) == []

@@ -89,5 +89,5 @@ def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Genera
         run_midpoint=WIDE.run_midpoint,
         largest_compute=float(compute),
         declines=declines,
-        misfit=sample_misfit(count, draws, rng),
+        misfit=sample_misfit(np.zeros(draws), count, rng),
     )

@@ -187,8 +187,8 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], metric="best@4", fit_options={}).fit()
 
 
-def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome]) -> None:
-    folder, outcome = whole
+def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, outcome = shutil.copytree(whole[0], tmp_path / "copy"), whole[1]
     moved = make_study(executor={"name": "local", "parallel": 1}, supervision={"on_signal": "detach"})
     campaign = make(folder, study=moved, executor=None)
     assert campaign.run().refitted == outcome.refitted
@@ -198,7 +198,7 @@ def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome]) -> 
 
 
 def test_a_campaign_goes_on_without_a_run_that_hangs_and_says_so(plugins: Path, tmp_path: Path) -> None:
-    rules = {"hung_after_minutes": 0.1, "hung_after_steps": 3, "retries": 0}
+    rules = {"hung_after_minutes": 0.15, "hung_after_steps": 3, "retries": 0}
     outcome = make(tmp_path / "out", study=make_study(options={"hang": 64}, supervision=rules)).run()
     assert {n for n, _ in outcome.fits.curves} == {4, 16}
     (note,) = [note for note in outcome.notes if note.code == "runs-given-up"]
