@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.one_run.forecast import LiveRun, as_surface_run
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, ONSETS, CurvePrior
-from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
+from isocompute_sdk.fitting.one_run.forecast import FEWEST, LiveRun, as_surface_run
+from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, ONSETS, CurvePrior, OneRun, posterior
+from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare, smoothed
 from isocompute_sdk.fitting.surface.decline import NEVER
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 
@@ -18,6 +19,15 @@ FEWEST_OTHERS = 2
 BORROWED_DRAWS = 150
 WIDER = 1.3
 """Factor on the standard deviations of the surface: it takes the run for one of its kind."""
+MOST_PACES, PACE_DRAWS = 4, 200
+"""Other runs whose pace is measured, those of the nearest n first, and draws of each."""
+PACE_LEAST = 0.35
+"""Least standard deviation of the logarithm of the pace."""
+LEAST_SAID = 0.015
+"""Gain, as a share of the range, that a curve must foresee for its pace to be measured."""
+RATIOS = (0.2, 5.0)
+NEAR = 1.5
+"""Evaluations within this factor of a compute tell the reward there."""
 LEAST = 0.1
 """Least standard deviation of a parameter, in logit or log units."""
 
@@ -37,7 +47,56 @@ def borrowed_prior(fits: Fits, live: LiveRun) -> tuple[CurvePrior | None, tuple[
     surface = fit_surface(
         prepare(runs, fits.bounds[1] - fits.bounds[0]), fits.bounds, BORROWED_DRAWS, np.random.default_rng(0)
     )
-    return _prior(surface, as_surface_run(one)), tuple(run.run_id for run in runs)
+    prior = _prior(surface, as_surface_run(one))
+    return replace(prior, pace=_pace(as_surface_run(one), runs, fits.bounds)), tuple(run.run_id for run in runs)
+
+
+def _pace(run: SurfaceRun, others: Sequence[SurfaceRun], bounds: tuple[float, float]) -> tuple[float, float]:
+    """Pace of the runs of the nearest n after they had this run's reward, over what their curves said there.
+
+    A second rise that the others have shown is in it.
+    """
+    level = _level(run, float(np.max(run.compute_T)))
+    nearest = sorted(others, key=lambda other: abs(np.log2(other.group_size / run.group_size)))
+    pairs: list[tuple[float, float]] = []
+    for other in nearest:
+        order = np.argsort(other.compute_T, kind="stable")
+        compute, reward = other.compute_T[order], smoothed(other.reward_T[order])
+        reached = np.flatnonzero((compute > 0) & (reward >= level))
+        if not reached.size or float(compute[-1]) < 2.0 * float(compute[reached[0]]):
+            continue
+        at = float(compute[reached[0]])
+        before = compute <= at * 1.0001
+        if np.count_nonzero(compute[before] > 0) < FEWEST:
+            continue
+        shown = replace(other, compute_T=compute[before], reward_T=other.reward_T[order][before])
+        one = OneRun.of(shown, bounds)
+        rng = np.random.default_rng(0)
+        plain = posterior(one, replace(DEFAULT_PRIOR, pace=(0.0, 0.0)), rng)
+        now_D, ahead_D = plain.draws(np.array([0.0, np.log(2.0)]), PACE_DRAWS, rng)[0].T
+        said = float(ahead_D.mean() - now_D.mean())
+        if said < LEAST_SAID * (bounds[1] - bounds[0]):
+            continue
+        gained = _level(other, 2.0 * at) - float(now_D.mean())
+        pairs.append((gained, said))
+        if len(pairs) == MOST_PACES:
+            break
+    if len(pairs) < FEWEST_OTHERS:
+        return DEFAULT_PRIOR.pace
+    gained_O, said_O = np.array(pairs).T
+    # The ratio of sums: where little is foreseen, single ratios are noise.
+    together = float(np.log(np.clip(gained_O.sum() / said_O.sum(), *RATIOS)))
+    each_O = np.log(np.clip(gained_O / said_O, *RATIOS))
+    sd = float(np.hypot(np.sqrt(np.average((each_O - together) ** 2, weights=said_O)), PACE_LEAST))
+    return len(pairs) / (len(pairs) + 1.0) * together, sd
+
+
+def _level(run: SurfaceRun, compute: float) -> float:
+    """Reward at a compute: a line in log compute through the evaluations near it, or the mean of few."""
+    near = (run.compute_T > 0) & (np.abs(np.log(np.maximum(run.compute_T, 1e-300) / compute)) <= np.log(NEAR))
+    if np.count_nonzero(near) < 3:
+        return float(np.interp(compute, np.sort(run.compute_T), run.reward_T[np.argsort(run.compute_T)]))
+    return float(np.polyfit(np.log(run.compute_T[near] / compute), run.reward_T[near], 1)[1])
 
 
 def _prior(surface: Surface, run: SurfaceRun) -> CurvePrior:

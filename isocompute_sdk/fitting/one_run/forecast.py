@@ -495,6 +495,9 @@ class _Answer:
             return Card("stop-here", f"the reward falls{began}; {chance}", keep)
         gain = float(gain_D.mean())
         expected = f"{last.factor:g}x the compute is expected to gain {gain:+.3f} on the best so far"
+        if found.flat.now >= CERTAIN:
+            words = f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}"
+            return Card("stop-here", words, keep)
         if gain < self.worth:
             return Card("stop-here", f"{expected}; {self.worth:g} or more has probability {gains:.2f}", keep)
         return Card("go-on", expected, keep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -28,27 +29,28 @@ def widened(
     below = min(below, int(layout.knots_K[0]))
     if below + above == 0:
         return surface
-    count, seed = len(layout.knots_K), int(rng.integers(2**63))
+    count = len(layout.knots_K)
 
-    def longer(theta_DP: Array) -> Array:
-        # The same noise for both fits of a draw.
-        own = np.random.default_rng(seed)
-        share = _longer(theta_DP[:, 1 : 1 + count], below, above, prior.share_step, prior.share_bend, own)
-        midpoints = theta_DP[:, 1 + count : 1 + 2 * count]
-        midpoint = _longer(midpoints, below, above, prior.midpoint_step, prior.midpoint_bend, own)
+    def longer(theta_DP: Array, rng: np.random.Generator) -> Array:
+        parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
+        share = _longer(parts[0], below, above, prior.share_step, prior.share_bend, rng)
+        midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
         return np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
 
+    inside = surface.inside
+    if inside is not None:
+        # A draw takes the same steps along n inside the data and at their end.
+        inside = replace(inside, parameters_DP=longer(inside.parameters_DP, copy.deepcopy(rng)))
+    theta_DP = longer(surface.parameters_DP, rng)
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
-    misfit, inside = surface.misfit, surface.inside
+    misfit = surface.misfit
     if misfit is not None:
         pad = ((0, 0), (below, above))
         misfit = Misfit(np.pad(misfit.level_DK, pad, mode="edge"), np.pad(misfit.tilt_DK, pad, mode="edge"))
-    if inside is not None:
-        inside = replace(inside, parameters_DP=longer(inside.parameters_DP))
     return replace(
         surface,
         layout=replace(layout, knots_K=np.arange(first, last + 1.0)),
-        parameters_DP=longer(surface.parameters_DP),
+        parameters_DP=theta_DP,
         misfit=misfit,
         inside=inside,
     )

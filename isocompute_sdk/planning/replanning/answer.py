@@ -12,6 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.one_run.borrowed import borrowed_prior
 from isocompute_sdk.fitting.one_run.forecast import (
     FALLING,
     FURTHEST,
@@ -23,7 +24,7 @@ from isocompute_sdk.fitting.one_run.forecast import (
     draw_rewards,
     forecast_run,
 )
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR
+from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, CurvePrior
 from isocompute_sdk.health.live_run import live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
@@ -112,8 +113,10 @@ def replan(
     steps, budget = _affordable(planner, remaining, batch)
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = float(np.clip((reached + left) / reached, 1.05, FURTHEST))
-    found = forecast_run(live, factor, bounds=fits.bounds, level=level, rng=rng)
-    situation = _situation(planner, live, found, left, problems, np.random.default_rng(0 if rng is None else rng))
+    prior, borrowed = borrowed_prior(fits, live)
+    found = forecast_run(live, factor, bounds=fits.bounds, level=level, prior=prior, borrowed=borrowed, rng=rng)
+    generator = np.random.default_rng(0 if rng is None else rng)
+    situation = _situation(planner, live, found, prior or DEFAULT_PRIOR, left, problems, generator)
     options = sorted(_options(situation, steps, level), key=lambda one: -one.reward)
     exists = found.card.keep.path is not None
     at_step = (
@@ -164,19 +167,25 @@ def _affordable(planner: Planner, remaining: Budget | float | str, batch: int) -
 
 
 def _situation(
-    planner: Planner, live: LiveRun, found: Forecast, left: float, problems: int, rng: np.random.Generator
+    planner: Planner,
+    live: LiveRun,
+    found: Forecast,
+    prior: CurvePrior,
+    left: float,
+    problems: int,
+    rng: np.random.Generator,
 ) -> _Situation:
     series, bounds = live.one, planner.fits.bounds
     keep, reached = found.card.keep, float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
     ahead = np.geomspace(reached, reached + left, POINTS_AHEAD)
-    reward_DQ, _ = draw_rewards(series, [kept, *ahead], bounds=bounds, draws=DRAWS, rng=rng)
+    reward_DQ, _ = draw_rewards(series, [kept, *ahead], prior=prior, bounds=bounds, draws=DRAWS, rng=rng)
     until = None if found.onset is None else found.onset.rollouts
     before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
     if len(before) < FEWEST_LEFT:
         until = None
     # The curve before the trouble, as it would go on without it.
-    healthy = DEFAULT_PRIOR if found.onset is None else replace(DEFAULT_PRIOR, falls=0.0)
+    healthy = prior if found.onset is None else replace(prior, falls=0.0)
     _, best_D2 = draw_rewards(
         series, [kept, kept + left], until=until, prior=healthy, bounds=bounds, draws=DRAWS, rng=rng
     )

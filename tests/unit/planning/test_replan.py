@@ -40,9 +40,14 @@ def planner(runs: RunSet) -> Planner:
 
 
 @pytest.fixture(scope="module")
-def fallen() -> Replan:
-    runs = runs_of()
-    return planner(runs).replan(runs, "1M", checkpoints=saved(200, 400, 600, 800, 1000))
+def of_fallen() -> Planner:
+    """The planner of `runs_of()`."""
+    return planner(runs_of())
+
+
+@pytest.fixture(scope="module")
+def fallen(of_fallen: Planner) -> Replan:
+    return of_fallen.replan(runs_of(), "1M", checkpoints=saved(200, 400, 600, 800, 1000))
 
 
 def test_trouble_checkpoint_and_sunk_cost_follow_from_the_log(fallen: Replan) -> None:
@@ -112,9 +117,8 @@ def test_a_flat_run_stops_unless_something_is_expected_to_gain() -> None:
     assert found.follow in ("stop", "larger-group-size")
 
 
-def test_without_a_checkpoint_nothing_is_salvageable_and_nothing_can_be_launched() -> None:
-    runs = runs_of()
-    found = planner(runs).replan(runs, "1M")
+def test_without_a_checkpoint_nothing_is_salvageable_and_nothing_can_be_launched(of_fallen: Planner) -> None:
+    found = of_fallen.replan(runs_of(), "1M")
     assert found.checkpoint.path is None
     assert found.salvageable == 0
     assert "no-healthy-checkpoint" in {note.code for note in found.notes}
@@ -122,9 +126,8 @@ def test_without_a_checkpoint_nothing_is_salvageable_and_nothing_can_be_launched
         found.commands("halve-learning-rate")
 
 
-def test_a_checkpoint_that_does_not_load_is_noted() -> None:
-    runs = runs_of()
-    found = planner(runs).replan(runs, "1M", checkpoints=saved(400, 600, loadable=False))
+def test_a_checkpoint_that_does_not_load_is_noted(of_fallen: Planner) -> None:
+    found = of_fallen.replan(runs_of(), "1M", checkpoints=saved(400, 600, loadable=False))
     assert "checkpoint-needs-converting" in {note.code for note in found.notes}
     with pytest.raises(iso.PlanError, match="checkpoint-600"):
         found.commands("halve-learning-rate")
@@ -152,9 +155,8 @@ def test_a_replan_survives_saving_and_keeps_its_plan(fallen: Replan, tmp_path: P
     assert again.plan.recipe.kl_coef == 0.0
 
 
-def test_the_same_question_gives_the_same_bits(fallen: Replan) -> None:
-    runs = runs_of()
-    again = planner(runs).replan(runs, "1M", checkpoints=saved(200, 400, 600, 800, 1000))
+def test_the_same_question_gives_the_same_bits(of_fallen: Planner, fallen: Replan) -> None:
+    again = of_fallen.replan(runs_of(), "1M", checkpoints=saved(200, 400, 600, 800, 1000))
     assert again.to_dict() == fallen.to_dict()
 
 
@@ -173,11 +175,10 @@ def test_another_n_of_your_own_runs_is_seen_in_your_data() -> None:
     assert "larger-group-size" not in {one.name for one in found.options}
 
 
-def test_too_little_left_and_far_too_much_left_are_told() -> None:
-    runs = runs_of()
+def test_too_little_left_and_far_too_much_left_are_told(of_fallen: Planner) -> None:
     with pytest.raises(iso.PlanError, match="less than one update"):
-        planner(runs).replan(runs, 100)
-    far = planner(runs).replan(runs, "100M", checkpoints=saved(600))
+        of_fallen.replan(runs_of(), 100)
+    far = of_fallen.replan(runs_of(), "100M", checkpoints=saved(600))
     assert "remaining-beyond-forecast" in {note.code for note in far.notes}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,23 @@ def test_a_collapse_of_entropy_asks_for_a_change() -> None:
     assert found.card.keep.rollouts <= found.rollouts
 
 
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
+def test_a_run_that_never_moves_is_flat(level: float) -> None:
+    found = iso.forecast(run_of(np.full(len(STEPS), level), STEPS))
+    assert found.card.action == "stop-here"
+    assert found.flat.now > 0.8
+    assert all(0 <= one.low <= one.reward <= one.high <= 1 for one in found.ahead)
+
+
+def test_other_ranges_are_forecast_within_their_bounds() -> None:
+    runs = run_of(8.0 * noisy(saturating(STEPS)) - 2.0, STEPS)
+    with pytest.raises(iso.FitError):
+        iso.forecast(runs)
+    found = iso.forecast(runs, bounds=(-2.0, 6.0))
+    assert all(-2 <= one.low <= one.high <= 6 for one in found.ahead)
+    assert abs(found.reward - (8 * float(saturating(STEPS)[-1]) - 2)) < 0.15
+
+
 def test_intervals_widen_with_distance_and_level() -> None:
     runs = run_of(noisy(saturating(STEPS)), STEPS)
     found = iso.forecast(runs)
@@ -140,6 +158,16 @@ def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
     assert alone.borrowed == ()
     assert abs(with_sweep.at(2).reward - truth) < 0.06
     assert abs(with_sweep.at(2).reward - truth) <= abs(alone.at(2).reward - truth) + 0.01
+
+
+def test_fits_without_a_surface_forecast_the_run_alone(make_runs: Callable[..., RunSet]) -> None:
+    def reward(_: int, __: int, compute: float) -> float:
+        return 0.4 + 0.2 * (1.0 - float(np.exp(-compute / 1e5)))
+
+    runs = make_runs(reward, compute=np.geomspace(1e4, 3e5, 16))
+    found = iso.fit(runs, method="paper", draws=0).forecast(runs.run_ids[0])
+    assert found.borrowed == ()
+    assert found.low <= found.reward <= found.high
 
 
 def test_published_fits_hold_no_run_to_forecast() -> None:
