@@ -62,7 +62,7 @@ class TRLOptions(FrameworkOptions):
     chat_template: Flag = True
     """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: at every evaluation, so that the best one can be kept."""
+    """Update steps between checkpoints. None: at every evaluation; otherwise the best of those saved is kept."""
     keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 3
     """Number of checkpoints kept: the best one and the latest others."""
     tensorboard: Flag = False

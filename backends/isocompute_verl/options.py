@@ -61,7 +61,7 @@ class VeRLOptions(FrameworkOptions):
     offload: Flag = False
     """Keep weights and optimiser state in CPU memory while unused."""
     save_every_steps: Count | None = None
-    """Update steps between checkpoints. None: at every evaluation, so that the best one can be kept."""
+    """Update steps between checkpoints. None: at every evaluation; otherwise the best of those saved is kept."""
     keep_checkpoints: Annotated[int, Number(whole=True, ge=2)] = 2
     """Number of latest checkpoints kept, besides the best one."""
     tensorboard: Flag = False

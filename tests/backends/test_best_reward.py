@@ -93,23 +93,25 @@ def by_openrlhf(run: Path, evaluations: dict[int, Scores]) -> None:
 
 
 def by_trl(run: Path, evaluations: dict[int, Scores]) -> None:
-    train, samples, best = load("train", trl), load("validation_samples"), -1.0
+    train, samples = load("train", trl), load("validation_samples")
     k = len(next(iter(evaluations.values()))[0])
-    request = {"run": {"group_size": 2, "problems_per_batch": 2, "evaluation": {"samples": k}}}
+    plan = {"group_size": 2, "problems_per_batch": 2, "update_steps": 100, "options": {}}
+    request = {"run": {**plan, "evaluation": {"samples": k, "every_steps": 10}}}
     journal: Any = SimpleNamespace(attempt=1, append=lambda *_, **__: None)
     book = train.Bookkeeper(run, request, journal, {}, SimpleNamespace())
     for step, scores in evaluations.items():
         records = [{"problem": str(i), "score": score} for i, group in enumerate(scores) for score in group]
         samples.write(run, step, 1, records)
         book.evaluated(step, {})
-        if mean(scores) > best:
-            best, checkpoint = mean(scores), run / "checkpoints" / f"checkpoint-{step}"
-            book.best(checkpoint, step, best)
+        checkpoint = run / "checkpoints" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        book.saved(checkpoint, step, [{"step": step, "loss": 0.1}, {"step": step, "eval_reward": mean(scores)}])
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr(load("run_files"), "SPLITS", 8)  # as many take seconds here, and a moment in a run
 
 
 BACKENDS = pytest.mark.parametrize("measure", [by_openrlhf, by_trl, by_verl])
@@ -177,3 +179,27 @@ def test_a_best_checkpoint_without_its_samples_reports_nothing(tmp_path: Path) -
     best = read_best(tmp_path)
     assert best is not None
     assert (best.reported, best.bias) == (None, None)
+
+
+def test_trl_chooses_among_the_evaluations_whose_checkpoints_it_saves(tmp_path: Path) -> None:
+    evaluation, options = {"samples": 4, "every_steps": 10}, {"save_every_steps": 20}
+    run = {"group_size": 1, "problems_per_batch": 1, "update_steps": 50, "evaluation": evaluation, "options": options}
+    journal: Any = SimpleNamespace(attempt=1)
+    book = load("train", trl).Bookkeeper(tmp_path, {"run": run}, journal, {}, SimpleNamespace())
+    assert [step for step in range(10, 60, 10) if book.saves(step)] == [20, 40, 50]
+
+
+def test_verl_chooses_among_the_evaluations_whose_checkpoints_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_best, noted, log = load("keep_best", verl), list[int](), tmp_path / "log"
+    monkeypatch.setattr(keep_best, "note_evaluation", lambda run, step, scores: noted.append(step))
+    (tmp_path / "validation" / "1").mkdir(parents=True)
+    for step in (10, 20):
+        row = {"score": 1.0, "acc": 1.0, "uid": "p_0_0"}
+        (tmp_path / "validation" / "1" / f"{step}.jsonl").write_text(json.dumps(row) + "\n")
+        with log.open("a") as file:
+            file.write(json.dumps({"step": step, "data": {"val-core/validation/acc/mean@1": 1.0}}) + "\n")
+    (tmp_path / "checkpoints" / "global_step_20").mkdir(parents=True)
+    keep_best.note(tmp_path, log, "1", set())
+    assert noted == [20]

@@ -19,7 +19,7 @@ from typing import Any
 
 import reward_calls
 import validation_samples
-from run_files import ROW_FILES, InputError, attempt_of, better, hold, note_evaluation, record_best
+from run_files import ROW_FILES, InputError, attempt_of, better, hold, note_evaluation, pin, record_best
 from run_journal import Journal, read
 from step_clock import StepClock
 
@@ -197,7 +197,8 @@ class Bookkeeper:
         scores = validation_samples.read(self.folder, step, self.journal.attempt)
         metrics = validation_samples.metrics(scores, samples)
         metrics |= {ours: logs[theirs] for theirs, ours in EVALUATION_METRICS.items() if theirs in logs}
-        note_evaluation(self.folder, step, [group[:samples] for group in scores.values()])
+        if self.saves(step):  # only a checkpoint that is saved can be the best one
+            note_evaluation(self.folder, step, [group[:samples] for group in scores.values()])
         self.journal.append(
             "evaluation",
             **self.reached,
@@ -208,11 +209,21 @@ class Bookkeeper:
             seconds={"evaluation": logs.get("eval_runtime")},
         )
 
-    def best(self, checkpoint: Path, step: int, reward: float) -> None:
-        """TRL named the best checkpoint so far."""
-        if better(self.folder, reward):
+    def saves(self, step: int) -> bool:
+        """Whether a checkpoint of this step is written."""
+        run = self.request["run"]
+        every = run["options"].get("save_every_steps") or run["evaluation"]["every_steps"]
+        return step % every == 0 or step == run["update_steps"]
+
+    def saved(self, checkpoint: Path, step: int, history: list[dict[str, Any]]) -> None:
+        """A checkpoint was written; the best one that was evaluated is linked into best/.
+
+        transformers keeps the best as well, but only if the best evaluation of all was at a step that is saved.
+        """
+        rewards = [entry["eval_reward"] for entry in history if entry.get("step") == step and "eval_reward" in entry]
+        if rewards and better(self.folder, rewards[-1]):
             metric = f"avg@{self.request['run']['evaluation']['samples']}"
-            record_best(self.folder, step, metric, reward, checkpoint)
+            record_best(self.folder, step, metric, rewards[-1], pin(checkpoint, self.folder / "best"))
 
 
 def journal_callback(book: Bookkeeper) -> Any:
@@ -241,8 +252,9 @@ def journal_callback(book: Bookkeeper) -> Any:
                 book.updated(state.global_step, logs)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.is_world_process_zero and state.best_model_checkpoint is not None:
-                book.best(Path(state.best_model_checkpoint), int(state.best_global_step), float(state.best_metric))
+            if state.is_world_process_zero:
+                step = int(state.global_step)
+                book.saved(Path(args.output_dir) / f"checkpoint-{step}", step, state.log_history)
 
     return JournalCallback()
 

@@ -53,7 +53,7 @@ def keep(run: Path, log: Path) -> None:
 def note(run: Path, log: Path, attempt: str, noted: set[int]) -> None:
     """Keep the rewards of every evaluation whose responses are all written; `noted` are those kept before."""
     for step, metric, reward in evaluations(log):
-        if step in noted:
+        if step in noted or not (run / "checkpoints" / f"global_step_{step}").exists():  # what is not saved is not kept
             continue
         scores = rewards(run / "validation" / attempt / f"{step}.jsonl")
         means = [sum(group) / len(group) for group in scores]

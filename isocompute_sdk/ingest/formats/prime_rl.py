@@ -74,6 +74,8 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     batch, by_tokens = keys.number(f"{prefix}batch_size"), keys.number(f"{prefix}token_batch_size")
     problems = batch / size if batch and size and not by_tokens else None
     get = keys.get
+    # How many steps inference may be ahead of training; 0 is synchronous.
+    ahead = get(f"{prefix}max_async_level", "max_async_level", "trainer.max_async_level")
     return {
         "group_size": get(*sizes),
         "problems_per_batch": keys.derived(problems, f"{prefix}batch_size", *sizes),
@@ -82,6 +84,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "learning_rate": get("trainer.optim.lr", "optim.lr"),
         "max_tokens": get(f"{prefix}sampling.max_tokens"),
         "temperature": get(f"{prefix}sampling.temperature"),
+        "off_policy": None if ahead is None else Said(f"staleness {ahead.value}", ahead.evidence),
     }
 
 

@@ -22,7 +22,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
-from isocompute_sdk.run_folders.store import RunWatch
+from isocompute_sdk.run_folders.store import RunWatch, read_best
 from isocompute_sdk.specs import Data, Evaluation, Hardware, Recipe, RunSpec
 from isocompute_sdk.timing.spending import spending
 from isocompute_sdk.training.backend import Launch
@@ -114,6 +114,21 @@ def test_runs_of_several_group_sizes_are_read_back_and_fitted(trained: Callable[
         assert fits.group_sizes == (2, 4, 8)
         mean, low, high = fits.predict(8 * 4 * STEPS, 4)
         assert 0 <= float(low) <= float(mean) <= float(high) <= 1
+
+
+def test_the_best_checkpoint_is_kept_and_reported_on_other_samples(trained: Callable[[RunSpec], Path]) -> None:
+    folder = trained(tiny_run(4))
+    best = read_best(folder)
+    assert best is not None
+    assert (folder / best.checkpoint / "model.safetensors").is_file()
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rewards = {record["step"]: record["metrics"]["avg@4"] for record in records if record["kind"] == "evaluation"}
+    saved = {step: value for step, value in rewards.items() if step and step % 4 == 0}  # save_every_steps
+    assert best.reward == pytest.approx(max(saved.values()))
+    assert saved[best.step] == pytest.approx(best.reward)
+    assert json.loads((folder / best.checkpoint / "trainer_state.json").read_text())["global_step"] == best.step
+    assert best.reported is not None
+    assert min(rewards.values()) - 0.1 < best.reported <= max(rewards.values())
 
 
 def test_the_time_of_updates_evaluations_and_start_is_known_and_priced(trained: Callable[[RunSpec], Path]) -> None:

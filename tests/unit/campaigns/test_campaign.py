@@ -187,8 +187,8 @@ def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
         make(whole[0], metric="best@4", fit_options={}).fit()
 
 
-def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome]) -> None:
-    folder, outcome = whole
+def test_another_executor_takes_a_campaign_over(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder, outcome = shutil.copytree(whole[0], tmp_path / "copy"), whole[1]
     moved = make_study(executor={"name": "local", "parallel": 1}, supervision={"on_signal": "detach"})
     campaign = make(folder, study=moved, executor=None)
     assert campaign.run().refitted == outcome.refitted

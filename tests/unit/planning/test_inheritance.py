@@ -239,6 +239,12 @@ def verl(folder: Path, **staleness: float) -> dict[str, Any]:
     return said_by(path)
 
 
+def prime_rl(folder: Path, **levels: int) -> dict[str, Any]:
+    path = folder / "rl.json"
+    path.write_text(json.dumps({"orchestrator": {"batch_size": 512, "group_size": 16, **levels}}))
+    return said_by(path)
+
+
 def test_the_configuration_of_a_framework_becomes_the_recipe(tmp_path: Path) -> None:
     context = openrlhf(tmp_path, DAPO)
     plan = Planner(fits_of(**context)).allocate("1M")
@@ -267,3 +273,7 @@ def test_asynchronous_runs_warn_or_are_refused_by_their_staleness(tmp_path: Path
         Planner(old).allocate("1M")
     accepted = Planner(old, allow_off_policy=True).allocate("1M")
     assert "off-policy-runs" in codes(accepted)
+    assert "off-policy-runs" not in codes(Planner(fits_of(**prime_rl(tmp_path, max_async_level=0))).allocate("1M"))
+    assert "off-policy-runs" in codes(Planner(fits_of(**prime_rl(tmp_path, max_async_level=1))).allocate("1M"))
+    with pytest.raises(PlanError, match="staleness 2"):
+        Planner(fits_of(**prime_rl(tmp_path, max_async_level=2))).allocate("1M")
