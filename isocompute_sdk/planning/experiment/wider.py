@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -29,9 +30,18 @@ def widened(
     if below + above == 0:
         return surface
     count = len(layout.knots_K)
-    theta = surface.parameters_DP
-    share = _longer(theta[:, 1 : 1 + count], below, above, prior.share_step, prior.share_bend, rng)
-    midpoint = _longer(theta[:, 1 + count : 1 + 2 * count], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
+
+    def longer(theta_DP: Array, rng: np.random.Generator) -> Array:
+        parts = theta_DP[:, 1 : 1 + count], theta_DP[:, 1 + count : 1 + 2 * count]
+        share = _longer(parts[0], below, above, prior.share_step, prior.share_bend, rng)
+        midpoint = _longer(parts[1], below, above, prior.midpoint_step, prior.midpoint_bend, rng)
+        return np.hstack([theta_DP[:, :1], share, midpoint, theta_DP[:, 1 + 2 * count :]])
+
+    inside = surface.inside
+    if inside is not None:
+        # A draw takes the same steps along n inside the data and at their end.
+        inside = replace(inside, parameters_DP=longer(inside.parameters_DP, copy.deepcopy(rng)))
+    theta_DP = longer(surface.parameters_DP, rng)
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
     misfit = surface.misfit
     if misfit is not None:
@@ -40,8 +50,9 @@ def widened(
     return replace(
         surface,
         layout=replace(layout, knots_K=np.arange(first, last + 1.0)),
-        parameters_DP=np.hstack([theta[:, :1], share, midpoint, theta[:, 1 + 2 * count :]]),
+        parameters_DP=theta_DP,
         misfit=misfit,
+        inside=inside,
     )
 
 

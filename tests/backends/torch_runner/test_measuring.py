@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
+from isocompute_torch import train
 from isocompute_torch.policy.model import Policy
 from isocompute_torch.rewards.pool import RewardPool
+from isocompute_torch.runner import assembly
 from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
+from isocompute_torch.runner.memory import Memory
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.torch_sampler import TorchSampler
 
@@ -139,3 +143,20 @@ def test_the_best_policy_is_there_when_training_ends(
     assert best["reported"] == pytest.approx(best["reward"] - best["bias"])
     assert 0 <= best["reported"] <= 1
     assert best["reported"] != best["reward"]
+
+
+def test_notes_of_the_start_stand_in_the_next_record(
+    prepared: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, records: Records
+) -> None:
+    short = Memory(total=2**40, free=0.0, workspace=0.0)
+    folders = [prepared("plenty", run_id="run"), prepared("short", run_id="run")]
+    assert train.main([str(folders[0])]) == 0
+    monkeypatch.setattr(assembly, "memory_of", lambda _: short)
+    assert train.main([str(folders[1])]) == 0
+    assert journal_records.notes(folders[0] / "metrics.jsonl") == ()
+    (note,) = journal_records.notes(folders[1] / "metrics.jsonl")
+    assert (note.code, note.severity) == ("micro-batches-smaller", "warning")
+    assert [bool(record.get("notes")) for record in records(folders[1])][:3] == [False, True, False]
+    plain, smaller = ([one["metrics"] for one in records(folder, "step")] for folder in folders)
+    # One row of the sampler at a time draws other rollouts; what is measured stays the same set of numbers.
+    assert [set(one) for one in smaller] == [set(one) for one in plain]
