@@ -62,6 +62,20 @@ def saving(outlook: Outlook, *trials: Trial) -> float:
     return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
 
 
+@pytest.mark.parametrize("drifting", [False, True])
+def test_a_wider_surface_says_the_same_of_sizes_that_were_run(short_sweep: Fits, drifting: bool) -> None:
+    surface = short_sweep.surface
+    assert surface is not None
+    # Draws of an earlier form inside the data, where those of the end have drifted.
+    inside = Inside(surface.shape_D, surface.parameters_DP[::-1].copy()) if drifting else None
+    surface = replace(surface, inside=inside)
+    wide = widened(surface, 1, 2, np.random.default_rng(0))
+    assert len(wide.layout.knots_K) == len(surface.layout.knots_K) + 3
+    compute = np.geomspace(1e4, 1e6, 9)
+    for n in (8, 32, 64):
+        np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
+
+
 def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> None:
     found = planner.next_runs(BUDGET, slots=2)
     assert found.runs
