@@ -11,7 +11,7 @@ from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, describe_options, ray_needs
 from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.payload import programs
-from isocompute_verl.flags import MODULE, OF_PLAN, STEPS, VERSION, Place, nodes, sections
+from isocompute_verl.flags import MODULE, OF_MACHINE, OF_PLAN, STEPS, VERSION, Place, nodes, sections
 from isocompute_verl.options import VeRLOptions
 from isocompute_verl.payload.hydra_words import word
 from isocompute_verl.preflight import examine
@@ -81,7 +81,7 @@ class VeRLBackend(ScriptBackend):
             for part in parts
             if part.title in ("data and reward", "rollouts", "update", "advantages and loss", "evaluation", STEPS)
             for key, value in part.overrides.items()
-            if key in OF_PLAN or (part.title != STEPS and not isinstance(value, Place | list))
+            if key in OF_PLAN or (part.title != STEPS and key not in OF_MACHINE and not isinstance(value, Place | list))
         )
 
     def update_steps(self, keys: Mapping[str, Any]) -> float | None:

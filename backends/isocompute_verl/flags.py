@@ -56,6 +56,16 @@ OF_PLAN = frozenset(
     }
 )
 """Keys that decide n, B_p, M, the learning rate, its schedule and the evaluation."""
+OF_MACHINE = frozenset(
+    {
+        "actor_rollout_ref.actor.use_dynamic_bsz",
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+        "actor_rollout_ref.rollout.name",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size",
+        "actor_rollout_ref.rollout.gpu_memory_utilization",
+    }
+)
+"""Keys of memory and engines, which change no result."""
 
 
 @dataclass(frozen=True)

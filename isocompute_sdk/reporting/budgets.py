@@ -31,6 +31,9 @@ def reward_against_cost(material: Material) -> Section:
             text += ": published laws say which n is best, not what reward a budget buys. Fit runs of your own"
         elif plan is not None and plan.fits is None:
             text += ": this plan was saved without its fits"
+        elif plan is not None and plan.predicted_reward is None:
+            ran = plan.fits.model if plan.fits is not None else None
+            text += f": the plan is for {plan.model}, and the runs are of {ran or 'a model that they do not record'}"
         return Section(name, title, (Missing(f"{text}.", FIT_FIRST),))
     blocks: list[Block] = [_reward_chart(material, plan, ladder)]
     try:

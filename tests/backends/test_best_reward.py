@@ -111,6 +111,7 @@ def by_trl(run: Path, evaluations: dict[int, Scores]) -> None:
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr(load("run_files"), "SPLITS", 8)  # as many take seconds here, and a moment in a run
 
 
 BACKENDS = pytest.mark.parametrize("measure", [by_openrlhf, by_trl, by_verl])

@@ -141,6 +141,7 @@ def test_a_script_in_any_documented_style_is_understood(plan: Plan, script: str)
     shown = existing.against(registry.load(backend), backend, run, COMMANDS / "style" / script)
     found = {row.name: row.script for row in shown.rows}
     assert {name: found.get(name) for name in says} == says
+    assert not any("per_gpu" in name or "memory" in name for name in found)
     assert (OPEN[script] in "; ".join(shown.gaps)) if script in OPEN else shown.gaps == []
 
 

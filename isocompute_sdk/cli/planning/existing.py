@@ -48,7 +48,9 @@ def _table(rows: list[Any], script: str) -> list[str]:
     lines = [("", "setting", printable(Path(script).name), "plan", "read from")]
     for row in rows:
         mark = " " if row.same else "!"
-        lines.append((mark, row.name, _text(row.script), _text(row.plan), printable(row.evidence)))
+        # What stands in the script itself needs no path.
+        where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
+        lines.append((mark, row.name, _text(row.script), _text(row.plan), where))
     wide = [max(len(line[i]) for line in lines) for i in range(4)]
     padded = [[text.ljust(width) for text, width in zip(line[:4], wide, strict=True)] for line in lines]
     return ["  ".join([*cells, line[4]]).rstrip() for cells, line in zip(padded, lines, strict=True)]

@@ -107,7 +107,7 @@ def _answer(
     fits: Fits | FitsSet | None = None
     if study is not None:
         logged = _logged(study)
-        fits = None if logged is None else _with_validation(fitting).fit([logged])
+        fits = None if logged is None else _of_one_study(fitting).fit([logged])
     elif len(paths) == 1 and holds_fits(paths[0]):
         refused = changed_options(fitting)
         if refused:
@@ -164,8 +164,10 @@ def _logged(study: Study) -> Path | None:
     return folder if begun else None
 
 
-def _with_validation(fitting: FittingOptions) -> FittingOptions:
-    return fitting if fitting.eval_set is not None else replace(fitting, eval_set="validation")
+def _of_one_study(fitting: FittingOptions) -> FittingOptions:
+    """The options for runs of one study: their learning rates follow the rule of its recipe, and may differ."""
+    pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
+    return replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool)
 
 
 def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:

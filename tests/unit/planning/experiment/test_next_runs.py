@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import design_pilot, hopeless
 from isocompute_sdk.planning.experiment.asking import choices, trial_sizes
@@ -58,6 +60,20 @@ def saving(outlook: Outlook, *trials: Trial) -> float:
     shown = outlook.shown(trials)
     last, before = (shown[0][-1:], shown[1][-1:]), (shown[0][:-1], shown[1][:-1])
     return outlook.worth(trials[:-1], trials[-1:], last, before)[0].saving
+
+
+@pytest.mark.parametrize("drifting", [False, True])
+def test_a_wider_surface_says_the_same_of_sizes_that_were_run(short_sweep: Fits, drifting: bool) -> None:
+    surface = short_sweep.surface
+    assert surface is not None
+    # Draws of an earlier form inside the data, where those of the end have drifted.
+    inside = Inside(surface.shape_D, surface.parameters_DP[::-1].copy()) if drifting else None
+    surface = replace(surface, inside=inside)
+    wide = widened(surface, 1, 2, np.random.default_rng(0))
+    assert len(wide.layout.knots_K) == len(surface.layout.knots_K) + 3
+    compute = np.geomspace(1e4, 1e6, 9)
+    for n in (8, 32, 64):
+        np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
 
 
 def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> None:
@@ -177,3 +193,14 @@ def test_a_run_is_hopeless_at_the_target_and_not_at_its_own_compute(make_runs: M
     assert fits.predict(1e5, 64).mean < fits.predict(1e5, 4).mean
     assert not late
     assert early.chance < late.chance
+
+
+def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> None:
+    surface = short_sweep.surface
+    assert surface is not None
+    both = replace(surface, inside=Inside(surface.shape_D, surface.parameters_DP))
+    for one in (surface, both):
+        wide = widened(one, 2, 1, np.random.default_rng(0))
+        compute, sizes = np.array([1e4, 1e5, 1e6]), np.array([8.0, 20.0, 64.0])
+        assert np.allclose(wide.draws(compute, sizes), one.draws(compute, sizes))
+        assert np.ptp(wide.draws(1e6, 2.0) - wide.draws(1e6, 8.0)) > 0
