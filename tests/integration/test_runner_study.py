@@ -104,7 +104,8 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
         assert best is not None
         for place in (run / "model", run / best.checkpoint):
             assert transformers.AutoConfig.from_pretrained(place).model_type == family
-            assert len(transformers.AutoTokenizer.from_pretrained(place)) == len(tokenizer())
+            saved, given = (transformers.AutoTokenizer.from_pretrained(one) for one in (place, folder / "model"))
+            assert saved.get_vocab() == given.get_vocab()
     # The next command that is printed is one that can be pasted.
     printed = [line for line in done.stdout.splitlines() if line.startswith("next: ")][-1]
     fit = shlex.split(printed.removeprefix("next: "))
