@@ -204,3 +204,11 @@ def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> N
         compute, sizes = np.array([1e4, 1e5, 1e6]), np.array([8.0, 20.0, 64.0])
         assert np.allclose(wide.draws(compute, sizes), one.draws(compute, sizes))
         assert np.ptp(wide.draws(1e6, 2.0) - wide.draws(1e6, 8.0)) > 0
+
+
+def test_a_target_far_beyond_every_run_is_noted(planner: Planner) -> None:
+    far, near = planner.next_runs(100 * BUDGET, slots=1), planner.next_runs(1e6, slots=1)
+    (note,) = [note for note in far.notes if note.code == "target-beyond-10x"]
+    longest = max([1.5e5, *(float(run.rollouts) for run in far.runs)])
+    assert note.data["extrapolation"] == pytest.approx(100 * BUDGET / longest, rel=0.01)
+    assert near.notes == ()
