@@ -23,7 +23,7 @@ import numpy as np
 from pilot import EIGHT, FOUR, TEST_SEED, Pilot, World, fitted, read
 
 from isocompute_sdk.planning.experiment import hopeless
-from isocompute_sdk.planning.experiment.stopping import CHANCE
+from isocompute_sdk.planning.experiment.early_stopping import CHANCE
 
 LOOKS = (1 / 3, 2 / 3)
 RATIOS = (3.0, 10.0)

@@ -33,7 +33,7 @@ from panels import EVALUATIONS, PROBLEMS_PER_BATCH, panels
 from recorded import Recorded
 
 import isocompute_sdk as iso
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, CurvePrior, OneRun, Posterior, posterior
+from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior, OneRun, Posterior, posterior
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_simulator.design import draw_design
 from isocompute_simulator.noise import draw_noise, evaluation_noise, run_effects

@@ -61,8 +61,8 @@ def measure(folder: Path) -> tuple[float, float]:
     from isocompute_torch.runner import assembly
     from isocompute_torch.runner.checkpoint import Counters
     from isocompute_torch.runner.configuration import load_configuration
-    from isocompute_torch.runner.console import RunConsole
     from isocompute_torch.runner.loop import Loop
+    from isocompute_torch.runner.progress_display import RunConsole
 
     configuration = load_configuration(folder)
     with ExitStack() as stack:

@@ -16,8 +16,8 @@ from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_torch.runner import assembly
 from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import load_configuration
-from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.loop import Loop
+from isocompute_torch.runner.progress_display import RunConsole
 
 
 def main() -> None:

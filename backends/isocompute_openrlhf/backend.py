@@ -22,7 +22,7 @@ from isocompute_sdk.training import ScriptBackend
 from isocompute_sdk.training.backend import BackendInfo, Needs, Requires, describe_options, ray_needs
 from isocompute_sdk.training.existing import Setting
 from isocompute_sdk.training.payload import programs
-from isocompute_sdk.training.request import checkpoint_interval
+from isocompute_sdk.training.request_file import checkpoint_interval
 
 OWN = ("prepare_rows.py", "reward_wrapper.py", "resume_point.py", "supervise.py")
 """Programs that the script writes into the run folder besides those of the SDK."""

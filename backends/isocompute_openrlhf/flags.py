@@ -19,7 +19,7 @@ from isocompute_openrlhf.payload.supervise import log_spaced
 from isocompute_openrlhf.placement import Placement, fixed_batches, packs
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.payload.run_files import ROW_FILES
-from isocompute_sdk.training.request import checkpoint_interval
+from isocompute_sdk.training.request_file import checkpoint_interval
 
 VERSION = "0.11.2"
 """The only OpenRLHF release these flags are for."""

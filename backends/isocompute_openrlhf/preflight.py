@@ -17,7 +17,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import checks
 from isocompute_sdk.training.backend import invalid_option, read_options
-from isocompute_sdk.training.request import checkpoint_interval
+from isocompute_sdk.training.request_file import checkpoint_interval
 
 
 def examine(run: RunSpec) -> tuple[tuple[Note, ...], OpenRLHFOptions | None, Placement | None]:

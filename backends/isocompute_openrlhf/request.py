@@ -16,7 +16,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training.payload.run_files import ROW_FILES, STARTED
-from isocompute_sdk.training.request import Request, identity
+from isocompute_sdk.training.request_file import Request, identity
 
 REQUEST = "request.json"
 KIND = "openrlhf-run"

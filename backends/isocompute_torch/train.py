@@ -22,7 +22,7 @@ from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_
 from isocompute_torch.failures import InputError, is_out_of_memory
 from isocompute_torch.problems import file_digest
 from isocompute_torch.runner.configuration import Configuration, load_configuration
-from isocompute_torch.sampling.choice import chosen_sampler
+from isocompute_torch.sampling.sampler_choice import chosen_sampler
 from isocompute_torch.sampling.vllm_install import require_vllm, vllm_is_installed, vllm_version
 
 LOCK_FILE = ".lock"
@@ -83,8 +83,8 @@ def _train(configuration: Configuration, journal: Journal, reached: dict[str, in
         require_vllm()
     try:
         from isocompute_torch.runner import assembly, checkpoint
-        from isocompute_torch.runner.console import RunConsole
         from isocompute_torch.runner.loop import Loop
+        from isocompute_torch.runner.progress_display import RunConsole
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error}; training needs torch and transformers", "pip install 'isocompute[torch]'"

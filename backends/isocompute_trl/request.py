@@ -9,7 +9,7 @@ from pydantic import Field
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.request import Request, identity
+from isocompute_sdk.training.request_file import Request, identity
 from isocompute_trl.flags import VERSION, processes
 from isocompute_trl.options import TRLOptions
 

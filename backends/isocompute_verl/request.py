@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.request import Request, identity
+from isocompute_sdk.training.request_file import Request, identity
 from isocompute_verl.flags import VERSION, nodes
 from isocompute_verl.options import VeRLOptions
 

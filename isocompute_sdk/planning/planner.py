@@ -19,7 +19,7 @@ from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejecti
 from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
-from isocompute_sdk.planning.experiment.pilot import design_pilot, pilot_sweep
+from isocompute_sdk.planning.experiment.pilot_design import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
@@ -189,7 +189,7 @@ class Planner:
             FitError: too few evaluations.
             RecordError: an unknown run, or several without `run_id`.
         """
-        from isocompute_sdk.planning.replanning.answer import replan
+        from isocompute_sdk.planning.replanning.replan import replan
 
         return replan(self, runs, remaining, run_id=run_id, checkpoints=checkpoints, level=level, rng=rng)
 

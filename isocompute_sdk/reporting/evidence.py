@@ -15,7 +15,7 @@ from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.questions.compare import EQUALS
 from isocompute_sdk.reporting import charts
 from isocompute_sdk.reporting import wording as say
-from isocompute_sdk.reporting.answer import compare_with
+from isocompute_sdk.reporting.first_screen import compare_with
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import (
     Block,

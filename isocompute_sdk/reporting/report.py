@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.reporting.build import build
+from isocompute_sdk.reporting.build_page import build
 from isocompute_sdk.reporting.html import write
 from isocompute_sdk.reporting.material import Asked, Source, gather
 from isocompute_sdk.specs import Budget, Study

@@ -19,7 +19,7 @@ from isocompute_sdk.training.backend import (
 )
 from isocompute_sdk.training.payload import programs
 from isocompute_sdk.training.rendering import comment, heredoc, render, sh
-from isocompute_sdk.training.request import Request, checkpoint_interval, identity
+from isocompute_sdk.training.request_file import Request, checkpoint_interval, identity
 from isocompute_sdk.training.script_backend import ScriptBackend
 
 __all__ = [

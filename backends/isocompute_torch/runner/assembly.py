@@ -29,8 +29,8 @@ from isocompute_torch.runner.loop import Parts
 from isocompute_torch.runner.memory import keep_freed_memory, memory_of
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.runner.sizing import Sizing, checkpoints, size_run
-from isocompute_torch.sampling.choice import chosen_sampler, fallback
 from isocompute_torch.sampling.sampler import Sampler
+from isocompute_torch.sampling.sampler_choice import chosen_sampler, fallback
 from isocompute_torch.sampling.torch_sampler import TorchSampler
 from isocompute_torch.sampling.vllm_install import vllm_is_installed
 

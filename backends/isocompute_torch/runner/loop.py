@@ -32,8 +32,8 @@ from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner import checkpoint
 from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import VALIDATION, Configuration, derive_seed
-from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
+from isocompute_torch.runner.progress_display import RunConsole
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.sampler import Sampler
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, ONSETS, CurvePrior, OneRun, posterior
 from isocompute_sdk.fitting.one_run.forecast import FEWEST, LiveRun, as_surface_run
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, ONSETS, CurvePrior, OneRun, posterior
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare, smoothed
 from isocompute_sdk.fitting.surface.decline import NEVER
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface

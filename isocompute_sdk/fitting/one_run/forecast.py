@@ -14,7 +14,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, CurvePrior, OneRun, posterior
+from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior, OneRun, posterior
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, SurfaceRun
 from isocompute_sdk.notes import Note
 

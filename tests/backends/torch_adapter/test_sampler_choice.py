@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import torch
 
-from isocompute_torch.sampling.choice import chosen_sampler
+from isocompute_torch.sampling.sampler_choice import chosen_sampler
 
 
 @pytest.mark.parametrize("wanted", ["torch", "vllm"])

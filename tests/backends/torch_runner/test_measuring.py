@@ -20,9 +20,9 @@ from isocompute_torch import train
 from isocompute_torch.policy.model import Policy
 from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner import assembly
-from isocompute_torch.runner.console import RunConsole
 from isocompute_torch.runner.evaluation import evaluate
 from isocompute_torch.runner.memory import Memory
+from isocompute_torch.runner.progress_display import RunConsole
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.torch_sampler import TorchSampler
 
@@ -109,7 +109,8 @@ def test_plain_lines_say_reward_speed_and_time_left(capsys: pytest.CaptureFixtur
 def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(
-        "isocompute_torch.runner.console.Console", lambda **_: Console(file=screen, force_terminal=True, width=120)
+        "isocompute_torch.runner.progress_display.Console",
+        lambda **_: Console(file=screen, force_terminal=True, width=120),
     )
     with RunConsole("r", 10, 0) as console:
         console.step(5, 64, 0.25)

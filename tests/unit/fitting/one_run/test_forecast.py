@@ -11,7 +11,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, OneRun, Particles, posterior, unit_curve
+from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, OneRun, Particles, posterior, unit_curve
 from isocompute_sdk.fitting.surface.data import SurfaceRun
 
 BATCH = 8 * 32
@@ -177,7 +177,7 @@ def test_published_fits_hold_no_run_to_forecast() -> None:
 
 def test_the_posterior_agrees_with_brute_force_over_the_prior() -> None:
     """Adaptive importance sampling against plain weighting of very many draws from the prior."""
-    from isocompute_sdk.fitting.one_run import model
+    from isocompute_sdk.fitting.one_run import curve_posterior as model
 
     steps = np.geomspace(10, 400, 12)
     run = SurfaceRun("live", 8, 32, steps * BATCH, noisy(saturating(steps), 0.02))

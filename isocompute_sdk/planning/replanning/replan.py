@@ -13,6 +13,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.one_run.borrowed import borrowed_prior
+from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior
 from isocompute_sdk.fitting.one_run.forecast import (
     FALLING,
     FURTHEST,
@@ -24,7 +25,6 @@ from isocompute_sdk.fitting.one_run.forecast import (
     draw_rewards,
     forecast_run,
 )
-from isocompute_sdk.fitting.one_run.model import DEFAULT_PRIOR, CurvePrior
 from isocompute_sdk.health.live_run import live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique

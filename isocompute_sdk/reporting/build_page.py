@@ -7,8 +7,8 @@ from datetime import datetime
 
 from isocompute_sdk import __version__
 from isocompute_sdk.reporting import budgets, closing, evidence, training
-from isocompute_sdk.reporting.answer import answer
 from isocompute_sdk.reporting.colours import palette
+from isocompute_sdk.reporting.first_screen import answer
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Page
 
