@@ -38,7 +38,7 @@ Campaign(load_study("study.yaml"), "out", executor=LocalExecutor(3, poll_seconds
 """
 PYTHON = """#!/bin/bash
 # Stands in for Python: runs take a moment, so that some are under way when the controller is killed.
-sleep "0.$((RANDOM % 10))"
+sleep "0.$((RANDOM % 5))"
 exec INTERPRETER "$@"
 """
 PARTS = [(), ("command",), ("process",), ("process", "command")]

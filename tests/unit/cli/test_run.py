@@ -332,7 +332,7 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
 def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_work(
     start: Start, tmp_path: Path
 ) -> None:
-    write_study(tmp_path, seconds=1.5)
+    write_study(tmp_path, seconds=0.5)
     first = start("run", "study.yaml")
     journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
     deadline = time.monotonic() + 60
