@@ -64,13 +64,29 @@ def policy(model_folder: Path) -> Policy:
 
 
 @pytest.fixture(scope="session")
-def sampler(policy: Policy, model_folder: Path) -> Iterator[VLLMSampler]:
+def engines() -> Iterator[list[VLLMSampler]]:
+    """The engine of this process, once a test has asked for it."""
+    started: list[VLLMSampler] = []
+    yield started
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def sampler(engines: list[VLLMSampler], policy: Policy, model_folder: Path) -> VLLMSampler:
     """The engine; without vLLM this fails, and so do all tests that ask for it."""
     from isocompute_torch.sampling.vllm_sampler import VLLMSampler
 
-    sampler = VLLMSampler(policy, str(model_folder), longest=LONGEST)
-    yield sampler
-    sampler.close()
+    if not engines:
+        engines.append(VLLMSampler(policy, str(model_folder), longest=LONGEST))
+    return engines[0]
+
+
+@pytest.fixture
+def no_engine(engines: list[VLLMSampler]) -> None:
+    """For tests that start their own: vLLM's groups are one per process, and go with whichever engine closes first."""
+    while engines:
+        engines.pop().close()
 
 
 @pytest.fixture

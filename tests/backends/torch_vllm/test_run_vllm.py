@@ -31,6 +31,7 @@ def finish(folder: Path) -> None:
     assert start(folder).wait(timeout=300) == 0, (folder / "output").read_text()[-4000:]
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
     prepared: Callable[[str, str], Path], model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_the_engine_sleeps_through_every_update_and_no_other_part_of_a_run(
     assert len(seen["sample"]) >= 1 + 6 + 3 * 2
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_a_model_that_vllm_does_not_run_is_sampled_from_by_torch_unless_vllm_was_asked_for(
     prepared: Callable[[str, str], Path], model_folder: Path, tmp_path: Path
 ) -> None:
