@@ -11,16 +11,13 @@ of the runs' length: judged at present compute, it would be stopped.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pilot import EIGHT, FOUR, TEST_SEED, Pilot, World, fitted, read
+from pilot import EIGHT, FOUR, Pilot, World, carry_out, fitted
 
 from isocompute_sdk.planning.experiment import hopeless
 from isocompute_sdk.planning.experiment.early_stopping import CHANCE
@@ -112,25 +109,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run scenarios and append them to a file, or print what a file holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenarios", type=int, default=60)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=TEST_SEED)
-    parser.add_argument("--output", type=Path, default=Path("stopping_results.jsonl"))
-    parser.add_argument("--summary", type=Path, nargs="+")
-    given = parser.parse_args(arguments)
-    if given.summary:
-        print(summarise([row for path in given.summary for row in read(path)]))
-        return 0
-    done = {row["scenario"] for row in read(given.output)}
-    for index in range(given.first, given.first + given.scenarios):
-        if index not in done:
-            rows = examine(index, given.seed)
-            with given.output.open("a") as out:
-                out.write(json.dumps(rows) + "\n")
-    print(summarise(read(given.output)))
-    return 0
+    """Stop runs early on scenarios."""
+    return carry_out(arguments, __doc__, "stopping_results.jsonl", examine, summarise)
 
 
 if __name__ == "__main__":

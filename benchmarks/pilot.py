@@ -401,13 +401,19 @@ def read(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def carry_out(
+    arguments: Sequence[str] | None,
+    about: str | None,
+    output: str,
+    examine: Callable[[int, int], list[dict[str, Any]]],
+    summarise: Callable[[list[dict[str, Any]]], str],
+) -> int:
     """Run scenarios and append them to a file, or print what a file holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenarios", type=int, default=60)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=TEST_SEED)
-    parser.add_argument("--output", type=Path, default=Path("pilot_results.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path(output))
     parser.add_argument("--summary", type=Path, nargs="+")
     given = parser.parse_args(arguments)
     if given.summary:
@@ -424,6 +430,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.fsync(out.fileno())
     print(summarise(read(given.output)))
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare pilots on scenarios."""
+    return carry_out(arguments, __doc__, "pilot_results.jsonl", examine, summarise)
 
 
 if __name__ == "__main__":

@@ -581,8 +581,7 @@ class Fits:
     def forecast(self, run_id: str, to: float = 4.0, **options: Any) -> Forecast:
         """Reward of one run that is going on, at up to `to` times its compute, and what to do about it.
 
-        The surface of the other runs is the prior for its curve; where there is none, what recorded and published
-        runs taught.
+        Without a surface of the other runs, the prior for its curve comes from recorded and published runs.
 
         Args:
             run_id: a run of these fits.

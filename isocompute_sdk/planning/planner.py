@@ -519,7 +519,7 @@ class Planner:
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
         Returns:
-            The runs, none where none is worth its cost.
+            The runs to make; empty if no run is worth its cost.
 
         Raises:
             PlanError: fits of the paper's method, no budget for fits without runs, or nothing fits the budget.

@@ -146,7 +146,7 @@ class Posterior:
     odd_R: Array
     """By how much each run that is named as outlying lies above the fit; 0 for the others."""
     inside_DP: Array | None = None
-    """The same draws refitted without a drift where they have one; None where none has."""
+    """Draws with a drift, fitted again without it; None if no draw has a drift."""
     inside_member_D: Indices | None = None
     """Their members."""
 
