@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isocompute_torch.adapter import TorchBackend
+    from isocompute_torch.backend import TorchBackend
 
 __all__ = ["TorchBackend"]
 
@@ -17,7 +17,7 @@ __all__ = ["TorchBackend"]
 def __getattr__(name: str) -> Any:
     """The adapter on first use: a training process does not need it."""
     if name == "TorchBackend":
-        from isocompute_torch.adapter import TorchBackend
+        from isocompute_torch.backend import TorchBackend
 
         return TorchBackend
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

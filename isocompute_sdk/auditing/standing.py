@@ -26,7 +26,7 @@ from isocompute_sdk.fitting.surface.contrast import (
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.passport import LAST_BINS
 from isocompute_sdk.fitting.surface.surface import Surface
-from isocompute_sdk.planning.verdict import TIE
+from isocompute_sdk.planning.assessment.verdict import TIE
 
 SURE = 2.0
 """A tie needs an interval of the difference that ends below this many ties."""

@@ -14,7 +14,8 @@ import numpy.typing as npt
 from isocompute_sdk import notebook
 from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.allocation_laws.allocation import LARGEST_LOG10, LARGEST_OCTAVES, AllocationLaw, ComputeAxis
+from isocompute_sdk.fitting.allocation_laws.frontier import Frontier, Handover, frontier, handovers
 from isocompute_sdk.fitting.arguments import (
     check_kind,
     check_level,
@@ -26,7 +27,6 @@ from isocompute_sdk.fitting.arguments import (
     together,
 )
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number, Vector
-from isocompute_sdk.fitting.frontier import Frontier, Handover, frontier, handovers
 from isocompute_sdk.fitting.paper.interpolation import between_levels
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.choice import chosen_sizes

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation_laws.frontier import log_grid, span
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import log_grid, span
 from isocompute_sdk.fitting.surface.odds import best_size_interval
 from isocompute_sdk.notes import Note
 

@@ -16,7 +16,8 @@ PER_SQUARED_OCTAVE = 0.5
 """Share of the doubt that a candidate is charged per squared octave from where each draw has its good n, on average
 over draws. The doubt is what the best single n is expected to lose for want of knowing which draw is true: without
 doubt nothing is charged. Draws put the best n now at one end of the grid, now at the other, where the truth mostly lies
-between: on simulated sweeps (tuning seeds of benchmarks/allocation.py) expected reward alone lost a tenth more."""
+between: on simulated sweeps (tuning seeds of benchmarks/decisions/allocation.py) expected reward alone lost a tenth
+more."""
 SPREAD = 1.0
 """In each draw an n counts for where the good ones lie by exp(-loss / (`SPREAD` doubt)). On the same sweeps 0.5 did as
 well, and 2 lost .001 to .002 more at 3x to 30x."""
