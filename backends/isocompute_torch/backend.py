@@ -1,4 +1,4 @@
-"""The adapter: turns a `RunSpec` into a bash script that starts the built-in runner. Imports no torch."""
+"""`TorchBackend`: turns a `RunSpec` into a bash script that starts the built-in runner. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Train one prepared run: `python -m isocompute_torch.train RUN_FOLDER`.
 
-RUN_FOLDER holds run.json, as the adapter writes it; paths in it are relative to the current folder. The program writes
+RUN_FOLDER holds run.json, as the backend writes it; paths in it are relative to the current folder. The program writes
 the journal metrics.jsonl, checkpoints and the trained model there. Started again after any stop, it resumes from the
 last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed during training, 2 unusable input,
 130 interrupted.

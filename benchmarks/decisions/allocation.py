@@ -29,7 +29,7 @@ from paper_by_scipy import group_size_law
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.fitting.surface.odds import PER_SQUARED_OCTAVE
+from isocompute_sdk.fitting.surface.answers.odds import PER_SQUARED_OCTAVE
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES, REAL_FAMILIES, Scenario, draw_scenario
 from isocompute_simulator.scenario import METRIC, STEPS_PER_OCTAVE

@@ -32,7 +32,7 @@ from left_out import Tried, chosen_by_charge, held_by_factor, records
 
 import isocompute_sdk as iso
 from isocompute_sdk import RunSet
-from isocompute_sdk.fitting.surface.odds import PER_SQUARED_OCTAVE
+from isocompute_sdk.fitting.surface.answers.odds import PER_SQUARED_OCTAVE
 
 SHARES = (0.3, 0.5, 1.0)
 """Parts of a panel's largest compute that are shown before the decision."""

@@ -29,10 +29,10 @@ from isocompute_sdk.fitting.arguments import (
 from isocompute_sdk.fitting.arrays import Array, Count, Matrix, Number, Vector
 from isocompute_sdk.fitting.paper.interpolation import between_levels
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
-from isocompute_sdk.fitting.surface.choice import chosen_sizes
-from isocompute_sdk.fitting.surface.curves import SurfaceCurve, curve_of
-from isocompute_sdk.fitting.surface.odds import GroupSizeOdds, best_size_interval, group_size_odds
-from isocompute_sdk.fitting.surface.passport import Passport
+from isocompute_sdk.fitting.surface.answers.choice import chosen_sizes
+from isocompute_sdk.fitting.surface.answers.curves import SurfaceCurve, curve_of
+from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds, best_size_interval, group_size_odds
+from isocompute_sdk.fitting.surface.answers.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.frames import frame_of

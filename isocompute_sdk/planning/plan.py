@@ -16,8 +16,8 @@ from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.contrast import Place, draws_at
-from isocompute_sdk.fitting.surface.passport import Passport
+from isocompute_sdk.fitting.surface.answers.contrast import Place, draws_at
+from isocompute_sdk.fitting.surface.answers.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
 from isocompute_sdk.planning.assessment.verdict import Verdict

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
+from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import amount_text
 

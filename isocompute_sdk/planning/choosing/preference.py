@@ -12,7 +12,7 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.allocation_laws.allocation import sigmoid
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.odds import GroupSizeOdds
+from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
 
 Mode = Literal["expected", "conservative"]

@@ -13,7 +13,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.passport import LITTLE_RISE
+from isocompute_sdk.fitting.surface.answers.passport import LITTLE_RISE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats
 from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from isocompute_sdk.fitting.surface.choice import PROBLEMS_TOLERANCE
+from isocompute_sdk.fitting.surface.answers.choice import PROBLEMS_TOLERANCE
 from isocompute_sdk.planning.choosing.candidates import Candidate, Rejection, enumerate_candidates
 from isocompute_sdk.planning.choosing.request import ResolvedRequest
 

@@ -17,7 +17,7 @@ import numpy as np
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.contrast import Estimate, estimate_of_cost, first_reach
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate, estimate_of_cost, first_reach
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats
 from isocompute_sdk.planning.assessment.verdict import TIE

@@ -14,7 +14,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.contrast import Estimate, estimate
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate, estimate
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats

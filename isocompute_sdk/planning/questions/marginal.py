@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from isocompute_sdk.documents import Document, Saved
-from isocompute_sdk.fitting.surface.contrast import Estimate
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import amount_text
 from isocompute_sdk.planning.choosing.request import WORTHWHILE

@@ -11,7 +11,7 @@ from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
 from isocompute_sdk.fitting.allocation_laws.frontier import log_grid, span
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.odds import best_size_interval
+from isocompute_sdk.fitting.surface.answers.odds import best_size_interval
 from isocompute_sdk.notes import Note
 
 POINTS_PER_DECADE = 24

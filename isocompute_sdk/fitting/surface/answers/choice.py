@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.odds import group_size_odds
+from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
 from isocompute_sdk.fitting.surface.surface import Surface
 
 PROBLEMS_TOLERANCE = 0.005
