@@ -156,12 +156,14 @@ def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot
     assert taken.rounds == ()
 
 
-def test_a_hopeless_run_ends_at_a_third_and_its_data_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(fits: object, run: tuple[int, int, float], budget: float) -> Prospect:
-        assert budget > 10 * run[2]
-        return Prospect(0.001 if run[0] == 4 else 0.5, judged=True)
+def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(
+        fits: object, runs: Sequence[tuple[int, int, float]], budget: float, ended: object
+    ) -> tuple[Prospect, ...]:
+        assert all(budget > 10 * done for _, _, done in runs)
+        return tuple(Prospect(0.001 if n == 4 else 0.5, n == 4) for n, _, _ in runs)
 
-    monkeypatch.setattr(designed, "hopeless", judged)
+    monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
     campaign = make(folder)
     outcome = campaign.run()
