@@ -15,7 +15,7 @@ from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, pu
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import design_pilot, prospects
-from isocompute_sdk.planning.experiment.asking import choices, trial_sizes
+from isocompute_sdk.planning.experiment.asking import choices, runs_of, trial_sizes
 from isocompute_sdk.planning.experiment.decision import Outlook, Trial
 from isocompute_sdk.planning.experiment.wider import widened
 
@@ -204,6 +204,16 @@ def test_runs_are_judged_at_the_target_and_not_at_their_own_compute(make_runs: M
     assert sum(one.hopeless for one in twins) < 2
     with pytest.raises(PlanError):
         prospects(fits, [], 4e6)
+
+
+def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner) -> None:
+    free = planner.next_runs(BUDGET, slots=2)
+    assert free.runs
+    longest = runs_of(planner.fits)
+    going = {one.run_id: 20 * one.update_steps for one in longest if one.run_id is not None}
+    beside = planner.next_runs(BUDGET, slots=2, going=going)
+    assert not {run.continues for run in beside.runs} & set(going)
+    assert beside.saving < free.saving
 
 
 def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> None:
