@@ -160,7 +160,7 @@ def run_notebook(path: Path, folder: Path) -> tuple[nbformat.NotebookNode, nbfor
     """Run a notebook in an empty folder; returns it as committed and as it came out."""
     before: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     after: nbformat.NotebookNode = nbformat.read(path, as_version=4)
-    environment = prepare(folder)
+    environment = {**prepare(folder), "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     NotebookClient(after, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute(
         env=environment, cwd=str(folder)
     )
