@@ -13,8 +13,8 @@ NEAR = 0.02
 """Share of the metric's range within which a configuration counts as near to the best."""
 CHANCE = 0.2
 """Probability of being that near at the target below which a run is hopeless. The draws are too modest: on simulated
-pilots (tuning seeds of benchmarks/early_stopping.py) this stopped 1.3 % of the winners that trailed, .3 three times as
-many."""
+pilots (tuning seeds of benchmarks/decisions/early_stopping.py) this stopped 1.3 % of the winners that trailed, .3 three
+times as many."""
 FEWEST_STEPS = 20
 """Update steps before which no run is judged: it has hardly left its warm-up."""
 FEWEST_LEVELS = 3
