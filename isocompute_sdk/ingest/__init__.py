@@ -3,8 +3,8 @@
 from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
+from isocompute_sdk.ingest.finding.paths import accepted_formats
 from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
-from isocompute_sdk.ingest.paths import accepted_formats
 from isocompute_sdk.ingest.reader import read_runs
 
 __all__ = [

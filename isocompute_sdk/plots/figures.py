@@ -14,11 +14,11 @@ import numpy as np
 
 from isocompute_sdk import files
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation_laws.frontier import span
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.frontier import span
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.law import REACH
+from isocompute_sdk.fitting.surface.answers.law import REACH
 from isocompute_sdk.planning import Plan
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs.complaints import Place, explain, problem
-from isocompute_sdk.specs.quantities import Count, Items, Levels, Number, Quantity, parse_count
+from isocompute_sdk.specs.syntax.complaints import Place, explain, problem
+from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
 __all__ = ["Count", "Flag", "Items", "Levels", "ModelName", "Number", "Quantity", "Spec", "Text", "parse_count"]
 

@@ -12,8 +12,8 @@ from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.complaints import close_match, problem
-from isocompute_sdk.specs.quantities import Amount, Quantity
+from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.quantities import Amount, Quantity
 
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
 UNITS: tuple[Unit, ...] = ("rollouts", "tokens", "gpu_hours", "usd")

@@ -16,9 +16,9 @@ from pydantic_core import CoreSchema, core_schema
 
 from isocompute_sdk.errors import BackendError, show
 from isocompute_sdk.specs.base import Count, Quantity, Spec
-from isocompute_sdk.specs.complaints import close_match, problem
-from isocompute_sdk.specs.quantities import Number
 from isocompute_sdk.specs.run import FolderName
+from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.quantities import Number
 
 GROUP = "isocompute.executors"
 """Entry-point group of executors."""

@@ -9,7 +9,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.quantities import Count, Levels
+from isocompute_sdk.specs.syntax.quantities import Count, Levels
 
 
 class _OneOrSeveral:

@@ -10,9 +10,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.specs.base import Count, Flag, Spec
-from isocompute_sdk.specs.complaints import problem
-from isocompute_sdk.specs.quantities import Number
 from isocompute_sdk.specs.sweep import Seed
+from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.specs.syntax.quantities import Number
 
 
 class Pilot(Spec):

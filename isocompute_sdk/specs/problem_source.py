@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from isocompute_sdk.specs.base import Count, Spec, Text
-from isocompute_sdk.specs.complaints import problem
-from isocompute_sdk.specs.quantities import Number
 from isocompute_sdk.specs.sweep import Seed
+from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.specs.syntax.quantities import Number
 
 _Value = Annotated[float, Number()]
 

@@ -12,8 +12,8 @@ from pydantic_core import CoreSchema
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs.base import Flag, Spec, Text
-from isocompute_sdk.specs.complaints import close_match, problem
-from isocompute_sdk.specs.quantities import Count, Items, Number, Quantity
+from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
 
 PresetName = Literal["easy", "hard", "mixture"]
 PRESET_NAMES: tuple[PresetName, ...] = get_args(PresetName)

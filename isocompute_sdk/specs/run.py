@@ -8,11 +8,11 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from isocompute_sdk.specs.base import ModelName, Spec, Text
-from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.hardware import Hardware
-from isocompute_sdk.specs.quantities import Count, Number, finite_scalar
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.sweep import GroupSize, Seed, Sized
+from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.specs.syntax.quantities import Count, Number, finite_scalar
 
 _OPTION_NAME = re.compile(r"\+{0,2}[A-Za-z][A-Za-z0-9._-]{0,127}")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -7,8 +7,8 @@ from typing import Annotated, Protocol, Self
 from pydantic import model_validator
 
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.complaints import problem
-from isocompute_sdk.specs.quantities import Count, Items, Levels, Number
+from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number
 
 GroupSize = Annotated[int, Number(whole=True, ge=2)]
 Seed = Annotated[int, Number(whole=True, ge=0, lt=2**32)]

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.complaints import problem
-from isocompute_sdk.specs.quantities import Count, Items, Number, Quantity
+from isocompute_sdk.specs.syntax.complaints import problem
+from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet

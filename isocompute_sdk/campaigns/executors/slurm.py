@@ -23,8 +23,8 @@ from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import ExecutorSpec
 from isocompute_sdk.specs.base import Count, Text
-from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.run import FolderName
+from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.training.backend import Needs
 
 ASK_SECONDS = 10.0

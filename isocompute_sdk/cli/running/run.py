@@ -197,7 +197,7 @@ def _executor(study: Study, text: str | None, parallel: int | None) -> ExecutorS
     """The executor of the command line, else of the study, else this machine."""
     from isocompute_sdk.campaigns.executors.local import LocalSpec
     from isocompute_sdk.specs.executor import ExecutorChoice
-    from isocompute_sdk.specs.spec_files import parse_spec
+    from isocompute_sdk.specs.syntax.spec_files import parse_spec
 
     stated = study.executor
     if text is not None and (stated is None or text.strip() != stated.name):

@@ -58,7 +58,7 @@ def quantity(option: str, help: str, panel: str | None = None, *, least: float |
 
 def _numeric(option: str, help: str, panel: str | None, metavar: str, limits: dict[str, Any]) -> Any:
     def read(value: str) -> int | float:
-        from isocompute_sdk.specs.quantities import Number
+        from isocompute_sdk.specs.syntax.quantities import Number
 
         try:
             return Number(**limits).parse(value)

@@ -273,7 +273,7 @@ class PlanningOptions(BudgetOptions):
 
     def _first(self, planner: Planner, plan: Plan) -> NextRuns | None:
         """What to run before a plan that the runs do not carry; None for other plans, and with --json."""
-        from isocompute_sdk.planning.verdict import OPEN
+        from isocompute_sdk.planning.assessment.verdict import OPEN
 
         if self.json or plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
             return None

@@ -14,11 +14,11 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
 from isocompute_sdk.planning.experiment.search import ABOVE, BELOW, LARGEST_SIZE, SHARES, Pick, Ran, candidates, choose
 from isocompute_sdk.planning.experiment.wider import widened
-from isocompute_sdk.planning.pricing import Pricing, amount_text
 
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Hardware

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.surface.choice import PROBLEMS_TOLERANCE
-from isocompute_sdk.fitting.surface.odds import PER_SQUARED_OCTAVE
+from isocompute_sdk.fitting.surface.answers.choice import PROBLEMS_TOLERANCE
+from isocompute_sdk.fitting.surface.answers.odds import PER_SQUARED_OCTAVE
 from isocompute_sdk.fitting.surface.surface import Surface
 
 POINTS = (1.0, 1 / 3, 1 / 9)

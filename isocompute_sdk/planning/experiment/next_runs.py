@@ -12,7 +12,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.planning.choosing.pricing import amount_text
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation
 

@@ -11,12 +11,12 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.asking import FAR, far_note, named, whole_number
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.experiment.search import LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.experiment.surface_prior import prior_surface
-from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)

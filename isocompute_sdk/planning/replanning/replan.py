@@ -26,13 +26,13 @@ from isocompute_sdk.fitting.one_run.forecast import (
     forecast_run,
 )
 from isocompute_sdk.health.live_run import live_run
-from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
+from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planning.candidates import Candidate, Fixed
+from isocompute_sdk.planning.assessment.verdict import Verdict
+from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
+from isocompute_sdk.planning.choosing.request import Request
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.replanning.document import Basis, Change, Name, Option, Replan
-from isocompute_sdk.planning.request import Request
-from isocompute_sdk.planning.verdict import Verdict
 from isocompute_sdk.specs import Budget
 
 if TYPE_CHECKING:
