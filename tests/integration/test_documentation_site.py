@@ -1,12 +1,16 @@
-"""The documentation site builds without warnings from a clean state, and its checks find what is wrong."""
+"""The documentation site builds without warnings from a clean state, and everything public has its place in it."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import isocompute_sdk
+from isocompute_sdk.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +23,30 @@ def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
+def anchors(page: Path) -> set[str]:
+    """Every `id` of a built page."""
+    return set(re.findall(r'\bid="([^"]+)"', page.read_text(encoding="utf-8")))
+
+
 def test_every_page_of_the_documentation_is_in_the_site(site: Path, repository: Path) -> None:
     for folder in ("docs", "tutorials"):
         for page in (repository / folder).glob("*.md"):
             assert (site / folder / f"{page.stem}.html").is_file()
     assert (site / "index.html").is_file()
+
+
+def test_every_command_has_a_page_with_its_options(site: Path) -> None:
+    from typer.main import get_command
+
+    commands: dict[str, object] = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    assert len(commands) > 20
+    for name, command in commands.items():
+        page = (site / "docs" / "reference" / "commands" / f"{name}.html").read_text(encoding="utf-8")
+        words = set(re.findall(r'<span class="pre">([^<]+)</span>', page))
+        flags = {flag for one in command.params for flag in one.opts if flag.startswith("--")}  # pyright: ignore
+        assert flags <= words, name
+
+
+def test_every_public_name_is_in_the_python_reference(site: Path) -> None:
+    found = set[str]().union(*map(anchors, (site / "docs" / "reference" / "python").glob("*.html")))
+    assert {f"isocompute_sdk.{name}" for name in isocompute_sdk.__all__} <= found
