@@ -153,12 +153,14 @@ class BudgetOptions:
 
     def choices(self) -> dict[str, Any]:
         """Arguments of `Planner.allocate` besides the budget."""
+        from isocompute_sdk.ingest.stores.saved_config import scalar
+
         found: dict[str, Any] = {
             "mode": self.mode,
             "problems_per_batch": self.problems_per_batch,
             "update_steps": self.update_steps,
             "rollouts_per_batch": self.rollouts_per_batch,
-            "beyond_grid": opt.scalar(self.beyond_grid),
+            "beyond_grid": scalar(self.beyond_grid),
             "n_problems": self.n_problems,
             "min_update_steps": self.min_update_steps,
             "powers_of_two": not self.any_group_size,
