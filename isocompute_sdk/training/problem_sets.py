@@ -32,7 +32,8 @@ def read_rows(
         file: one file of a data set. None: those that it names itself.
 
     Raises:
-        BackendError: the file does not exist or cannot be read, or the package datasets is missing or cannot load the data set.
+        BackendError: the file is not there or cannot be read, or the package datasets is missing or cannot load the
+            data set.
     """
     path = Path(source)
     if path.is_file():
