@@ -115,7 +115,7 @@ class Plan(Sized):
     optima: tuple[Optimum, ...] = ()
     """Best per rollout and best per GPU-hour for what this plan spends."""
     next_runs: NextRuns | None = None
-    """Runs to make before this plan, where the verdict asks to measure first and they were looked for."""
+    """Runs to make before this plan; None unless the verdict asks for them and they were looked for."""
     fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
         default=None, repr=False, compare=False
     )

@@ -74,7 +74,7 @@ def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False,
     first = plan.next_runs
     rows = answer(plan)
     if first is not None:
-        rows[0] = ("verdict", f"Measure first: {first.reason}" if first.runs else first.reason)
+        rows[0] = ("verdict", f"Measure first: {first.reason}")
         runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
         rows[1:1] = [("run first" if i == 0 else "", text) for i, text in enumerate(runs)]
     if not verbose:
@@ -124,8 +124,7 @@ def _remedies(plan: Plan, typed: Typed | None) -> Callable[[Note], str | None]:
     if typed is None:
         return lambda _: None
     by_surface = plan.fits is not None and plan.fits.surface is not None
-    worth_it = plan.next_runs is None or bool(plan.next_runs.runs)
-    return partial(typed.remedy, measuring=worth_it and (by_surface or not typed.own or "--method" in typed.words))
+    return partial(typed.remedy, measuring=by_surface or not typed.own or "--method" in typed.words)
 
 
 def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
@@ -183,7 +182,7 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
 
 def _measure(plan: Plan) -> bool:
     """Whether runs should be made before this plan."""
-    return plan.verdict.kind == "borrowed" or (plan.next_runs is not None and bool(plan.next_runs.runs))
+    return plan.verdict.kind == "borrowed" or plan.next_runs is not None
 
 
 def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = lambda _: None) -> None:

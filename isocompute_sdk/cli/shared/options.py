@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.errors import IsoComputeError, SpecError
-from isocompute_sdk.ingest.stores.saved_config import scalar
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -79,6 +78,8 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
     Raises:
         SpecError: a text without `=`.
     """
+    from isocompute_sdk.ingest.stores.saved_config import scalar
+
     found: dict[str, Any] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

@@ -154,12 +154,14 @@ class BudgetOptions:
 
     def choices(self) -> dict[str, Any]:
         """Arguments of `Planner.allocate` besides the budget."""
+        from isocompute_sdk.ingest.stores.saved_config import scalar
+
         found: dict[str, Any] = {
             "mode": self.mode,
             "problems_per_batch": self.problems_per_batch,
             "update_steps": self.update_steps,
             "rollouts_per_batch": self.rollouts_per_batch,
-            "beyond_grid": opt.scalar(self.beyond_grid),
+            "beyond_grid": scalar(self.beyond_grid),
             "n_problems": self.n_problems,
             "min_update_steps": self.min_update_steps,
             "powers_of_two": not self.any_group_size,
@@ -273,13 +275,14 @@ class PlanningOptions(BudgetOptions):
                 say(f"wrote {path}")
 
     def _with_next_runs(self, planner: Planner, plan: Plan) -> Plan:
-        """The plan, with what to run before it where the runs do not carry it."""
-        from isocompute_sdk.planning.assessment.verdict import OPEN
+        """The plan, with what to run before it where the runs do not carry it and that saves enough."""
+        from isocompute_sdk.planning.assessment.verdict import UNCARRIED
 
-        if plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
+        if plan.verdict.kind not in UNCARRIED or plan.fits is None or plan.fits.surface is None:
             return plan
         choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
-        return replace(plan, next_runs=planner.next_runs(self.amount(), FIRST_RUNS, **choices))
+        found = planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        return replace(plan, next_runs=found) if found.material(plan.span) else plan
 
     def show(self, plan: Plan) -> None:
         """Print the plan; save it with --output, draw it with --plot."""

@@ -105,7 +105,7 @@ class Typed:
 
         Args:
             note: the note.
-            measuring: whether further runs are worth their cost.
+            measuring: whether `isocompute next` can judge further runs from these fits.
         """
         from_runs = self.words[0] == "allocate"
         if note.code in MEASURE:
