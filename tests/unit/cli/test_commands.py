@@ -77,6 +77,7 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocomp
     text = succeeded(isocompute("quickstart", "--paper", "--output", "out"))
     assert "2,998,272 = 512 x 32 x 183" in text
     assert text.splitlines()[0].startswith("verdict")
+    assert len(text.splitlines()) < 24
     assert "n = 256, B_p = 32, M = 366: 0.646" in text
     for name in ("runs.csv", "fits.json", "plan.json", "launch.sh", "reward_curves.png", "allocation_law.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000, name

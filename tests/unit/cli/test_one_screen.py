@@ -13,6 +13,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.laws import measured_easy
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
 PASTED = ("  isocompute ", "next: isocompute ", "or train it as it is: isocompute ")
@@ -48,7 +49,6 @@ def screen(shell: Shell, command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "commands"),
     [
-        ("allocate 'my runs.csv' --budget 3M", 2),
         ("allocate 'my runs.csv' --method paper --points all --budget 3M", 3),
         ("allocate pilot.csv --budget 10M", 2),
         ("plan --budget 3M", 2),
@@ -70,14 +70,11 @@ def test_a_saved_plan_names_the_command_that_shows_its_script(shell: Shell) -> N
     assert "train_ppo_ray" in shell(named.partition(": ")[2]).stdout
 
 
-def test_the_papers_quickstart_fits_one_screen(shell: Shell) -> None:
-    screen(shell, "quickstart --paper")
-
-
 @pytest.mark.usefixtures("pilot_csv")
-def test_what_the_screen_leaves_out_is_there_on_request(shell: Shell) -> None:
-    brief, whole = (shell(f"isocompute allocate pilot.csv --budget 10M {flag}").stdout for flag in ("", "-v"))
-    plan = json.loads(shell("isocompute allocate pilot.csv --budget 10M --json").stdout)
+def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> None:
+    words = ("allocate", "pilot.csv", "--budget", "10M")
+    brief, whole, document = (isocompute(*words, *flag).stdout for flag in ((), ("-v",), ("--json",)))
+    plan = json.loads(document)
     codes = [note["code"] for note in plan["notes"]]
     assert sum(code in brief for code in codes) == 2
     assert all(code in whole for code in codes)
@@ -88,11 +85,11 @@ def test_what_the_screen_leaves_out_is_there_on_request(shell: Shell) -> None:
 
 
 @pytest.mark.usefixtures("pilot_csv")
-def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(shell: Shell, tmp_path: Path) -> None:
-    text = shell("isocompute allocate pilot.csv --budget 10M --json").stdout
+def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Command, tmp_path: Path) -> None:
+    text = isocompute("allocate", "pilot.csv", "--budget", "10M", "--json").stdout
     (tmp_path / "plan.json").write_text(text)
     plan = iso.Plan.load(tmp_path / "plan.json")
-    asked = json.loads(shell("isocompute next pilot.csv --budget 10M --slots 2 --json").stdout)
+    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "10M", "--slots", "2", "--json").stdout)
     assert plan.next_runs is not None
     assert [run.rollouts for run in plan.next_runs.runs] == [
         run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]
