@@ -33,14 +33,15 @@ def benchmark_module() -> Callable[[str], ModuleType]:
     """A program of benchmarks/ as a module, by its name."""
 
     def load(name: str) -> ModuleType:
-        folder, label = REPOSITORY / "benchmarks", f"{name}_benchmark"
+        label = f"{name}_benchmark"
         if label not in sys.modules:
-            spec = importlib.util.spec_from_file_location(label, folder / f"{name}.py")
+            (program,) = (REPOSITORY / "benchmarks").rglob(f"{name}.py")
+            spec = importlib.util.spec_from_file_location(label, program)
             assert spec is not None
             assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
             # Benchmarks import each other by name, and dataclasses look their module up by name.
-            sys.path.append(str(folder))
+            sys.path.append(str(program.parent))
             sys.modules[label] = module
             spec.loader.exec_module(module)
         return sys.modules[label]

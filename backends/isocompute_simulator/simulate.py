@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.metrics import avg_at_k, best_at_k, worst_at_k
-from isocompute_simulator.bandit import Bandit, draw_bandit, train_bandit
 from isocompute_simulator.configuration import Configuration
 from isocompute_simulator.design import typical_design
-from isocompute_simulator.noise import Noise, draw_noise, measured_curve
-from isocompute_simulator.processes import PROCESSES, draw_process
-from isocompute_simulator.scenario_families import draw_truth
-from isocompute_simulator.truth import Task
+from isocompute_simulator.observation.noise import Noise, draw_noise, measured_curve
+from isocompute_simulator.truths.bandit import Bandit, draw_bandit, train_bandit
+from isocompute_simulator.truths.processes import PROCESSES, draw_process
+from isocompute_simulator.truths.scenario_families import draw_truth
+from isocompute_simulator.truths.truth import Task
 
 BANDITS = {"bandit": 0.0, "interference": None}
 """Tasks that are trained, with the share of features their problems have in common; None for the option's."""

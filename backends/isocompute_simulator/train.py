@@ -17,8 +17,8 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.run_folders.run_journal import record
-from isocompute_simulator.clock import Clock
 from isocompute_simulator.configuration import METRICS_FILE, Configuration, load_configuration
+from isocompute_simulator.observation.clock import Clock
 from isocompute_simulator.simulate import N_EVALUATED, simulate
 
 TIMED_STEPS = 20

@@ -1,6 +1,6 @@
 """Train one prepared run: `python -m isocompute_torch.train RUN_FOLDER`.
 
-RUN_FOLDER holds run.json, as the adapter writes it; paths in it are relative to the current folder. The program writes
+RUN_FOLDER holds run.json, as the backend writes it; paths in it are relative to the current folder. The program writes
 the journal metrics.jsonl, checkpoints and the trained model there. Started again after any stop, it resumes from the
 last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed during training, 2 unusable input,
 130 interrupted.
@@ -20,8 +20,8 @@ from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
 from isocompute_sdk.run_folders.starts import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_torch.failures import InputError, is_out_of_memory
-from isocompute_torch.problems import file_digest
 from isocompute_torch.runner.configuration import Configuration, load_configuration
+from isocompute_torch.runner.problems import file_digest
 from isocompute_torch.sampling.sampler_choice import chosen_sampler
 from isocompute_torch.sampling.vllm_install import require_vllm, vllm_is_installed, vllm_version
 

@@ -12,7 +12,7 @@ from isocompute_sdk import notebook
 from isocompute_sdk.auditing.words import count, some
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.contrast import Estimate
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate
 from isocompute_sdk.notes import Note, by_severity
 
 _SAVED_INTERVAL = {

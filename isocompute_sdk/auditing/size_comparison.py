@@ -10,7 +10,7 @@ from isocompute_sdk.auditing.result import RunAudit, SizeAudit, SizeComparison, 
 from isocompute_sdk.auditing.standing import SEEN, SURE, Field, place
 from isocompute_sdk.auditing.words import count
 from isocompute_sdk.fitting.fits import Configuration
-from isocompute_sdk.fitting.surface.contrast import difference, draws_at, estimate
+from isocompute_sdk.fitting.surface.answers.contrast import difference, draws_at, estimate
 
 
 def compare_sizes(known: Field, runs: Sequence[RunAudit]) -> tuple[SizeComparison, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -43,13 +44,19 @@ def again(words: Sequence[str], options: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Run the command line; exit code 0 only on success."""
+    """Run the command line; exit code 0 only if it succeeded and its output was written."""
     from isocompute_sdk.cli.shared.output import for_shell, printable
 
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        print("error: standard output is closed; send it to a file, a pipe or /dev/null", file=sys.stderr)
+        raise SystemExit(1)
     try:
         from isocompute_sdk.cli.app import app
 
-        app()
+        try:
+            app()
+        finally:
+            _flush()
     except KeyboardInterrupt:
         # Before a command has begun; later on typer ends alike.
         raise SystemExit(INTERRUPTED) from None
@@ -59,6 +66,9 @@ def main() -> None:
             told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
             print(printable(f"  {told}: {again(sys.argv[1:], error.options)}"), file=sys.stderr)
         raise SystemExit(1) from None
+    except BrokenPipeError:
+        # Whoever read the output has had enough, as `head` has.
+        raise SystemExit(1) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         print(printable(f"error: {error.strerror or error}{where}"), file=sys.stderr)
@@ -67,3 +77,13 @@ def main() -> None:
         else:
             print("  Check the path and its permissions.", file=sys.stderr)
         raise SystemExit(1) from None
+
+
+def _flush() -> None:
+    """Write what was printed while an error can still become the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # The interpreter flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise

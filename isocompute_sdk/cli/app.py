@@ -21,7 +21,6 @@ app = typer.Typer(
     help="How should I spend C rollouts on RL post-training? Fit allocation laws to your runs, plan the next one, "
     "launch it.\n\nStart with `isocompute quickstart`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )

@@ -87,7 +87,7 @@ def schema_of(kind: str) -> dict[str, Any]:
     """
     if kind not in KINDS:
         raise SpecError(f"no schema {kind!r}; accepted: {', '.join(KINDS)}", "Use one of these names.")
-    from isocompute_sdk.specs.spec_files import DIALECT, json_schema
+    from isocompute_sdk.specs.syntax.spec_files import DIALECT, json_schema
 
     module, _, name = (SPECS.get(kind) or DOCUMENTS[kind]).partition(":")
     found: Any = getattr(import_module(f"isocompute_sdk.{module}"), name)

@@ -10,10 +10,8 @@ from typing import Any
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.formats.registry import broken, load
-from isocompute_sdk.ingest.launched import belongs_to_journal
-from isocompute_sdk.ingest.log_sources import (
+from isocompute_sdk.ingest.finding.launched import belongs_to_journal
+from isocompute_sdk.ingest.finding.log_sources import (
     LogSource,
     NoRewardLearning,
     NothingMeasured,
@@ -21,11 +19,13 @@ from isocompute_sdk.ingest.log_sources import (
     log_formats,
     with_generations,
 )
-from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.finding.paths import check_format, closed_note, closed_tables, holds_journals, tables_among
+from isocompute_sdk.ingest.finding.walking import Listing
+from isocompute_sdk.ingest.formats.log_format import TRAIN_SET, StepUnit
+from isocompute_sdk.ingest.formats.registry import broken, load
+from isocompute_sdk.ingest.run_logs.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields, did_you_mean

@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import StepUnit
-from isocompute_sdk.ingest.formats.registry import journals
-from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
-from isocompute_sdk.ingest.paths import (
+from isocompute_sdk.ingest.finding.paths import (
     as_paths,
     closed_note,
     closed_tables,
@@ -28,6 +25,10 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_locked,
 )
+from isocompute_sdk.ingest.finding.walking import Listing
+from isocompute_sdk.ingest.formats.log_format import StepUnit
+from isocompute_sdk.ingest.formats.registry import journals
+from isocompute_sdk.ingest.log_runs import LogRequest, find_all_logs, logs_beside_journals, read_logs
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
 from isocompute_sdk.ingest.tables.jsonl import read_jsonl
@@ -41,7 +42,6 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
     melt_chart,
     melt_history,
 )
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series

@@ -10,9 +10,9 @@ import itertools
 
 import numpy as np
 
-from isocompute_sdk.fitting.allocation import AllocationLaw
-from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
 from isocompute_sdk.notes import Note
 
 PUBLISHED_PLATEAUS: dict[str, int] = {

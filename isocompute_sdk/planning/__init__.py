@@ -1,6 +1,7 @@
 """From fits and a budget to an executable plan."""
 
-from isocompute_sdk.planning.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.assessment.verdict import Verdict
 from isocompute_sdk.planning.changes import change_plan, differences
 from isocompute_sdk.planning.experiment.next_runs import NextRun, NextRuns, PilotDesign
 from isocompute_sdk.planning.plan import Plan
@@ -10,7 +11,6 @@ from isocompute_sdk.planning.questions.compare import PlanComparison
 from isocompute_sdk.planning.questions.judge import Judgement
 from isocompute_sdk.planning.questions.marginal import Marginal
 from isocompute_sdk.planning.replanning.document import Option, Replan
-from isocompute_sdk.planning.verdict import Verdict
 
 __all__ = [
     "Alternative",

@@ -8,20 +8,20 @@ from typing import Any
 
 from isocompute_sdk.errors import PlanError, SpecError, show
 from isocompute_sdk.notes import unique
-from isocompute_sdk.planning import caveats
-from isocompute_sdk.planning.alternatives import Alternative
-from isocompute_sdk.planning.candidates import Candidate, Fixed
-from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.assessment import caveats
+from isocompute_sdk.planning.assessment.alternatives import Alternative
+from isocompute_sdk.planning.assessment.verdict import TIE, Verdict
+from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed
+from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing, amount_text
+from isocompute_sdk.planning.choosing.request import Request
 from isocompute_sdk.planning.inheritance import again
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
-from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing, amount_text
-from isocompute_sdk.planning.request import Request
-from isocompute_sdk.planning.verdict import TIE, Verdict
 from isocompute_sdk.specs import Budget, Recipe
-from isocompute_sdk.specs.complaints import close_match
-from isocompute_sdk.specs.quantities import Number
 from isocompute_sdk.specs.sweep import Sized
+from isocompute_sdk.specs.syntax.complaints import close_match
+from isocompute_sdk.specs.syntax.quantities import Number
 
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems")
 """Whole numbers that can be changed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,25 +13,25 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.fits_set import FitsSet
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.planning import caveats
-from isocompute_sdk.planning.alternatives import alternatives, binding, find_optima
-from isocompute_sdk.planning.candidates import Candidate, Fixed, Limits, Rejection
-from isocompute_sdk.planning.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.assessment import caveats
+from isocompute_sdk.planning.assessment.alternatives import alternatives, binding, find_optima
+from isocompute_sdk.planning.assessment.verdict import TIE
+from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits, Rejection
+from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
+from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
+from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
+from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole
+from isocompute_sdk.planning.choosing.setups import choose_setup
 from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.experiment.pilot_design import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.preference import LawPreference, Mode, Preference, RewardPreference
-from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, Pricing
 from isocompute_sdk.planning.questions.budget_for import BudgetFor, budget_for
 from isocompute_sdk.planning.questions.compare import Configuration, Equal, PlanComparison, compare, parse_configuration
 from isocompute_sdk.planning.questions.judge import Judgement, cost_of_runs, judge
 from isocompute_sdk.planning.questions.marginal import Marginal, marginal
 from isocompute_sdk.planning.questions.plans_by_budget import PlansByBudget
-from isocompute_sdk.planning.request import Request, ResolvedRequest, Spend, whole
-from isocompute_sdk.planning.setups import choose_setup
-from isocompute_sdk.planning.verdict import TIE
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.base import holds_login
 from isocompute_sdk.specs.budget import Unit
@@ -41,7 +41,7 @@ USUAL_REACH = 3.0
 
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
+    from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replanning.document import Replan
     from isocompute_sdk.records import RunSet
 
@@ -503,6 +503,7 @@ class Planner:
         slots: int = 1,
         *,
         most: float | None = None,
+        going: Mapping[str, int] | None = None,
         rng: np.random.Generator | int | None = None,
         **options: Any,
     ) -> NextRuns:
@@ -515,6 +516,8 @@ class Planner:
                 compute that was run.
             slots: most runs, each chosen beside those before it.
             most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
+            going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
+                and what their rest costs, counts before anything else is chosen.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
@@ -547,7 +550,7 @@ class Planner:
                 min_update_steps=options.get("min_update_steps"),
                 rng=generator,
             ).first
-        return ask(self._question(amount, options), slots, generator, most=most)
+        return ask(self._question(amount, options), slots, generator, most=most, going=going)
 
     def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
         """Prices, limits and fits behind `next_runs`."""

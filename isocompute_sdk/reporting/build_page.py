@@ -6,11 +6,11 @@ import math
 from datetime import datetime
 
 from isocompute_sdk import __version__
-from isocompute_sdk.reporting import budgets, closing, evidence, training
-from isocompute_sdk.reporting.colours import palette
-from isocompute_sdk.reporting.first_screen import answer
+from isocompute_sdk.reporting.drawing.colours import palette
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Page
+from isocompute_sdk.reporting.sections import budgets, closing, evidence, training
+from isocompute_sdk.reporting.sections.first_screen import answer
 
 SECTIONS = (
     budgets.reward_against_cost,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.reporting.build_page import build
-from isocompute_sdk.reporting.html import write
+from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Asked, Source, gather
 from isocompute_sdk.specs import Budget, Study
 

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.base import ModelName, Spec, Text
 from isocompute_sdk.specs.budget import Budget
-from isocompute_sdk.specs.complaints import problem
 from isocompute_sdk.specs.executor import AnyExecutor, Supervision
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.pilot import Pilot
@@ -17,6 +16,7 @@ from isocompute_sdk.specs.problem_source import ProblemSource
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.run import Data, Evaluation, FolderName, Option, OptionName, RunSpec, batch_refusal
 from isocompute_sdk.specs.sweep import Allocation, Sweep
+from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.throughput import Throughput
 
 

@@ -1,6 +1,7 @@
 """A guard on 56 simulated sweeps of every family: the surface chooses well, its intervals hold, nothing absurd.
 
-The reported numbers come from `benchmarks/allocation.py` on more scenarios; the bands here are wide enough for chance.
+The reported numbers come from `benchmarks/decisions/allocation.py` on more scenarios; the bands here are wide enough
+for chance.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +60,8 @@ def test_the_installed_wheel_plans_and_writes_a_script_outside_the_repository(wh
     assert Path(where).is_relative_to(site)
     assert (group_size, rows) == (512, 1081)
     assert "train_ppo_ray" in script
+
+
+def test_the_citation_names_the_version_that_is_built(repository: Path, wheel: Path) -> None:
+    citation = YAML(typ="safe").load(repository / "CITATION.cff")
+    assert wheel.name.startswith(f"isocompute-{citation['version']}-")

@@ -60,3 +60,11 @@ def test_read_names_the_options_of_the_reader() -> None:
     assert len(shared) > 6
     for name in shared:
         assert ours[name].default == theirs[name].default
+
+
+def test_an_editor_completes_the_options_of_the_reader() -> None:
+    import jedi
+
+    typed = "import isocompute_sdk as iso\niso.RunSet.read('runs.csv', "
+    offered = {one.name for one in jedi.Script(typed).complete()}
+    assert {"metric=", "rename=", "set=", "on_duplicate="} <= offered

@@ -22,11 +22,11 @@ from isocompute_torch.policy.loading import (
     load_value_model,
 )
 from isocompute_torch.policy.model import Policy
-from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
 from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner.configuration import VALIDATION, Configuration
 from isocompute_torch.runner.loop import Parts
 from isocompute_torch.runner.memory import keep_freed_memory, memory_of
+from isocompute_torch.runner.problems import BatchOrder, probe_subset, read_problems
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.runner.sizing import Sizing, checkpoints, size_run
 from isocompute_torch.sampling.sampler import Sampler

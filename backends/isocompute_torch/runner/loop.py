@@ -27,12 +27,12 @@ from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.training.payload.run_files import record_reported
 from isocompute_torch.learning.learner import Learner
 from isocompute_torch.learning.optimiser import warmed_up
-from isocompute_torch.problems import BatchOrder
 from isocompute_torch.rewards.pool import RewardPool
 from isocompute_torch.runner import checkpoint
 from isocompute_torch.runner.checkpoint import Counters
 from isocompute_torch.runner.configuration import VALIDATION, Configuration, derive_seed
 from isocompute_torch.runner.evaluation import evaluate
+from isocompute_torch.runner.problems import BatchOrder
 from isocompute_torch.runner.progress_display import RunConsole
 from isocompute_torch.runner.prompts import PromptSet
 from isocompute_torch.sampling.sampler import Sampler

@@ -27,7 +27,7 @@ WHOLE_LOGITS = 3
 result, and a gradient."""
 BACKWARD = 1.5
 """Memory of the backward pass of one layer, as a multiple of what its forward pass keeps; 1.2 to 1.6 where it was
-measured (benchmarks/memory_estimate.py)."""
+measured (benchmarks/speed/memory_estimate.py)."""
 PROBE_TOKENS = 97
 """Length of the row that is probed where memory grows in proportion to it; a prime, so that no width of a model is
 taken for it."""

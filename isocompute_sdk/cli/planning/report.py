@@ -49,7 +49,7 @@ def report(
         isocompute report runs.csv --budget "500 usd" --throughput speed.yaml --usd-per-gpu-hour 2.5
     """
     from isocompute_sdk.reporting.build_page import build
-    from isocompute_sdk.reporting.html import write
+    from isocompute_sdk.reporting.drawing.html import write
     from isocompute_sdk.reporting.material import Asked, gather
 
     fitting.refuse_both(source, "`isocompute report runs/`")

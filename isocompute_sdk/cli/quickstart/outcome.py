@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocompute_sdk.planning.verdict import TIE
+from isocompute_sdk.planning.assessment.verdict import TIE
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Outcome

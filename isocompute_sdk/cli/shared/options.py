@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isocompute_sdk.errors import IsoComputeError, SpecError
-from isocompute_sdk.ingest.stores.saved_config import scalar
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -58,7 +57,7 @@ def quantity(option: str, help: str, panel: str | None = None, *, least: float |
 
 def _numeric(option: str, help: str, panel: str | None, metavar: str, limits: dict[str, Any]) -> Any:
     def read(value: str) -> int | float:
-        from isocompute_sdk.specs.quantities import Number
+        from isocompute_sdk.specs.syntax.quantities import Number
 
         try:
             return Number(**limits).parse(value)
@@ -78,6 +77,8 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
     Raises:
         SpecError: a text without `=`.
     """
+    from isocompute_sdk.ingest.stores.saved_config import scalar
+
     found: dict[str, Any] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from isocompute_sdk.campaigns.executors import Leaving
-
-from isocompute_sdk.run_folders.store import RunStatus
+    from isocompute_sdk.run_folders.store import RunStatus
 
 SECONDS_BETWEEN_LINES = 15.0
 """Interval between lines of plain output."""

@@ -58,8 +58,8 @@ ONSETS = (-2.5, 1.8)
 class CurvePrior:
     """What other runs taught about the curve of one; means and standard deviations.
 
-    The values are those that `benchmarks/forecast.py --learn` prints for all of its sets: digitised figures, recorded
-    runs, simulated families. Sizes and length of g were set by hand on the same curves.
+    The values are those that `benchmarks/decisions/forecast.py --learn` prints for all of its sets: digitised figures,
+    recorded runs, simulated families. Sizes and length of g were set by hand on the same curves.
     """
 
     share: tuple[float, float] = (-0.24, 1.57)

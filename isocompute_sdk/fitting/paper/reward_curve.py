@@ -12,11 +12,11 @@ from pydantic import Field
 
 from isocompute_sdk.documents import Converted
 from isocompute_sdk.errors import FieldError, FitError
-from isocompute_sdk.fitting.allocation import LARGEST_LOG10
+from isocompute_sdk.fitting.allocation_laws.allocation import LARGEST_LOG10
 from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, NotNegative, Number, Positive, Vector, same
-from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
+from isocompute_sdk.fitting.least_squares.varpro import project
 from isocompute_sdk.fitting.paper.curve_families import SHAPES, Shape
-from isocompute_sdk.fitting.varpro import project
 
 PLATEAU_SEEN = 3.0
 """A plateau counts as identified if the data reach this many times the half-way compute. With less data and an

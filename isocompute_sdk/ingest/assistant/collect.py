@@ -13,15 +13,15 @@ from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
-from isocompute_sdk.ingest.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
+from isocompute_sdk.ingest.finding.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
+from isocompute_sdk.ingest.finding.log_sources import LogSource, is_log, with_generations
+from isocompute_sdk.ingest.finding.paths import holds_journals, readable, tables_among
+from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
-from isocompute_sdk.ingest.log_sources import LogSource, is_log, with_generations
-from isocompute_sdk.ingest.paths import holds_journals, readable, tables_among
 from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.stores.saved_config import SavedConfig, find_config
 from isocompute_sdk.ingest.tables.table_logs import join_charts, logs_of_file
-from isocompute_sdk.ingest.walking import Listing
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 

@@ -13,10 +13,10 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import RunMap
 from isocompute_sdk.ingest.assistant.propose import mapping_of
+from isocompute_sdk.ingest.finding.paths import as_paths
 from isocompute_sdk.ingest.formats.registry import broken
-from isocompute_sdk.ingest.log_table import tabulate
-from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import read_runs
+from isocompute_sdk.ingest.run_logs.log_table import tabulate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS

@@ -16,12 +16,12 @@ from pydantic import Field
 from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_table import Reading
+from isocompute_sdk.ingest.run_logs.log_table import Reading
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
-from isocompute_sdk.specs.plain_yaml import write_yaml
-from isocompute_sdk.specs.spec_files import load_spec
+from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
+from isocompute_sdk.specs.syntax.spec_files import load_spec
 
 ON_TRAIN = f" on {TRAIN_SET}"
 CONTEXT = ("seed", *CONTEXT_FIELDS)

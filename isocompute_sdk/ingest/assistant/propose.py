@@ -21,11 +21,11 @@ from isocompute_sdk.ingest.assistant.mapping import CONTEXT, ON_TRAIN, MappedRun
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
 from isocompute_sdk.ingest.assistant.twins import told, twins
 from isocompute_sdk.ingest.attempts import RunLog
+from isocompute_sdk.ingest.finding.paths import as_paths
 from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAIN_REWARD, TRAIN_SET, VALIDATION
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import shared_sizes
-from isocompute_sdk.ingest.log_table import logged_updates_per_batch, tabulate
-from isocompute_sdk.ingest.paths import as_paths
+from isocompute_sdk.ingest.run_logs.log_table import logged_updates_per_batch, tabulate
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet

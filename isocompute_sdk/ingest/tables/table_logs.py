@@ -18,7 +18,7 @@ from isocompute_sdk.ingest.attempts import (
     one_per_step,
     scalar_series,
 )
-from isocompute_sdk.ingest.paths import format_of
+from isocompute_sdk.ingest.finding.paths import format_of
 from isocompute_sdk.ingest.stores.packed import unpacked
 from isocompute_sdk.ingest.tables.csv import read_csv
 from isocompute_sdk.ingest.tables.jsonl import read_jsonl

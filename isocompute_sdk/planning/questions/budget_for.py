@@ -12,8 +12,8 @@ import numpy as np
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.choosing.pricing import amount_text
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_PLAN, PlansByBudget
 
 TOLERANCE = 0.01

@@ -14,13 +14,13 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.contrast import Estimate, estimate
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate, estimate
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning import caveats
+from isocompute_sdk.planning.assessment import caveats
+from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.wider import widened
 from isocompute_sdk.planning.plan import Plan, reward_draws
-from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN
 from isocompute_sdk.specs import Budget
 

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 import numpy as np
 
 from isocompute_sdk.documents import Document, Saved
-from isocompute_sdk.fitting.surface.contrast import Estimate
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate
 from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.choosing.pricing import amount_text
+from isocompute_sdk.planning.choosing.request import WORTHWHILE
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
-from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
-from isocompute_sdk.planning.request import WORTHWHILE
 from isocompute_sdk.specs import Budget
 
 EXTRA = 0.25

@@ -11,7 +11,7 @@ from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting import arguments
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.contrast import Estimate, estimate
+from isocompute_sdk.fitting.surface.answers.contrast import Estimate, estimate
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.specs import Budget
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_torch.failures import InputError
-from isocompute_torch.problems import BatchOrder, probe_subset, read_problems
+from isocompute_torch.runner.problems import BatchOrder, probe_subset, read_problems
 
 
 def test_what_a_file_cannot_mean_is_refused_and_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, FitsSet, IsoComputeError, RunSet, fit, published, published_prior
 from isocompute_sdk.errors import DocumentError
-from isocompute_sdk.fitting.allocation import AllocationLaw
+from isocompute_sdk.fitting.allocation_laws.allocation import AllocationLaw
 
 Make = Callable[..., RunSet]
 

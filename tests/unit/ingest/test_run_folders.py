@@ -11,7 +11,7 @@ import pytest
 from isocompute_openrlhf.preflight import examine
 from isocompute_openrlhf.request import REQUEST_DOCUMENT, request_of
 from isocompute_sdk.ingest import RunFinding, diagnose, propose
-from isocompute_sdk.ingest.launched import MARKS
+from isocompute_sdk.ingest.finding.launched import MARKS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Data, Recipe, RunSpec
 from isocompute_verl.options import VeRLOptions

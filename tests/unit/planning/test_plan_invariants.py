@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
-from isocompute_sdk.planning.pricing import Pricing
+from isocompute_sdk.planning.choosing.pricing import Pricing
 
 EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
 UNITS = ("rollouts", "tokens", "gpu_hours", "usd")

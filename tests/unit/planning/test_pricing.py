@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk import Budget, PlanError, Throughput
-from isocompute_sdk.planning.pricing import Pricing
+from isocompute_sdk.planning.choosing.pricing import Pricing
 
 SPEED = Throughput(
     step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5

@@ -18,8 +18,8 @@ import isocompute_sdk as iso
 from isocompute_sdk import Budget, Evaluation, Fits, Hardware, PlanError, Planner, Recipe, RunSet, Throughput, fit
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.planning.evaluation_schedule import evaluations, interval
-from isocompute_sdk.planning.pricing import Pricing
+from isocompute_sdk.planning.choosing.evaluation_schedule import evaluations, interval
+from isocompute_sdk.planning.choosing.pricing import Pricing
 from isocompute_sdk.specs.throughput import Measurement
 
 RECIPE = Recipe.preset("easy", min_problems_per_batch=16)

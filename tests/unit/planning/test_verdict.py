@@ -13,7 +13,7 @@ import pytest
 
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.verdict import ABOVE_DECIDED
+from isocompute_sdk.planning.assessment.verdict import ABOVE_DECIDED
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)

@@ -17,8 +17,8 @@ import pytest
 from isocompute_sdk import report
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.reporting.colours import palette
-from isocompute_sdk.reporting.html import LICENCES, write
+from isocompute_sdk.reporting.drawing.colours import palette
+from isocompute_sdk.reporting.drawing.html import LICENCES, write
 from isocompute_sdk.reporting.page import Answer, Page
 from tests.unit.reporting.conftest import HOSTILE
 
@@ -76,7 +76,7 @@ def test_the_page_asks_for_nothing_from_outside(text: str) -> None:
 
 
 def test_own_script_is_short_and_the_licence_is_there(text: str, repository: Path) -> None:
-    assets = repository / "isocompute_sdk" / "reporting" / "assets"
+    assets = repository / "isocompute_sdk" / "reporting" / "drawing" / "assets"
     assert len((assets / "page.js").read_text().splitlines()) <= 45
     for name in LICENCES:
         assert (assets / name).read_text().strip().splitlines()[0] in text

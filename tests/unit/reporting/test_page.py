@@ -18,13 +18,13 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.reporting import budgets
 from isocompute_sdk.reporting.build_page import build
-from isocompute_sdk.reporting.charts import log_ticks
-from isocompute_sdk.reporting.colours import palette
-from isocompute_sdk.reporting.first_screen import answer
+from isocompute_sdk.reporting.drawing.charts import log_ticks
+from isocompute_sdk.reporting.drawing.colours import palette
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
 from isocompute_sdk.reporting.page import Missing, Notes, Page, Script, Table
+from isocompute_sdk.reporting.sections import budgets
+from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
 
 ORDER = ["cost", "why", "budget", "sure", "ties", "coverage", "overfitting", "health", "pilot", "launch", "provenance"]

@@ -9,7 +9,7 @@ import pytest
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Budget, Recipe, Spec, Study, json_schema
-from isocompute_sdk.specs.plain_yaml import read_yaml
+from isocompute_sdk.specs.syntax.plain_yaml import read_yaml
 
 FILES = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
 VALID: dict[str, Any] = {

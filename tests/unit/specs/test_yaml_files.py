@@ -7,7 +7,7 @@ import pytest
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Budget, Study, Sweep, load_spec, load_study, parse_spec
-from isocompute_sdk.specs.plain_yaml import read_yaml
+from isocompute_sdk.specs.syntax.plain_yaml import read_yaml
 
 STUDY = """\
 # a comment

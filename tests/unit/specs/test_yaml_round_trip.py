@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.specs import Budget, Recipe, Study, Throughput, dump_spec, parse_spec
-from isocompute_sdk.specs.plain_yaml import read_yaml, write_yaml
+from isocompute_sdk.specs.syntax.plain_yaml import read_yaml, write_yaml
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TRICKY = st.sampled_from(["3M", "65_536", "1e-6", "true", "null", "~", "", "yes", "*a", "&a", "<<", "- x", "a: b", "#"])

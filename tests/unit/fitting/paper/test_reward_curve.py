@@ -10,7 +10,7 @@ from scipy.optimize import curve_fit
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.fit_status import FitStatus
+from isocompute_sdk.fitting.least_squares.fit_status import FitStatus
 from isocompute_sdk.fitting.paper.curve_families import SHAPES
 from isocompute_sdk.fitting.paper.reward_curve import Points, RewardCurve, evaluate, fit_curve
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isocompute_sdk.fitting.surface.answers.odds import NEAR_BEST, best_size_interval, group_size_odds
 from isocompute_sdk.fitting.surface.model import Layout
-from isocompute_sdk.fitting.surface.odds import NEAR_BEST, best_size_interval, group_size_odds
 from isocompute_sdk.fitting.surface.surface import Surface
 
 SIZES = np.array([4, 8, 16, 32, 64])

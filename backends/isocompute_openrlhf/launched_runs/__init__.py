@@ -1,0 +1,1 @@
+"""Runs that our launch script started: their logs, consoles and samples."""

@@ -1,0 +1,441 @@
+"""How much reward is lost by each way of piloting, at equal pilot cost, on simulated tasks whose truth is known.
+
+    python benchmarks/decisions/pilot.py --scenarios 1200 --output results.jsonl  # appends; the same command continues
+    python benchmarks/decisions/pilot.py --summary results.jsonl
+
+Every design spends the same rollouts P on pilot runs of the same task, with the same noise wherever two make the same
+run. The surface is fitted to what each measured, and the planner chooses n for budgets of 3 P and 10 P (and 30 P
+and 100 P). Regret is the best true reward that any n from 4 to 2,048 with at least 5 update steps reaches there, less
+that of the chosen n, as a share of the reward range (the gain over the base model within reach at 10 P).
+
+Designs: `designed` (isocompute: first round from the prior, then rounds of `Planner.next_runs`), `paper-grid` (all
+pairs of n = 8 to 2,048 and six B_p with n B_p at most 2,048 times the floor, equal rollouts), `four-rollouts` and
+`four-steps` (n = 8, 32, 128, 512 at the floor of B_p), `halving` (eight n, the better half by present reward goes on,
+three rungs), `prior-only` (no pilot), `only-16` (everything on n = 16).
+
+A simulation: numbers say how designs compare on these families, not what a training run will return.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import isocompute_sdk as iso
+from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.fitting.fits import SurfacePoints
+from isocompute_sdk.fitting.surface.answers.curves import surface_curves
+from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
+from isocompute_sdk.fitting.surface.answers.passport import passport
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.planning.experiment import design_pilot
+from isocompute_sdk.planning.experiment.asking import ask
+from isocompute_sdk.records import RunSet
+from isocompute_simulator import FAMILIES
+from isocompute_simulator.design import draw_design
+from isocompute_simulator.observation.noise import Noise, draw_noise, measured_curve
+from isocompute_simulator.truths.processes import PROCESSES, draw_process
+from isocompute_simulator.truths.scenario_families import draw_truth
+from isocompute_simulator.truths.truth import Task
+
+TUNING_SEED, TEST_SEED = 30_001, 95_001
+"""Scenarios on which constants of the designer may be chosen, and scenarios for reported numbers."""
+ALL_FAMILIES = (*FAMILIES, *PROCESSES)
+DESIGNED_RATIOS = (3.0, 10.0)
+RATIOS = (3.0, 10.0, 30.0, 100.0)
+SIZES = (4, 2048)
+METRIC = "avg@4"
+MIN_UPDATE_STEPS = 5
+EVALUATIONS = 24
+PILOT_FACTOR = (1.0, 6.0)
+"""Cost of the pilot over the run length for which the task was placed: from one such run to six."""
+FOUR = (8, 32, 128, 512)
+EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
+DRAWS = 150
+SLOTS, ROUNDS = 1, 1
+"""Runs of a round of `designed` after the first, and such rounds; each spends half of what is left, the last all."""
+
+Array = npt.NDArray[np.float64]
+Cell = tuple[int, int, int]
+"""n, B_p, seed."""
+
+
+@dataclass
+class World:
+    """One task, its noise, and the runs that were made of it."""
+
+    index: int
+    seed: int
+    family: str
+    truth: Task
+    noise: Noise
+    floor: int
+    """Smallest B_p."""
+    pilot: float
+    """Rollouts that every design spends."""
+    reward_range: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reward_range = max(self.best(10 * self.pilot) - self.truth.base_reward, 1e-6)
+
+    @classmethod
+    def draw(cls, index: int, seed: int) -> World:
+        """Scenarios of one seed take the families in turn."""
+        rng = np.random.default_rng([seed, index])
+        family = ALL_FAMILIES[index % len(ALL_FAMILIES)]
+        design = draw_design(rng)
+        truth = draw_truth(family, design, rng) if family in FAMILIES else draw_process(family, design, rng)
+        pilot = design.largest_rollouts * float(np.exp(rng.uniform(*np.log(PILOT_FACTOR))))
+        return cls(index, seed, family, truth, draw_noise(rng), design.problems_per_batch[0], pilot)
+
+    def sizes(self, target: float) -> npt.NDArray[np.int64]:
+        """Group sizes among which the best is looked for."""
+        octaves = np.arange(np.log2(SIZES[0]), np.log2(SIZES[1]) + 1e-9, 1 / 8)
+        sizes = np.unique(np.rint(2.0**octaves).astype(np.int64))
+        allowed = sizes[sizes * self.floor * MIN_UPDATE_STEPS <= target]
+        return allowed if allowed.size else sizes[:1]
+
+    def best(self, target: float) -> float:
+        """Best true reward at a target."""
+        return float(self.truth.best(target, self.sizes(target), self.floor).max())
+
+    def regret(self, target: float, n: int, bp: int | None = None) -> float:
+        """Regret of a choice."""
+        reward = float(self.truth.best(target, n, self.floor if bp is None else bp))
+        return max(self.best(target) - reward, 0.0) / self.reward_range
+
+    def measure(self, cell: Cell, steps: int) -> dict[str, list[Any]]:
+        """One run as logged; its luck depends on the cell alone, whoever makes it and however long."""
+        n, bp, run_seed = cell
+        count = min(EVALUATIONS, steps)
+        at = np.unique(np.rint(np.linspace(0, steps, count + 1)).astype(int))
+        rng = np.random.default_rng([self.seed, self.index, n, bp, run_seed])
+        value = measured_curve(self.truth, self.noise, at * float(n * bp), n, bp, rng)
+        seen = np.flatnonzero(~np.isnan(value))
+        name = f"n{n}-bp{bp}-s{run_seed}"
+        return {
+            "run_id": [name] * len(seen),
+            "group_size": [n] * len(seen),
+            "problems_per_batch": [bp] * len(seen),
+            "seed": [run_seed] * len(seen),
+            "step": at[seen].tolist(),
+            "value": value[seen].tolist(),
+        }
+
+
+class Pilot:
+    """Runs made so far, with what they cost."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.steps: dict[Cell, int] = {}
+
+    def run(self, cell: Cell, steps: int) -> None:
+        """Make a run, or continue it to so many steps."""
+        if steps > self.steps.get(cell, 0):
+            self.steps[cell] = steps
+
+    @property
+    def cost(self) -> float:
+        """Rollouts spent."""
+        return float(sum(n * bp * steps for (n, bp, _), steps in self.steps.items()))
+
+    @property
+    def left(self) -> float:
+        """Rollouts left."""
+        return self.world.pilot - self.cost
+
+    def runs(self) -> RunSet:
+        """Everything measured."""
+        columns: dict[str, list[Any]] = {}
+        for cell in sorted(self.steps):
+            for name, values in self.world.measure(cell, self.steps[cell]).items():
+                columns.setdefault(name, []).extend(values)
+        return RunSet.from_columns(columns, metric=METRIC, model="simulation", algorithm="simulation")
+
+    def present(self, cell: Cell) -> float:
+        """Mean of the last quarter of a run's evaluations."""
+        values = self.world.measure(cell, self.steps[cell])["value"]
+        return float(np.mean(values[-max(1, len(values) // 4) :]))
+
+
+def four_rollouts(world: World) -> Pilot:
+    """Four n, each with a quarter of the pilot."""
+    pilot = Pilot(world)
+    for n in FOUR:
+        pilot.run((n, world.floor, 0), max(1, int(world.pilot / 4 / (n * world.floor))))
+    return pilot
+
+
+def four_steps(world: World) -> Pilot:
+    """Four n, each with as many update steps."""
+    pilot = Pilot(world)
+    steps = max(1, int(world.pilot / (sum(FOUR) * world.floor)))
+    for n in FOUR:
+        pilot.run((n, world.floor, 0), steps)
+    return pilot
+
+
+def halving(world: World) -> Pilot:
+    """Successive halving: a third of the pilot on each rung, the better half by present reward goes on."""
+    pilot, cells = Pilot(world), [(n, world.floor, 0) for n in EIGHT]
+    reached = 0.0
+    for _ in range(3):
+        reached += world.pilot / 3 / len(cells)
+        for cell in cells:
+            pilot.run(cell, max(1, int(reached / (cell[0] * world.floor))))
+        cells = sorted(cells, key=lambda cell: -pilot.present(cell))[: len(cells) // 2]
+    return pilot
+
+
+def paper_grid(world: World) -> Pilot:
+    """Every pair of n and B_p with a batch of at most 2,048 times the floor, equal rollouts; at least one step."""
+    pairs = [(2**i, world.floor * 2**j) for j in range(6) for i in range(3, 12) if 2**i * 2**j <= 2048]
+    # Pairs whose batch does not fit an equal share are left out, and the others get theirs.
+    while max(n * bp for n, bp in pairs) > world.pilot / len(pairs):
+        pairs.remove(max(pairs, key=lambda pair: pair[0] * pair[1]))
+    pilot = Pilot(world)
+    for n, bp in pairs:
+        pilot.run((n, bp, 0), int(world.pilot / len(pairs) / (n * bp)))
+    return pilot
+
+
+def designed(world: World, ratio: float) -> Pilot:
+    """First round from the prior, then rounds of `Planner.next_runs`, each with a fit of all runs so far."""
+    pilot, floor = Pilot(world), world.floor
+    total = world.pilot * (1 + ratio)
+    recipe = iso.Recipe(min_problems_per_batch=floor)
+    first = design_pilot(
+        total,
+        recipe=recipe,
+        min_update_steps=MIN_UPDATE_STEPS,
+        shares=(world.pilot / total,),
+        spend_all=True,
+        rng=world.index,
+    )
+    for run in first.runs:
+        pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
+    for left in range(ROUNDS, 0, -1):
+        if pilot.left < 0.03 * world.pilot:
+            break
+        fits = fitted(pilot)
+        planner = iso.Planner(fits, recipe=recipe)
+        options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
+        budget = iso.Budget(rollouts=total - pilot.cost)
+        question = planner._question(budget, options)  # pyright: ignore[reportPrivateUsage]
+        most = pilot.left if left == 1 else pilot.left / 2
+        # Equal cost: what `Planner.next_runs` would not spend is spent here all the same.
+        found = ask(question, SLOTS, np.random.default_rng(world.index), most=most, spend_all=True)
+        for run in found.runs:
+            pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
+    return pilot
+
+
+def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
+    """The surface of `fit(...)`; laws and backtest, which decide nothing here, would take most of the time."""
+    runs: list[SurfaceRun] = []
+    for cell in sorted(pilot.steps):
+        n, bp, _ = cell
+        logged = pilot.world.measure(cell, pilot.steps[cell])
+        compute = np.array(logged["step"], dtype=float) * n * bp
+        runs.append(SurfaceRun(logged["run_id"][0], n, bp, compute, np.array(logged["value"], dtype=float)))
+    runs.sort(key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
+    prepared = prepare(runs)
+    return fit_surface(prepared, (0.0, 1.0), DRAWS, np.random.default_rng(0)), runs, prepared
+
+
+def fitted(pilot: Pilot) -> iso.Fits:
+    """The same as `Fits`, for the designer."""
+    surface, runs, prepared = surface_of(pilot)
+    curves = surface_curves(surface, runs)
+    return iso.Fits(
+        metric=METRIC,
+        method="surface",
+        curves=curves,
+        surface=surface,
+        surface_points=tuple(SurfacePoints(*key, one.compute_T, one.reward_T) for key, one in curves.items()),
+        passport=passport(surface, prepared, None),
+        runs=pilot.runs().to_dict(),
+    )
+
+
+FIXED: dict[str, Callable[[World], Pilot]] = {
+    "four-rollouts": four_rollouts,
+    "four-steps": four_steps,
+    "halving": halving,
+    "paper-grid": paper_grid,
+}
+
+
+def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, int]:
+    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n."""
+    surface, _, _ = surface_of(pilot)
+    levels = sorted({n for n, _, _ in pilot.steps})
+    top = levels[-1] * (2 if len(levels) > 1 else 1)
+    sizes = [2**i for i in range(1, 31) if levels[0] <= 2**i <= top]
+    found: dict[float, int] = {}
+    for ratio in ratios:
+        steps = [int(ratio * world.pilot / (n * world.floor)) for n in sizes]
+        able = [(n, m * n * world.floor) for n, m in zip(sizes, steps, strict=True) if m >= MIN_UPDATE_STEPS]
+        names, spent = [n for n, _ in able], [float(c) for _, c in able]
+        odds = group_size_odds(surface, max(spent), names, float(world.floor), levels[-1], spent)
+        found[ratio] = names[odds.best()]
+    return found
+
+
+def without_pilot(world: World, ratio: float) -> int:
+    """The n of the prior over published laws."""
+    planner = iso.Planner(iso.published_prior(), recipe=iso.Recipe(min_problems_per_batch=world.floor))
+    return planner.allocate(
+        (1 + ratio) * world.pilot, problems_per_batch=world.floor, min_update_steps=MIN_UPDATE_STEPS
+    ).group_size
+
+
+def examine(index: int, seed: int) -> list[dict[str, Any]]:
+    """All designs on one scenario."""
+    world = World.draw(index, seed)
+    rows: list[dict[str, Any]] = []
+
+    def note(design: str, ratio: float, n: int, cost: float, seconds: float, runs: Sequence[Any] = ()) -> None:
+        # Without a pilot its cost goes to the plan.
+        target = ratio * world.pilot if cost else (1 + ratio) * world.pilot
+        reference = world.best(ratio * world.pilot)
+        reward = float(world.truth.best(target, n, world.floor))
+        rows.append(
+            {
+                "scenario": index,
+                "family": world.family,
+                "design": design,
+                "ratio": ratio,
+                "group_size": int(n),
+                "regret": (reference - reward) / world.reward_range,
+                "cost": cost / world.pilot,
+                "seconds": round(seconds, 3),
+                "runs": list(runs),
+            }
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, make in FIXED.items():
+            begin = time.perf_counter()
+            pilot = make(world)
+            try:
+                found = planned(world, pilot, RATIOS)
+            except IsoComputeError:
+                found = dict.fromkeys(RATIOS, 16)
+            seconds = time.perf_counter() - begin
+            for ratio, n in found.items():
+                note(name, ratio, n, pilot.cost, seconds)
+        for ratio in DESIGNED_RATIOS:
+            begin = time.perf_counter()
+            pilot = designed(world, ratio)
+            # The further targets are asked of the pilot that was designed for ten times its cost.
+            asked = (ratio,) if ratio < max(DESIGNED_RATIOS) else tuple(r for r in RATIOS if r >= ratio)
+            for one, n in planned(world, pilot, asked).items():
+                runs = [[*cell[:2], steps * cell[0] * cell[1] / world.pilot] for cell, steps in pilot.steps.items()]
+                note("designed", one, n, pilot.cost, time.perf_counter() - begin, runs)
+        for ratio in RATIOS:
+            note("prior-only", ratio, without_pilot(world, ratio), 0.0, 0.0)
+            note("only-16", ratio, 16, 0.0, 0.0)
+    return rows
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> str:
+    """Mean regrets by design and target, and paired differences of `designed` with 95 % intervals, as Markdown."""
+    designs = list(dict.fromkeys(row["design"] for row in rows))
+    by = {(r["scenario"], r["design"], r["ratio"]): float(r["regret"]) for r in rows}
+    scenarios = sorted({r["scenario"] for r in rows})
+    lines = [f"{len(scenarios)} scenarios", "", "| design | " + " | ".join(f"{r:g} x" for r in RATIOS) + " |"]
+    lines.append("|---" * (1 + len(RATIOS)) + "|")
+    for design in designs:
+        means = [np.mean([by[s, design, r] for s in scenarios]) for r in RATIOS]
+        lines.append(f"| {design} | " + " | ".join(f"{m:.4f}" for m in means) + " |")
+    lines += [
+        "",
+        "| designed less | " + " | ".join(f"{r:g} x" for r in RATIOS) + " |",
+        "|---" * (1 + len(RATIOS)) + "|",
+    ]
+    for design in designs:
+        if design == "designed":
+            continue
+        cells: list[str] = []
+        for r in RATIOS:
+            own = np.array([by[s, "designed", r] for s in scenarios])
+            other = np.array([by[s, design, r] for s in scenarios])
+            off, error = float((own - other).mean()), 1.96 * float((own - other).std()) / np.sqrt(len(scenarios))
+            cells.append(f"{off / max(other.mean(), 1e-9):+.0%} ({off - error:+.4f} to {off + error:+.4f})")
+        lines.append(f"| {design} | " + " | ".join(cells) + " |")
+    best = {
+        r: min(np.mean([by[s, d, r] for s in scenarios]) for d in ("four-rollouts", "four-steps", "halving"))
+        for r in RATIOS
+    }
+    lines.append("")
+    lines.append("best of the three simple designs: " + ", ".join(f"{r:g} x {value:.4f}" for r, value in best.items()))
+    return "\n".join(lines)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Rows of every complete scenario in a results file."""
+    if not path.exists():
+        return []
+    rows: list[dict[str, Any]] = []
+    for line in path.read_text().splitlines():
+        try:
+            rows += json.loads(line)
+        except ValueError:
+            # The last line of a run that was killed.
+            continue
+    return rows
+
+
+def carry_out(
+    arguments: Sequence[str] | None,
+    about: str | None,
+    output: str,
+    examine: Callable[[int, int], list[dict[str, Any]]],
+    summarise: Callable[[list[dict[str, Any]]], str],
+) -> int:
+    """Run scenarios and append them to a file, or print what a file holds."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenarios", type=int, default=60)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=TEST_SEED)
+    parser.add_argument("--output", type=Path, default=Path(output))
+    parser.add_argument("--summary", type=Path, nargs="+")
+    given = parser.parse_args(arguments)
+    if given.summary:
+        print(summarise([row for path in given.summary for row in read(path)]))
+        return 0
+    done = {row["scenario"] for row in read(given.output)}
+    for index in range(given.first, given.first + given.scenarios):
+        if index in done:
+            continue
+        rows = examine(index, given.seed)
+        with given.output.open("a") as out:
+            out.write(json.dumps(rows) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+    print(summarise(read(given.output)))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare pilots on scenarios."""
+    return carry_out(arguments, __doc__, "pilot_results.jsonl", examine, summarise)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

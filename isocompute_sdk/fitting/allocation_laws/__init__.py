@@ -1,0 +1,1 @@
+"""The frontier of a set of curves, and the laws through it."""

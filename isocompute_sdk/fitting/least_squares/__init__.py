@@ -1,0 +1,1 @@
+"""Solvers: many small least-squares problems at once, and the outcome of a fit."""

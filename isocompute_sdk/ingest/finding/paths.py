@@ -1,0 +1,241 @@
+"""Which tables a path, folder or glob stands for, what format they are in, and which of them cannot be read."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.finding.beside import is_console
+from isocompute_sdk.ingest.finding.log_sources import is_log, log_formats
+from isocompute_sdk.ingest.finding.walking import Listing
+from isocompute_sdk.ingest.formats.registry import journal_of, journals
+from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
+from isocompute_sdk.ingest.tables.jsonl import holds_array
+from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import did_you_mean
+
+TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
+SUFFIXES: dict[str, str] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+"""Ending -> format of a table."""
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_ACCEPTED = f"accepted: {', '.join(SUFFIXES)}, those of text also with .gz"
+
+
+def accepted_formats() -> tuple[str, ...]:
+    """Accepted values of `format=`.
+
+    `auto` goes by the end of the file's name, W&B exports by their header, journals, such as that of the built-in
+    runner (`isocompute`), by their first line, and logs of frameworks by their contents.
+    """
+    return (*TABLE_FORMATS, *(one.name for one in journals()), *log_formats())
+
+
+def as_paths(path: object) -> list[str | os.PathLike[str]]:
+    """One path or several as a list.
+
+    Raises:
+        RecordError: something that is no path, an empty one, or none at all.
+    """
+    one = isinstance(path, str | bytes | os.PathLike) or not isinstance(path, Iterable)
+    paths = [path] if one else list(cast("Iterable[object]", path))
+    for item in paths or [path]:
+        if not isinstance(item, str | os.PathLike) or item == "" or "\0" in str(item):
+            raise RecordError(
+                f"path: received {item!r:.60}; accepted: a file, a folder or a glob, or a list of them",
+                "Give the path as text, such as 'runs/*.csv'.",
+            )
+    return cast("list[str | os.PathLike[str]]", paths)
+
+
+@contextmanager
+def readable() -> Generator[None]:
+    """Turn what the system refuses while files are looked for and read into a `RecordError`."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"{error.filename or 'a file'!s:.200} cannot be read: {error.strerror or error}",
+            "Check the path and its permissions.",
+        ) from error
+
+
+def refuse_locked(listings: Iterable[Listing]) -> None:
+    """Raise on folders without read permission: their runs would be missing silently.
+
+    Raises:
+        RecordError: naming the first.
+    """
+    locked = [folder for listing in listings for folder in listing.locked]
+    if locked:
+        raise RecordError(
+            f"{locked[0]} cannot be read: Permission denied ({len(locked)} such folder(s))",
+            "Have its permissions changed, or name the folders that are to be read one by one.",
+        )
+
+
+def find_files(listing: Listing, format: str) -> list[Path]:
+    """The files that a path names, sorted; of a folder those of a known ending, also in its subfolders.
+
+    A folder that holds run folders of the built-in runner is read through their metrics.jsonl alone: whatever else
+    lies there (problem sets, tables of the same runs) is not looked at.
+
+    Raises:
+        RecordError: nothing there, an unknown format, or several formats side by side.
+    """
+    check_format(format)
+    target = listing.path
+    if target.is_file():
+        if format == "auto":
+            format_of(target)
+        return [target]
+    if target.is_dir():
+        seen = listing.files
+        where = f"folder {target}"
+    else:
+        seen = [root for root, files in listing.below.items() if files == (root,)]
+        where = f"glob {target}"
+        if not glob.has_magic(str(target)):
+            _refuse_missing(target)
+    ours = tuple(one.name for one in journals())
+    base = {"wandb": "csv", **dict.fromkeys(ours, "jsonl")}.get(format, format)
+    wanted = {suffix for suffix, kind in SUFFIXES.items() if format == "auto" or kind == base}
+    files = [file for file in seen if unpacked(file).suffix.lower() in wanted]
+    if target.is_dir() and format in ("auto", *ours):
+        own = [file for file in files if format_of(file) in (ours if format == "auto" else (format,))]
+        files = own if own or format != "auto" else files
+    if not files and (closed := closed_tables(listing)):
+        raise _not_open(closed[0])
+    if not files:
+        endings = Counter(file.suffix or file.name for file in seen)
+        told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
+        raise RecordError(
+            f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
+            "Check the path; a file with another ending is read with format=..., or once it is renamed.",
+        ).in_shell("Check the path; rename files that have another ending than what they hold.")
+    if format == "auto":
+        _refuse_mixture(where, files)
+    return files
+
+
+def format_of(file: Path) -> str:
+    """Format by the end of the file's name, and by its first line for a journal.
+
+    Raises:
+        RecordError: the ending is not a known one.
+    """
+    kind = SUFFIXES.get(unpacked(file).suffix.lower())
+    if kind is None and unpacked(file).suffix.lower() == ".json" and holds_array(file):
+        # Of a folder such files are not read: most of them are settings.
+        return "jsonl"
+    if kind is None:
+        if _is_closed(file):
+            raise _not_open(file)
+        raise RecordError(
+            f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
+            f"Rename it to what it holds, or say it with format=, one of {', '.join(accepted_formats()[1:])}.",
+        ).in_shell(f"Rename it to what it holds, such as {file.stem}.csv.")
+    journal = journal_of(file) if kind == "jsonl" else None
+    return kind if journal is None else journal.name
+
+
+def check_format(format: str) -> None:
+    """Reject a format that is not in `accepted_formats()`.
+
+    Raises:
+        RecordError: naming those that are.
+    """
+    if format in TABLE_FORMATS:
+        return
+    accepted = accepted_formats()
+    if format not in accepted:
+        raise RecordError(
+            f"format: received {format!r}; accepted: {', '.join(accepted)}",
+            f"{did_you_mean(format, accepted)}Use one of the accepted formats.",
+        )
+
+
+def holds_journals(listing: Listing) -> bool:
+    """Whether a folder holds runs of the built-in runner, at any depth."""
+    files = listing.files if listing.path.is_dir() else ()
+    return any(journal_of(file) is not None for file in files if unpacked(file).suffix == ".jsonl")
+
+
+def tables_among(files: Iterable[Path]) -> list[Path]:
+    """Files that have the ending of a table and are no part of a log, sorted."""
+    wanted = (file for file in files if unpacked(file).suffix.lower() in SUFFIXES or _is_closed(file))
+    return sorted(file for file in wanted if not is_log(file))
+
+
+def closed_tables(listing: Listing) -> list[Path]:
+    """What is in a folder, or matches a glob, and cannot be read as it is.
+
+    Tables and logs that are packed other than with gzip, archives, and spreadsheets.
+    """
+    return [file for file in listing.files if _is_closed(file)]
+
+
+def _not_open(file: Path) -> RecordError:
+    if file.suffix.lower() in SPREADSHEETS:
+        return RecordError(f"{file} is not read, because it is a spreadsheet; {_ACCEPTED}", "Save its sheet as CSV.")
+    how = "an archive" if is_archive(file) else f"packed with {file.suffix}"
+    return RecordError(f"{file} is not read, because it is {how}; {_ACCEPTED}", "Unpack it.")
+
+
+def closed_note(path: Path, files: Sequence[Path]) -> Note:
+    """That files at or below a path were not read, since nothing here opens them."""
+    message = (
+        f"{path}: {len(files)} files, such as {files[0]}, were not read, because they are packed other than with "
+        "gzip, archives or spreadsheets. Unpack them, or save them as CSV."
+    )
+    return Note("files-not-read", "warning", message, {"files": [str(file) for file in files[:20]]})
+
+
+def _is_closed(file: Path) -> bool:
+    if file.suffix.lower() in SPREADSHEETS or is_archive(file):
+        return True
+    inside = file.with_suffix("")
+    return is_sealed(file) and (inside.suffix.lower() in SUFFIXES or is_console(inside) or is_log(inside))
+
+
+def label(file: Path, files: Sequence[Path]) -> str:
+    """Name of one of several files, relative to their common folder and without its ending."""
+    folder = os.path.commonpath([other.parent.absolute() for other in files])
+    return unpacked(file).absolute().relative_to(folder).with_suffix("").as_posix()
+
+
+def _refuse_missing(target: Path) -> None:
+    if target.exists():
+        raise RecordError(
+            f"{target} is a pipe or a device; accepted: files and folders", "Save what it gives as a file."
+        )
+    if target.is_symlink():
+        raise RecordError(f"{target} is a link that leads nowhere", "Give the file or folder itself, or mend the link.")
+    beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
+    raise RecordError(
+        f"no such file or folder: {target}",
+        f"{did_you_mean(target.name, beside)}Give a file, a folder or a glob such as 'runs/*.csv'.",
+    )
+
+
+def _refuse_mixture(where: str, files: Sequence[Path]) -> None:
+    counts = Counter(format_of(file) for file in files)
+    if len(counts) > 1:
+        raise RecordError(
+            f"{where} mixes formats: {', '.join(f'{count} {kind}' for kind, count in counts.items())}; "
+            "accepted: one format at a time",
+            f"Name files of one kind, or choose with format=, such as {next(iter(counts))!r}: the same "
+            "runs may be there twice.",
+        ).in_shell("Name files of one kind: the same runs may be there twice.")

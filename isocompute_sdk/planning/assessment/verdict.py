@@ -1,0 +1,243 @@
+"""How decisively the data support a plan's n: one word and one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds
+from isocompute_sdk.notes import Note
+from isocompute_sdk.planning.choosing.pricing import amount_text
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.plan import Plan
+
+TIE = 0.01
+"""Rewards closer than this share of the metric's range count as equal (the second-best n was that close at 88 % of
+simulated budgets)."""
+SURE = 0.8
+"""Probability that the n named together hold the best."""
+ENOUGH, LIKELY = 0.65, 0.4
+"""Probability, by the draws, of losing at most a tie from which an n counts as decided, and from which it is the best
+bet. The draws are too modest: on simulated sweeps (tuning seeds of benchmarks/decisions/allocation.py) n decided so
+lost more in one case of ten, and the best bets in one of four."""
+ONE_SEED = 0.05
+"""More of it that an n needs where every configuration was run once: run effects are then assumed."""
+FURTHER = 0.05
+"""More of it that an n needs where the budget lies beyond the runs: on the same sweeps n decided there lost twice as
+often as at the end of the runs."""
+ALIKE = 0.5
+"""The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
+best n anywhere have them too."""
+RIVAL = 0.25
+"""Probability of being best from which an n with an equal prediction counts as tied."""
+ABOVE, ABOVE_DECIDED = 0.25, 0.4
+"""Probability that the octave above the grid is best from which it has to be measured first, and the same where the
+chosen n counts as decided."""
+STOP_CHANCE, STOP_REACH, STOP_SHARE, STOP_NEAR, STOP_ABOVE = 0.2, 3.0, 0.75, 0.8, 0.2
+"""A stop is said only without doubts, where the runs show the plateau or the decline, the rest of the budget adds a
+material gain with at most this probability, the budget lies at most this many times beyond the runs, the plan spends
+at most this share of it, its n loses at most a tie with at least this probability, and the octave above the grid is
+best with at most this one."""
+ASK_NEXT = "isocompute next (Planner.next_runs) says which runs to make first"
+UNCARRIED = ("measure-first", "undecided")
+"""Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
+DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
+"""Warnings with which no n counts as decided."""
+UNSEEN_REACH = 3.0
+"""Multiple of the largest compute seen up to which a rise that was not seen is no such warning: on simulated sweeps it
+told nothing there, and doubled the losses of clear verdicts beyond."""
+TOO_FAR = 30.0
+"""Multiple of the largest compute seen beyond which no n is the best bet either."""
+
+VerdictKind = Literal[
+    "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
+]
+"""`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
+`likely`: the best bet, though another n may be better by more than a tie; `measure-first`: best of those that were run,
+but twice the largest may be better; `undecided`: the runs cannot decide, because a wrong choice probably costs more
+than a tie or the budget lies too far beyond them; `stop-spending`: the rest of the budget adds almost nothing, and that
+is certain; `borrowed`: the plan rests on no runs of the user's own."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How decisively the data support n."""
+
+    kind: VerdictKind
+    sentence: str
+    """The finding in plain words, with numbers and what to do."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Verdict:
+        """The first that holds of: borrowed, undecided (one n, or too far), stop-spending, then by the odds of n."""
+        fits = plan.fits
+        if fits is not None and fits.method not in ("surface", "paper"):
+            return _borrowed(plan)
+        if fits is not None and len(fits.group_sizes) == 1:
+            return cls(
+                "undecided",
+                f"one group size cannot decide: only n = {fits.group_sizes[0]} was run, so the plan uses it. "
+                f"{ASK_NEXT}",
+            )
+        odds = _odds(plan)
+        doubts = [note.code for note in plan.notes if note.code in DOUBTS and note.severity == "warning"]
+        beyond, unseen = plan.extrapolation or 0.0, "rise-not-seen" in doubts
+        if unseen and beyond <= UNSEEN_REACH:
+            doubts.remove("rise-not-seen")
+        rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
+        if not doubts and any(_certain(plan, note, odds) for note in rest):
+            return _stop(plan)
+        if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
+            return _too_far(plan, beyond, unseen=unseen)
+        # An n above the grid was never run: it may be better, but these runs cannot show that.
+        largest = np.inf if fits is None else fits.group_size_range[1]
+        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie" and a.group_size <= largest]
+        if odds is not None:
+            return _by_odds(plan, odds, ties, doubts)
+        return _tie(plan, ties) if ties else cls("clear", f"n = {plan.group_size} is ahead of every other n tried")
+
+
+def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]) -> Verdict:
+    tie = TIE * plan.span
+    here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
+    grid, near = odds.on_grid, float(odds.near_best[here])
+    spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
+    if spread <= tie and float(odds.near_best[grid].min()) >= ALIKE:
+        sizes = odds.group_size[grid]
+        return Verdict(
+            "hardly-matters",
+            f"n hardly matters here: from n = {sizes[0]} to {sizes[-1]} predictions differ by {spread:.3f}; take the "
+            "one that suits the hardware",
+        )
+    once = any(note.code == "one-seed-per-cell" for note in plan.notes)
+    further = (plan.extrapolation or 0.0) > 1.0 + 1e-6
+    decided = near >= ENOUGH + (ONE_SEED if once else 0.0) + (FURTHER if further else 0.0) and not doubts
+    if odds.probability_above >= (ABOVE_DECIDED if decided else ABOVE) or not odds.on_grid[here]:
+        return _measure_first(plan, odds)
+    if not decided:
+        return _open(plan, odds, here, doubts, kind="likely" if near >= LIKELY else "undecided")
+    rivals = odds.group_size[odds.probability_best >= RIVAL]
+    ties = [n for n in ties if n in rivals]
+    if ties:
+        return _tie(plan, ties)
+    chance = float(odds.probability_best[here])
+    sentence = f"n = {plan.group_size} is ahead, best with probability {chance:.0%}"
+    likely = [int(n) for n, p in zip(odds.group_size, odds.probability_best, strict=True) if p > 1 - SURE]
+    others = [str(n) for n in likely if n != plan.group_size]
+    if chance < SURE and others:
+        sentence += f"; n = {', '.join(others)} may be best too, by less than {tie:g} on average"
+    return Verdict("clear", sentence + _edge(plan))
+
+
+def _certain(plan: Plan, note: Note, odds: GroupSizeOdds | None) -> bool:
+    """Whether a note on the rest of a budget is sure enough to stop; without a surface it is."""
+    if odds is None:
+        return True
+    chance, reach = note.data.get("chance_of_more"), note.data.get("extrapolation")
+    here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
+    return bool(
+        note.data.get("end_seen", True)
+        and (chance is None or chance <= STOP_CHANCE)
+        and (reach is None or reach <= STOP_REACH)
+        and plan.unused_share >= 1.0 - STOP_SHARE
+        and odds.on_grid[here]
+        and odds.near_best[here] >= STOP_NEAR
+        and odds.probability_above <= STOP_ABOVE
+    )
+
+
+def _measure_first(plan: Plan, odds: GroupSizeOdds) -> Verdict:
+    """Best of those that were run, where twice the largest may be better."""
+    assert plan.fits is not None, "odds come from fits"
+    above = 2 * plan.fits.group_size_range[1]
+    grid = np.flatnonzero(odds.on_grid)
+    best = int(odds.group_size[grid[int(np.argmax(odds.reward[grid]))]])
+    return Verdict(
+        "measure-first",
+        f"n = {best} is best of those that were run; n = {above} may be better, probability "
+        f"{odds.probability_above:.0%}. {ASK_NEXT}",
+    )
+
+
+def _edge(plan: Plan) -> str:
+    """The reservation that n is best of those that were run."""
+    beyond = [a for a in plan.alternatives if a.kind == "beyond-grid"]
+    if beyond:
+        return f" of those that were run; n = {beyond[0].group_size} was not run and is predicted to be better still"
+    smallest, largest = (plan.group_size, plan.group_size) if plan.fits is None else plan.fits.group_size_range
+    if plan.group_size not in (smallest, largest) or smallest == largest:
+        return ""
+    return f" of those that were run; no {'larger' if plan.group_size == largest else 'smaller'} n was"
+
+
+def _too_far(plan: Plan, beyond: float, *, unseen: bool) -> Verdict:
+    seen = " and they show less than half of any rise" if unseen else ""
+    return Verdict(
+        "undecided",
+        f"these runs cannot decide n at this budget: it lies {beyond:.3g} x beyond them{seen}. {ASK_NEXT}",
+    )
+
+
+def _open(
+    plan: Plan, odds: GroupSizeOdds, here: int, doubts: list[str], kind: Literal["likely", "undecided"]
+) -> Verdict:
+    """The n that may be best, and what a wrong choice is expected to lose."""
+    order = np.argsort(-odds.probability_best, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), SURE - 1e-9)) + 1
+    likely = sorted(int(n) for n in odds.group_size[order[:needed]])
+    named = ", ".join(f"n = {n} ({_chance(odds, n)})" for n in likely)
+    against = f", and there are doubts ({', '.join(doubts)})" if doubts else ""
+    first = f"n = {plan.group_size} is the best bet, not certain" if kind == "likely" else "these runs cannot decide n"
+    return Verdict(
+        kind,
+        f"{first}: best may be {named}; n = {plan.group_size} is expected to lose "
+        f"{float(odds.expected_regret[here]):.3f} against the best of them{against}. {ASK_NEXT}",
+    )
+
+
+def _chance(odds: GroupSizeOdds, n: int) -> str:
+    return f"{float(odds.probability_best[odds.group_size == n][0]):.0%}"
+
+
+def _tie(plan: Plan, ties: list[int]) -> Verdict:
+    sizes = sorted([plan.group_size, *ties])
+    named = f"n = {', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
+    return Verdict(
+        "tie",
+        f"{named} tie, predicted within {TIE * plan.span:g} of {plan.metric}: take the one that suits the hardware",
+    )
+
+
+def _stop(plan: Plan) -> Verdict:
+    unit = plan.budget.unit
+    return Verdict(
+        "stop-spending",
+        f"stop at {amount_text(plan.cost, unit)} of {amount_text(plan.budget.amount, unit)}: the rest is predicted to "
+        "add almost nothing",
+    )
+
+
+def _borrowed(plan: Plan) -> Verdict:
+    published = plan.fits is not None and plan.fits.method == "published"
+    whose = f"the paper's runs of {plan.fits.model}" if plan.fits and published else "a prior over published models"
+    return Verdict(
+        "borrowed",
+        f"n = {plan.group_size} is borrowed from {whose}: run a pilot of your own before you spend a budget on it",
+    )
+
+
+def _odds(plan: Plan) -> GroupSizeOdds | None:
+    """Odds of every n at what the whole budget buys; None for fits without a surface."""
+    fits = plan.fits
+    if fits is None or fits.surface is None:
+        return None
+    smallest, largest = fits.group_size_range
+    powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
+    sizes = sorted(powers | set(fits.group_sizes) | {plan.group_size})
+    # A plan that stops early is judged where its budget ends: there n must still be right.
+    reach = [note.data.get("extrapolation") for note in plan.notes if note.code == "rest-not-worthwhile"]
+    compute = reach[0] * fits.largest_compute if reach and reach[0] and fits.largest_compute else plan.compute
+    return fits.group_size_odds(compute, sizes, plan.problems_per_batch)

@@ -1,0 +1,1 @@
+"""Choosing an allocation: executable candidates, what each costs, and which one is preferred."""

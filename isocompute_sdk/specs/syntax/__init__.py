@@ -1,0 +1,1 @@
+"""How specs are written: quantities, the YAML subset, and what a failed check says."""
