@@ -30,6 +30,8 @@ from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
 from isocompute_sdk.specs.pilot import Pilot
 from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder
 
+LEAST_REST = 0.03
+"""Least share of the budget that the rest of a round must cost for a look at it: each look costs restarts."""
 MOST_ROUNDS = 20
 """Rounds after which a pilot ends in any case."""
 
@@ -367,7 +369,9 @@ class DesignedPilot:
                 asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
                 runs, barred = self._advised(asked, taken, taken.stopped())
                 reason = asked.reason + barred
-        decided = Round(number, known, spent, left.available, runs, reason, asked, design, LOOKS)
+        share = sum(run.share for run in (design.runs if design is not None else () if asked is None else asked.runs))
+        looks = tuple(look for look in LOOKS if (1 - look) * share >= LEAST_REST)
+        decided = Round(number, known, spent, left.available, runs, reason, asked, design, looks)
         dec.ROUND.save(dec.round_file(self.root, number), decided)
         self.tell(f"round {number}: {reason}")
 
