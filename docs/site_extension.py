@@ -10,10 +10,11 @@ import generate
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
-from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.ext.napoleon import Config
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.writers.html5 import HTML5Translator
 
-NAPOLEON = Config(napoleon_use_rtype=False)
+NAPOLEON: Any = Config(napoleon_use_rtype=False)
 
 
 def _inline(translator: HTML5Translator, node: nodes.math) -> None:
@@ -29,7 +30,7 @@ def _block(translator: HTML5Translator, node: nodes.math_block) -> None:
 def _google(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     """Sections of Google style. Not sphinx.ext.napoleon itself: to it, `a: b` under an attribute is type and text."""
     if what not in ("attribute", "data"):
-        kind = "method" if what == "property" else what
+        kind: Any = "method" if what == "property" else what
         lines[:] = GoogleDocstring(lines, NAPOLEON, app, kind, name, found, options).lines()
 
 

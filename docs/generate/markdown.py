@@ -40,6 +40,6 @@ def code(text: object) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; cells are Markdown already."""
+    """A Markdown table; cells are Markdown already. On a narrow screen its cells stand below each other."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "{.stacked}\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -274,13 +274,14 @@ class PlanningOptions(BudgetOptions):
                 say(f"wrote {path}")
 
     def _first(self, planner: Planner, plan: Plan) -> NextRuns | None:
-        """What to run before a plan that the runs do not carry; None for other plans, and with --json."""
-        from isocompute_sdk.planning.assessment.verdict import OPEN
+        """What to run before a plan that the runs do not carry; None for other plans, small savings, and --json."""
+        from isocompute_sdk.planning.assessment.verdict import UNCARRIED
 
-        if self.json or plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
+        if self.json or plan.verdict.kind not in UNCARRIED or plan.fits is None or plan.fits.surface is None:
             return None
         choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
-        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        found = planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        return found if found.material(plan.span) else None
 
     def show(self, plan: Plan, first: NextRuns | None = None) -> None:
         """Print the plan, and what to run before it; save it with --output, draw it with --plot."""

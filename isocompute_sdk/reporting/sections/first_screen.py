@@ -125,14 +125,15 @@ def _open_decision(material: Material, plan: Plan, cost: str) -> str:
     bet = f"accept n = {plan.group_size} as a bet"
     if lost is not None:
         bet += f", which is expected to lose {lost:.3f} of {plan.metric} against the best n"
-    if first is not None and first.runs:
+    if first is not None and first.material(plan.span):
         return (
             f"Approve {say.plural(len(first.runs), 'run')} first, {say.amount(first.cost, first.unit)} "
             f"({first.share:.0%} of the budget), expected to save {first.saving:.3f} of {plan.metric} (listed under "
             f"“How sure is this”). Or {bet}."
         )
     if first is not None:
-        return f"Approve {cost}: no further run is worth its cost. To do so is to {bet}."
+        saves = "saves much" if first.runs else "is worth its cost"
+        return f"Approve {cost}: no further run {saves}. To do so is to {bet}."
     return f"Approve the runs named above before spending {cost}, or {bet}."
 
 
