@@ -91,8 +91,8 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
     """Write the pictures of fits or a plan that there is data for; their paths."""
+    from isocompute_sdk import plots
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.plots import figures as plots
 
     fits = source if isinstance(source, Fits) else source.fits
     written: list[Path] = []
