@@ -26,8 +26,8 @@ include_patterns = [
 ]
 exclude_patterns = [
     "docs/_build",
+    "docs/reference/parts",
     ".*",
-    "**/__pycache__",
     "**/data",
     "isocompute_sdk",
     "backends",
@@ -38,14 +38,14 @@ exclude_patterns = [
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.doctest",
     "site_extension",
 ]
 # In place of sphinx.ext.mathjax, which loads a script from elsewhere.
 html_math_renderer = "mathml"
 
-nitpicky = False
+# Otherwise --flags in prose become dashes.
+smartquotes = False
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline", "attrs_block"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"
@@ -53,12 +53,12 @@ nb_execution_mode = "off"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+autodoc_default_options = {"exclude-members": "model_config"}
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 88
-napoleon_numpy_docstring = False
-napoleon_use_rtype = False
 add_module_names = False
+default_role = "py:obj"
 doctest_test_doctest_blocks = "default"
 
 html_theme = "furo"

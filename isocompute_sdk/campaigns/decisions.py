@@ -95,6 +95,8 @@ class Round:
     """What the planner advised; None in the first round, and where it was not asked."""
     design: Annotated[PilotDesign, Converted(PilotDesign.to_dict, PilotDesign.from_dict, dict[str, Any])] | None = None
     """The design of the first round, with the expected regret by the pilot's share."""
+    looks: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (1 / 3, 2 / 3)
+    """Shares of its runs' way at which they are looked at; older files, which do not say, had these."""
 
 
 ROUND = Document("campaign-round", 1, Round, remedy=REMEDY)
@@ -108,7 +110,7 @@ class Judged:
     rollouts: Natural
     """C at the judgement."""
     chance: Annotated[float, Field(ge=0, le=1)]
-    """Probability that its n is as good as the best at the target budget."""
+    """Probability that its n is the best at the target budget."""
     stopped: bool
     update_steps: Natural = 0
     """M at which it ends if it was stopped."""
@@ -124,6 +126,10 @@ class Look:
     """Rollouts that the plan is expected to spend, at which runs are judged."""
     judged: tuple[Judged, ...]
     reason: str
+    added: tuple[Chosen, ...] = ()
+    """Runs that take the slots of stopped ones, beside those that go on."""
+    asked: Annotated[NextRuns, Converted(NextRuns.to_dict, NextRuns.from_dict, dict[str, Any])] | None = None
+    """What the planner advised for these slots; None if it was not asked."""
 
 
 LOOK = Document("campaign-look", 1, Look, remedy=REMEDY)
@@ -162,6 +168,13 @@ class Decisions:
         """Whether the pilot is over."""
         return bool(self.rounds) and not self.rounds[-1].runs
 
+    def pilot_runs(self, rounds: int | None = None) -> tuple[Chosen, ...]:
+        """The runs that rounds and looks have chosen, in order; those of the first `rounds` rounds."""
+        found: list[Chosen] = []
+        for one in self.rounds[:rounds]:
+            found += [*one.runs, *(run for look in self.looks.get(one.number, ()) for run in look.added)]
+        return tuple(found)
+
     def stopped(self) -> dict[str, Judged]:
         """Runs that were stopped early and not taken up again, by name."""
         found: dict[str, Judged] = {}
@@ -170,6 +183,8 @@ class Decisions:
                 found.pop(run.run_id, None)
             for look in self.looks.get(one.number, ()):
                 found |= {judged.run_id: judged for judged in look.judged if judged.stopped}
+                for run in look.added:
+                    found.pop(run.run_id, None)
         for ending in self.endings:
             found.pop(ending.run.run_id, None)
         return found

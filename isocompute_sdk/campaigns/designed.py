@@ -7,10 +7,12 @@ are and how long they are to be; those are trained, then the next decision is ta
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from isocompute_sdk.campaigns import decisions as dec
 from isocompute_sdk.campaigns.costs import cost_of
@@ -20,17 +22,16 @@ from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.experiment import NextRun, NextRuns, design_pilot, hopeless
+from isocompute_sdk.planning.experiment import LOOKS, NextRun, NextRuns, design_pilot, prospects
+from isocompute_sdk.planning.experiment.early_stopping import FEWEST_STEPS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
 from isocompute_sdk.specs.pilot import Pilot
 from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder
 
-LOOKS = (1 / 3, 2 / 3)
-"""Parts of a run's way at which it is judged."""
-FEWEST_STEPS = 20
-"""Update steps below which no run is judged."""
+LEAST_REST = 0.03
+"""Least share of the budget that the rest of a round must cost for a look at it: each look costs restarts."""
 MOST_ROUNDS = 20
 """Rounds after which a pilot ends in any case."""
 
@@ -78,6 +79,8 @@ class DesignedPilot:
     all_records: Callable[[Sequence[RunSpec]], RunSet]
     """The same with every other metric, such as the seconds of steps."""
     fit: Callable[[RunSet], Fits]
+    tell: Callable[[str], object]
+    """Called with every decision in words, once it is on file."""
 
     @property
     def budget(self) -> Budget:
@@ -252,6 +255,7 @@ class DesignedPilot:
                 reason = f"backend {self.backend.name} cannot make a finished run longer"
         ending = Ending(run, None if continued is None else continued.run_id, max(spent, 0.0), reason)
         dec.ENDING.save(path, ending)
+        self.tell(f"planned run {run.run_id}, {run.update_steps:,} steps: {reason}")
         return ending
 
     def reopen(self) -> None:
@@ -295,6 +299,7 @@ class DesignedPilot:
         sizes = sorted({run.group_size for run in design.runs}) if design is not None else []
         runs, reason = choose_checks(study, self.pilot.seed, sizes)
         dec.CHECKS.save(self.root / dec.FOLDER / dec.CHECKS_FILE, Checks(runs, reason))
+        self.tell(reason)
 
     def _qualify(self, taken: Decisions) -> None:
         assert taken.checks is not None, "checked by the caller"
@@ -304,6 +309,8 @@ class DesignedPilot:
         )
         path = self.root / dec.FOLDER / dec.QUALIFIED_FILE
         dec.QUALIFIED.save(path, Qualified(healthy, self._known(specs), reason, notes))
+        if healthy:
+            self.tell(f"recipe: {reason}")
 
     def _decide(self, taken: Decisions) -> None:
         """The next look or round."""
@@ -321,6 +328,10 @@ class DesignedPilot:
             reward = status.metrics.get(self.metric)
             found.append(Known(run.run_id, status.rollouts, reward))
         return tuple(found)
+
+    def _most_left(self, taken: Decisions) -> float:
+        """What checks and pilot may still cost, in the budget's unit."""
+        return self.pilot.largest_share * self.budget.amount - self.spent(taken) + self._planned_cost(taken)
 
     # Rounds.
 
@@ -348,25 +359,44 @@ class DesignedPilot:
                     "Plan from the prior (isocompute plan --prior), raise the budget, or give the study a sweep.",
                 )
         else:
-            piloted = spent - self._planned_cost(taken)
-            most = self.pilot.largest_share * self.budget.amount - piloted
+            most = self._most_left(taken)
             if number > MOST_ROUNDS or most <= 0:
-                reason = f"the pilot ends: it has cost {piloted / self.budget.amount:.0%} of the budget"
-                reason += f", its largest share is {self.pilot.largest_share:.0%}" if most <= 0 else ""
+                largest = self.pilot.largest_share
+                reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
+                reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
             else:
                 fits = self.fit(self._measured(taken))
                 asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
-                # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
-                advised = [run for run in asked.runs if run.continues not in taken.stopped()]
-                runs, reason = self._named(advised, taken), asked.reason
-                if len(advised) < len(asked.runs):
-                    reason += "; runs that were stopped early are not continued"
-        decided = Round(number, known, spent, left.available, runs, reason, asked, design)
+                runs, barred = self._advised(asked, taken, taken.stopped())
+                reason = asked.reason + barred
+        share = sum(run.share for run in (design.runs if design is not None else () if asked is None else asked.runs))
+        looks = tuple(look for look in LOOKS if (1 - look) * share >= LEAST_REST)
+        decided = Round(number, known, spent, left.available, runs, reason, asked, design, looks)
         dec.ROUND.save(dec.round_file(self.root, number), decided)
+        self.tell(f"round {number}: {reason}")
+
+    def _advised(self, asked: NextRuns, taken: Decisions, stopped: Collection[str]) -> tuple[tuple[Chosen, ...], str]:
+        """The advised runs, without those that continue a stopped one, and a remark if there were any.
+
+        A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
+        """
+        advised = [run for run in asked.runs if run.continues not in stopped]
+        barred = "; runs that were stopped early are not continued" if len(advised) < len(asked.runs) else ""
+        return self._named(advised, taken), barred
 
     def _named(self, advised: Sequence[NextRun], taken: Decisions) -> tuple[Chosen, ...]:
-        """The advised runs under names of their own; those that continue another keep its name."""
+        """The advised runs under names of their own; those that continue another keep its name.
+
+        The first round is designed without the checks: one that is as long is a run of it, a shorter one is continued.
+        """
         existing, extends = self.chosen(taken), extends_runs(self.backend)
+
+        def serves(name: str, steps: int) -> bool:
+            if name not in existing:
+                return not (self.origin / self.study.output_dir / self.study.name / name).exists()
+            ran = existing[name].update_steps
+            return (extends and ran <= steps) or (not taken.rounds and ran >= steps)
+
         found: dict[str, Chosen] = {}
         for one in advised:
             n, bp = one.group_size, one.problems_per_batch
@@ -375,16 +405,11 @@ class DesignedPilot:
                 found[before.run_id] = replace(before, update_steps=max(one.update_steps, before.update_steps))
                 continue
             seed = one.seed + (self.pilot.seed if one.continues is None else 1)
-            while (name := f"n{n}-bp{bp}-seed{seed}") in found or self._taken(name, one, existing, extends=extends):
+            while (name := f"n{n}-bp{bp}-seed{seed}") in found or not serves(name, one.update_steps):
                 seed += 1
-            found[name] = Chosen(name, n, bp, one.update_steps, seed)
+            ran = existing[name].update_steps if name in existing else 0
+            found[name] = Chosen(name, n, bp, max(one.update_steps, ran), seed)
         return tuple(found.values())
-
-    def _taken(self, name: str, one: NextRun, existing: dict[str, Chosen], *, extends: bool) -> bool:
-        """Whether a new run cannot have this name; a check that it makes longer is no obstacle."""
-        if name not in existing:
-            return (self.origin / self.study.output_dir / self.study.name / name).exists()
-        return not (extends and existing[name].update_steps <= one.update_steps)
 
     def _measured(self, taken: Decisions) -> RunSet:
         """Measurements of all runs with the study's recipe that have any."""
@@ -394,14 +419,18 @@ class DesignedPilot:
     # Looks.
 
     def _legs(self, round_: Round, before: dict[str, Chosen], looks: Sequence[Look]) -> Iterator[Chosen]:
-        """The runs of a round at the length of their present leg."""
+        """The runs of a round at the length of their present leg, whose end is the same share for late ones."""
         ended = {one.run_id: one.update_steps for look in looks for one in look.judged if one.stopped}
-        for run in round_.runs:
+        shares = self._looks_of(round_, before)
+        begun = [(0.0, run) for run in round_.runs]
+        begun += [(share, run) for share, look in zip(shares, looks, strict=False) for run in look.added]
+        for start, run in begun:
             if run.run_id in ended:
                 yield replace(run, update_steps=ended[run.run_id])
-                continue
-            shares = self._looks_of(round_, before)
-            yield self._leg(run, before, shares[len(looks)]) if len(looks) < len(shares) else run
+            elif len(looks) < len(shares):
+                yield self._leg(run, before, (shares[len(looks)] - start) / (1 - start))
+            else:
+                yield run
 
     @staticmethod
     def _leg(run: Chosen, before: dict[str, Chosen], share: float) -> Chosen:
@@ -414,7 +443,7 @@ class DesignedPilot:
         """Shares of the way at which a round is looked at; none where runs cannot be made longer, or are too short."""
         if not (self.pilot.stop_early and extends_runs(self.backend)):
             return []
-        legs = {share: [self._leg(run, before, share) for run in round_.runs] for share in LOOKS}
+        legs = {share: [self._leg(run, before, share) for run in round_.runs] for share in round_.looks}
         return [share for share, runs in legs.items() if any(run.update_steps >= FEWEST_STEPS for run in runs)]
 
     def _before(self, round_: Round, taken: Decisions) -> dict[str, Chosen]:
@@ -425,35 +454,54 @@ class DesignedPilot:
     def _look(self, round_: Round, looks: Sequence[Look], taken: Decisions) -> None:
         number, target = len(looks) + 1, 0.0
         gone = {one.run_id for look in looks for one in look.judged if one.stopped}
+        final = {run.run_id: run.update_steps for run in (*round_.runs, *(run for one in looks for run in one.added))}
         now = self.chosen(taken)
-        alive = [now[run.run_id] for run in round_.runs if run.run_id not in gone]
-        final = {run.run_id: run.update_steps for run in round_.runs}
-        going = [one for one in alive if one.update_steps < final[one.run_id]]
-        judged: list[Judged] = []
+        going = [now[name] for name in final if name not in gone and now[name].update_steps < final[name]]
+        judged, added, asked = tuple[Judged, ...](), tuple[Chosen, ...](), None
         reason = "no run of the round goes on"
         if going:
             fits = self.fit(self._measured(taken))
             target = self._target(fits, taken)
-            prospects = {
-                one.run_id: hopeless(fits, (one.group_size, one.problems_per_batch, float(one.rollouts)), target)
-                for one in going
-            }
-            judged = [
-                Judged(
-                    one.run_id,
-                    one.rollouts,
-                    prospects[one.run_id].chance,
-                    prospects[one.run_id].hopeless,
-                    one.update_steps if prospects[one.run_id].hopeless else 0,
-                )
-                for one in going
-            ]
-            stopped = [one.run_id for one in judged if one.stopped]
+            judged = self._judged(fits, going, final, target, taken)
+            stopped = {one.run_id for one in judged if one.stopped}
             reason = f"judged at {target:,.0f} rollouts, what the plan would spend: " + (
-                f"{', '.join(stopped)} cannot be the best there and stop" if stopped else "all may still be the best"
+                f"{', '.join(sorted(stopped))} cannot be the best there and stop"
+                if stopped
+                else "all may still be the best"
             )
-        look = Look(round_.number, number, target, tuple(judged), reason)
+            rest = {one.run_id: final[one.run_id] for one in going if one.run_id not in stopped}
+            free = min(len(stopped), self.slots - len(rest))
+            most = self._most_left(taken) - sum(
+                self._cost(self.spec(now[name])) * (steps / now[name].update_steps - 1) for name, steps in rest.items()
+            )
+            if rest and free > 0 and most > 0:
+                left = self.left(self.spent(taken))
+                rng = np.random.default_rng([round_.number, number])
+                asked = self.planner(fits, taken).next_runs(left, slots=free, most=most, going=rest, rng=rng)
+                added, barred = self._advised(asked, taken, {*taken.stopped(), *stopped})
+                reason += f". {'Free slots: ' if added else 'No other run takes a slot: '}{asked.reason}{barred}"
+        look = Look(round_.number, number, target, judged, reason, added, asked)
         dec.LOOK.save(dec.look_file(self.root, round_.number, number), look)
+        if going:
+            self.tell(f"look {number} at round {round_.number}: {reason}")
+
+    def _judged(
+        self, fits: Fits, going: Sequence[Chosen], final: Mapping[str, int], target: float, taken: Decisions
+    ) -> tuple[Judged, ...]:
+        """What is left to expect of the runs that go on."""
+        stopped = taken.stopped()
+        ended = {
+            (one.group_size, one.problems_per_batch)
+            for one in taken.pilot_runs()
+            if one.run_id not in stopped and one.run_id not in {run.run_id for run in going}
+        }
+        found = prospects(
+            fits, [(one.group_size, one.problems_per_batch, float(one.rollouts)) for one in going], target, ended
+        )
+        return tuple(
+            Judged(run.run_id, run.rollouts, one.chance, one.hopeless, run.update_steps if one.hopeless else 0)
+            for run, one in zip(going, found, strict=True)
+        )
 
     def _target(self, fits: Fits, taken: Decisions) -> float:
         """Rollouts that the plan would spend."""

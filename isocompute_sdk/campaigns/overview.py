@@ -211,7 +211,7 @@ def _parts(status: RunStatus, taken: Decisions | None) -> dict[Kind, float]:
     if taken is None:
         return {"plan" if status.run_id.startswith("plan-") else "pilot": 1.0}
     checks = {one.run_id: one for one in ([] if taken.checks is None else taken.checks.runs)}
-    chosen = {one.run_id: one.rollouts for round_ in taken.rounds for one in round_.runs}
+    chosen = {one.run_id: one.rollouts for one in taken.pilot_runs()}
     endings = {ending.run.run_id: ending for ending in taken.endings}
     total, name = float(max(status.rollouts, 1)), status.run_id
     check = float(checks[name].rollouts) if name in checks else 0.0

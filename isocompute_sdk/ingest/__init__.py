@@ -1,11 +1,16 @@
 """Reading what people have: tables, W&B exports and logs of frameworks; mappings for runs with odd names; a doctor."""
 
-from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
-from isocompute_sdk.ingest.assistant.mapping import RunMap
-from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
-from isocompute_sdk.ingest.finding.paths import accepted_formats
-from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
-from isocompute_sdk.ingest.reader import read_runs
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from isocompute_sdk.ingest.assistant.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
+    from isocompute_sdk.ingest.assistant.mapping import RunMap
+    from isocompute_sdk.ingest.assistant.propose import propose, read_mapped
+    from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
+    from isocompute_sdk.ingest.reader import read_runs
 
 __all__ = [
     "Diagnosis",
@@ -21,9 +26,25 @@ __all__ = [
     "read_runs",
 ]
 
+_HOMES = {
+    "assistant.doctor": ("Diagnosis", "RunFinding", "diagnose", "diagnose_map"),
+    "assistant.mapping": ("RunMap",),
+    "assistant.propose": ("propose", "read_mapped"),
+    "formats.log_format": ("LogFormat", "LogStore", "Tag"),
+    "reader": ("read_runs",),
+}
 
-def __getattr__(name: str) -> tuple[str, ...]:
-    """`FORMATS`: accepted values of `format=`, those of installed plug-ins included."""
+
+def __getattr__(name: str) -> Any:
+    """Public names on first use: a backend that knows its log format needs no doctor.
+
+    `FORMATS`: accepted values of `format=`, those of installed plug-ins included.
+    """
     if name == "FORMATS":
+        from isocompute_sdk.ingest.finding.paths import accepted_formats
+
         return accepted_formats()
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -503,6 +503,7 @@ class Planner:
         slots: int = 1,
         *,
         most: float | None = None,
+        going: Mapping[str, int] | None = None,
         rng: np.random.Generator | int | None = None,
         **options: Any,
     ) -> NextRuns:
@@ -515,6 +516,8 @@ class Planner:
                 compute that was run.
             slots: most runs, each chosen beside those before it.
             most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
+            going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
+                and what their rest costs, counts before anything else is chosen.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
@@ -547,7 +550,7 @@ class Planner:
                 min_update_steps=options.get("min_update_steps"),
                 rng=generator,
             ).first
-        return ask(self._question(amount, options), slots, generator, most=most)
+        return ask(self._question(amount, options), slots, generator, most=most, going=going)
 
     def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
         """Prices, limits and fits behind `next_runs`."""

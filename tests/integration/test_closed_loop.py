@@ -118,14 +118,6 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
 
 
 @pytest.mark.slow
-def test_the_tutorial_goes_round_the_loop(repository: Path, tmp_path: Path) -> None:
-    tutorial = repository / "tutorials" / "01_closed_loop.py"
-    done = subprocess.run([sys.executable, tutorial], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "avg@4 0." in done.stdout
-    assert (tmp_path / "closed-loop" / "refit.json").exists()
-
-
-@pytest.mark.slow
 def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from isocompute_sdk.cli import main; main()", "quickstart", "--json"]
 

@@ -7,27 +7,29 @@ import shlex
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isocompute_sdk.files import write_text
-from isocompute_sdk.notes import Note
-from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.store import read_journals
-from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.backend import BackendInfo, Launch, resume_launch
+if TYPE_CHECKING:
+    from isocompute_sdk.notes import Note
+    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.specs import RunSpec
+    from isocompute_sdk.training.backend import BackendInfo, Launch
 
 
 class CurveBackend:
     """Meets the Backend protocol.
 
     `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n) and
-    hang (for this n nothing comes after the first evaluation).
+    hang (for this n nothing comes after the first evaluation). A run needs none of the package, so methods import it.
     """
 
     name = "curve"
 
     def describe(self) -> BackendInfo:
+        from isocompute_sdk.training.backend import BackendInfo
+
         return BackendInfo("curve", "numpy", "2", "A curve with noise.", ("numpy",), ("grpo",), ())
 
     def preflight(self, run: RunSpec) -> tuple[Note, ...]:
@@ -38,13 +40,20 @@ class CurveBackend:
         return f'#!/usr/bin/env bash\nexec {shlex.join(words)} "$(dirname "$0")"\n'
 
     def prepare(self, run: RunSpec, folder: str | Path) -> Launch:
+        from isocompute_sdk.files import write_text
+        from isocompute_sdk.training.backend import Launch
+
         path = write_text(Path(folder) / "launch.sh", self.script(run), executable=True)
         return Launch(Path(folder), (path,), ("bash", str(path)))
 
     def resume(self, run: RunSpec, folder: str | Path) -> Launch:
+        from isocompute_sdk.training.backend import resume_launch
+
         return resume_launch(self, run, folder)
 
     def read_records(self, folder: str | Path) -> RunSet:
+        from isocompute_sdk.run_folders.store import read_journals
+
         return read_journals(folder)
 
 

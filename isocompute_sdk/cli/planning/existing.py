@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
-from isocompute_sdk.specs import RunSpec
+
+if TYPE_CHECKING:
+    from isocompute_sdk.specs import RunSpec
 
 
 def show(run: RunSpec, *, overrides: bool, against: Path | None, json: bool) -> None:

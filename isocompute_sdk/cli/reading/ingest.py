@@ -14,8 +14,6 @@ from isocompute_sdk.cli.shared.option_groups import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.records.columns import TRAIN_SETS
-from isocompute_sdk.records.table import runs_without_sizes
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.assistant.mapping import RunMap
@@ -74,6 +72,8 @@ def ingest(
         return
     print_notes(runs.notes)
     say(repr(runs))
+    from isocompute_sdk.records.table import runs_without_sizes
+
     unsized = runs_without_sizes(runs)
     if output is not None:
         say(f"wrote {output}")
@@ -100,6 +100,7 @@ def _read(reading: ReadingOptions, paths: list[Path] | None) -> RunSet:
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, or an audit of several."""
     from isocompute_sdk.auditing.measure_choice import choose_measure
+    from isocompute_sdk.records.columns import TRAIN_SETS
 
     try:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)
@@ -163,6 +164,7 @@ def _write(runs: RunSet, output: Path) -> None:
     import polars as pl
 
     from isocompute_sdk.files import saving, write_with
+    from isocompute_sdk.records.table import runs_without_sizes
 
     frame = runs.to_polars()
     unsized = runs_without_sizes(runs)

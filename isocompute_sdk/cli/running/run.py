@@ -115,12 +115,8 @@ def _run_sweep(
     folders = [Path(run_folder(one)) for one in runs]
     if detach:
         prepare(runs, backend, Path.cwd(), engine, loaded.supervision)
-        pid, log = background.start(sys.argv, folder, folders)
-        if json:
-            emit_json({"kind": "run", "study": loaded.name, "controller": pid, "log": str(log)})
-        else:
-            say(f"controller {pid} goes on in the background, with its output in {log}")
-            say(f"next: isocompute status {quote(str(folder))}; isocompute stop {quote(str(folder))} ends the runs")
+        then = f"isocompute status {quote(str(folder))}; isocompute stop {quote(str(folder))} ends the runs"
+        background.detach(loaded.name, folder, folders, then, json=json)
         return
     with resumable(), WorkProgress() as progress:
         results = carry_out(

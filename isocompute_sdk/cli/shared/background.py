@@ -8,9 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from isocompute_sdk.campaigns.control import controller_of
+from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import BackendError
-from isocompute_sdk.run_folders import locks, store
 
 LOG_FILE = "controller.log"
 HAND_OVER_SECONDS = 60.0
@@ -18,7 +17,21 @@ HAND_OVER_SECONDS = 60.0
 _PROGRAM = "from isocompute_sdk.cli import main; main()"
 
 
-def start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int, Path]:
+def detach(study: str, folder: Path, runs: Sequence[Path], then: str, *, json: bool) -> None:
+    """Start this command again in the background, and say where it is at work and which command comes next (`then`).
+
+    Raises:
+        BackendError: the controller failed at once; the message ends with its output.
+    """
+    pid, log = _start(sys.argv, folder, runs)
+    if json:
+        emit_json({"kind": "run", "study": study, "controller": pid, "log": str(log)})
+    else:
+        say(f"controller {pid} goes on in the background, with its output in {log}")
+        say(f"next: {then}")
+
+
+def _start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int, Path]:
     """Start `isocompute` with these arguments, less --detach, away from the terminal.
 
     Returns once the controller has handed over a first run (without `runs`: once it controls the folder), or is still
@@ -31,10 +44,10 @@ def start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int,
 
     Returns:
         The controller's process id, and its log.
-
-    Raises:
-        BackendError: the controller failed at once; the message ends with its output.
     """
+    from isocompute_sdk.campaigns.control import controller_of
+    from isocompute_sdk.run_folders import locks, store
+
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_FILE
     before = [store.last_attempt(run) for run in runs]

@@ -74,12 +74,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         parse_configuration(against)
     folder = Path(study.output_dir) / study.name
     if detach:
-        pid, log = background.start(sys.argv, folder, ())
-        if json:
-            emit_json({"kind": "run", "study": study.name, "controller": pid, "log": str(log)})
-        else:
-            say(f"controller {pid} goes on in the background, with its output in {log}")
-            say(f"next: isocompute status {quote(str(folder))} --watch")
+        background.detach(study.name, folder, (), f"isocompute status {quote(str(folder))} --watch", json=json)
         return
     with resumable(), WorkProgress() as progress:
         campaign = Campaign(
@@ -89,6 +84,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
             metric=f"avg@{study.evaluation.samples}",
             watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses),
             on_edit=note_changes,
+            on_decision=progress.say,
             base=Path.cwd(),
         )
         outcome = campaign.run()

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from isocompute_sdk.campaigns.executors import Leaving
-
-from isocompute_sdk.run_folders.store import RunStatus
+    from isocompute_sdk.run_folders.store import RunStatus
 
 SECONDS_BETWEEN_LINES = 15.0
 """Interval between lines of plain output."""
@@ -112,6 +111,13 @@ class WorkProgress:
             self._bar.update(task, completed=done, detail=_detail(statuses))
             return
         self._plain(label, statuses, done, total)
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._line(text)
 
     def _plain(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> None:
         now = time.monotonic()

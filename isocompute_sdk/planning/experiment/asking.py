@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
-from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook
+from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
 from isocompute_sdk.planning.experiment.search import ABOVE, BELOW, LARGEST_SIZE, SHARES, Pick, Ran, candidates, choose
 from isocompute_sdk.planning.experiment.wider import widened
@@ -101,6 +101,7 @@ def ask(
     rng: np.random.Generator,
     *,
     most: float | None = None,
+    going: Mapping[str, int] | None = None,
     spend_all: bool = False,
     settle: bool = False,
 ) -> NextRuns:
@@ -111,6 +112,7 @@ def ask(
         slots: most runs.
         rng: the randomness of what is simulated.
         most: largest cost of all runs together; None for no limit but their worth.
+        going: runs that go on in any case, by name, with the update steps at which they end.
         spend_all: spend all of `most`, in equal parts, on the runs that tell most; their cost does not count as lost.
         settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost.
     """
@@ -123,12 +125,15 @@ def ask(
     each = most / slots if spend_all and most is not None else most
     budget = question.pricing.budget.available
     largest = max(*fits.group_sizes, min(2**ABOVE * fits.group_sizes[-1], LARGEST_SIZE))
+    ran = runs_of(fits)
+    going = going or {}
+    made = [_rest(one, question, going[one.run_id]) for one in ran if one.run_id is not None and one.run_id in going]
     asked = [
         trial
         for trial in candidates(
             [n for n in sizes if n <= largest],
             question.problems,
-            runs_of(fits),
+            [one for one in ran if one.run_id not in going],
             question.cost,
             budget,
             question.fewest_trial_steps or max(question.min_update_steps, 1),
@@ -137,8 +142,15 @@ def ask(
         )
         if question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
-    picks = choose(outlook, asked, slots, most, spend_all=spend_all)
+    picks = choose(outlook, asked, slots, most, spend_all=spend_all, made=made)
     return answer(question, outlook, picks, surface.largest_compute)
+
+
+def _rest(run: Ran, question: Question, steps: int) -> Trial:
+    """What is left of a run that goes on."""
+    batch = run.group_size * run.problems_per_batch
+    cost = question.cost(batch, steps) - question.cost(batch, run.update_steps)
+    return Trial(run.group_size, run.problems_per_batch, steps, run.seed, cost, run.run_id, run.update_steps)
 
 
 def trial_sizes(planned: Sequence[int], ran: Sequence[int], surface: Surface) -> list[int]:
@@ -202,20 +214,8 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
     runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
     chance[now] = 1.0
     for pick in picks:
-        t, saved = pick.trial, min(pick.saving, regret - total)
-        runs.append(
-            NextRun(
-                group_size=t.group_size,
-                problems_per_batch=t.problems_per_batch,
-                update_steps=t.update_steps,
-                seed=t.seed,
-                continues=t.continues,
-                cost=float(t.cost),
-                share=min(float(t.cost / budget), 1.0),
-                saves=float(max(saved, 0.0)),
-                settles=_settles(outlook, pick, chance),
-            )
-        )
+        saved = min(pick.saving, regret - total)
+        runs.append(pick.trial.advised(budget, saved, _settles(outlook, pick, chance)))
         total, chance = total + max(saved, 0.0), pick.worth.chosen_J
     first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
     if runs:

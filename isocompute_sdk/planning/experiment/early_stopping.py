@@ -1,20 +1,22 @@
-"""`hopeless`: whether going on with a pilot run can still change the plan for the target budget."""
+"""`prospects`: which runs of a pilot may still change the plan for the target budget."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 
-NEAR = 0.02
-"""Share of the metric's range within which a configuration counts as near to the best."""
-CHANCE = 0.2
-"""Probability of being that near at the target below which a run is hopeless. The draws are too modest: on simulated
-pilots (tuning seeds of benchmarks/decisions/early_stopping.py) this stopped 1.3 % of the winners that trailed, .3 three
-times as many."""
+LOOKS = (0.2, 0.5)
+"""Parts of a run's way at which it is judged. A third look saved 1 % more rollouts on tuning seeds of
+benchmarks/decisions/early_stopping.py, and each look costs a restart."""
+CHANCE = 0.07
+"""Probability to be the best at the target below which a run is hopeless. The draws are too modest: on the same seeds
+1 % of the winners that trailed were lost by it, and 3 % by .1."""
 FEWEST_STEPS = 20
 """Update steps before which no run is judged: it has hardly left its warm-up."""
 FEWEST_LEVELS = 3
@@ -23,54 +25,73 @@ FEWEST_LEVELS = 3
 
 @dataclass(frozen=True)
 class Prospect:
-    """What a pilot run may still become. True in a condition if it is hopeless."""
+    """What a pilot run may still become."""
 
     chance: float
-    """Probability that its configuration comes near to the best n at the target budget."""
-    judged: bool
-    """Whether the run and its rivals have gone far enough to be judged."""
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether going on can no longer change the plan."""
-        return self.judged and self.chance < CHANCE
-
-    def __bool__(self) -> bool:
-        """As `hopeless`."""
-        return self.hopeless
+    """Probability that its configuration is the best at the target budget, among those that are not hopeless."""
+    hopeless: bool
+    """Whether going on can no longer change the plan."""
 
 
-def hopeless(fits: Fits, run: tuple[int, int, float], budget: float) -> Prospect:
-    """Whether to stop a pilot run, judged at the target budget and never at its current compute.
+def prospects(
+    fits: Fits,
+    runs: Sequence[tuple[int, int, float]],
+    budget: float,
+    ended: Collection[tuple[int, int]] = (),
+) -> tuple[Prospect, ...]:
+    """Which runs to stop, judged at the target budget and never at their current compute.
 
-    Small n lead early and lose later; only what the draws of the surface predict at the target counts. The data of a
-    stopped run still count in every fit.
+    Small n lead early and lose later; only what the draws of the surface predict at the target counts, compared within
+    each draw. The least probable configuration is dropped first, then the others are compared again: of two that are
+    equally good, one stays. Data of a stopped run still count in every fit.
 
     Args:
-        fits: of all runs so far, this one included.
-        run: its group size, problems per batch, and rollouts so far.
+        fits: of all runs so far.
+        runs: those that go on: group size, problems per batch, and rollouts so far.
         budget: the target, in rollouts: what the plan will spend.
+        ended: (group size, problems per batch) of finished runs that were not stopped.
+
+    Returns:
+        One for each run, in the same order.
 
     Raises:
-        PlanError: fits without a surface, or values that are not positive.
+        PlanError: fits without a surface, no runs, or values that are not positive.
     """
     if fits.surface is None:
         raise PlanError(
             f"fits of method {fits.method!r} have no draws to judge a run by", "Fit with method='surface'."
         ).in_shell("Fit with --method surface.")
-    n, problems, done = run
-    if min(n, problems, budget) <= 0 or done < 0:
+    if not runs or budget <= 0 or any(min(n, bp) <= 0 or done < 0 for n, bp, done in runs):
         raise PlanError(
-            f"run = {run!r}, budget = {budget!r}; accepted: (group size, problems per batch, rollouts so far), all "
-            "positive",
+            f"runs = {runs!r}, budget = {budget!r}; accepted: at least one (group size, problems per batch, rollouts "
+            "so far), all positive",
             "Correct them.",
         )
-    surface = fits.surface
-    smallest, largest = fits.group_size_range
-    sizes = sorted({2**k for k in range(1, 31) if smallest <= 2**k <= largest} | set(fits.group_sizes) | {n})
-    reward_DN = surface.draws(np.full(len(sizes), float(budget)), np.array(sizes, dtype=float), float(problems))
-    near = NEAR * (surface.layout.top - surface.layout.floor)
-    loss_D = reward_DN.max(axis=1) - reward_DN[:, sizes.index(n)]
+    going = list(dict.fromkeys((n, bp) for n, bp, _ in runs))
+    early = {(n, bp) for n, bp, done in runs if not _judged(fits, n, bp, done)}
+    left = list(dict.fromkeys([*going, *ended]))
+    able = set(left) - early
+    size_J, problems_J = np.array(left, dtype=float).T
+    reward_DJ = fits.surface.draws(np.full(len(left), float(budget)), size_J, problems_J)
+    dropped: dict[tuple[int, int], float] = {}
+    while True:
+        chances = dict(zip(left, _chances(reward_DJ), strict=True))
+        worst = min((one for one in left if one in able), key=lambda one: chances[one], default=None)
+        if worst is None or chances[worst] >= CHANCE or len(left) == 1:
+            break
+        dropped[worst] = chances[worst]
+        reward_DJ = np.delete(reward_DJ, left.index(worst), axis=1)
+        left.remove(worst)
+    return tuple(Prospect((chances | dropped)[n, bp], (n, bp) in dropped) for n, bp, _ in runs)
+
+
+def _chances(reward_DJ: Array) -> list[float]:
+    """Share of the draws in which each is the best."""
+    best_D = np.argmax(reward_DJ, axis=1)
+    return (np.bincount(best_D, minlength=reward_DJ.shape[1]) / len(best_D)).tolist()
+
+
+def _judged(fits: Fits, n: int, problems: int, done: float) -> bool:
+    """Whether a run and its rivals have gone far enough."""
     seen = sum(1 for (_, bp), curve in fits.curves.items() if bp in (None, problems) and curve.last_compute >= done / 2)
-    judged = done >= FEWEST_STEPS * n * problems and seen >= FEWEST_LEVELS
-    return Prospect(float(np.mean(loss_D <= near)), judged)
+    return done >= FEWEST_STEPS * n * problems and seen >= FEWEST_LEVELS

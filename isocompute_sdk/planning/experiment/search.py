@@ -107,7 +107,13 @@ def _lengths(
 
 
 def choose(
-    outlook: Outlook, trials: Sequence[Trial], slots: int, most: float | None = None, *, spend_all: bool = False
+    outlook: Outlook,
+    trials: Sequence[Trial],
+    slots: int,
+    most: float | None = None,
+    *,
+    spend_all: bool = False,
+    made: Sequence[Trial] = (),
 ) -> list[Pick]:
     """At most `slots` trials, one after the other, each the one that saves most for its cost beside those before.
 
@@ -117,6 +123,7 @@ def choose(
         slots: most trials.
         most: largest cost of all together; None for no limit.
         spend_all: take the trials that save most whatever they cost, also where they save nothing.
+        made: trials that are made in any case; what the others save is beside them.
     """
     floor = (-1.0 if spend_all else WORTH_IT) * outlook.choices.span
     left, picks = list(trials), list[Pick]()
@@ -125,13 +132,18 @@ def choose(
     shown = outlook.shown(left)
     before = (shown[0][:0], shown[1][:0])
     total = 0.0
+    if made:
+        before = outlook.shown(made)
+        last, others = (before[0][-1:], before[1][-1:]), (before[0][:-1], before[1][:-1])
+        total = outlook.worth(made[:-1], made[-1:], last, others)[0].saving
     while len(picks) < slots:
         spent = sum(pick.trial.cost for pick in picks)
         able = [i for i, trial in enumerate(left) if most is None or spent + trial.cost <= most * (1 + 1e-9)]
         if not able:
             break
         asked = [left[i] for i in able]
-        worths = outlook.worth([p.trial for p in picks], asked, (shown[0][able], shown[1][able]), before)
+        beside = [*made, *(p.trial for p in picks)]
+        worths = outlook.worth(beside, asked, (shown[0][able], shown[1][able]), before)
         saving_E = np.array([worth.saving for worth in worths]) - total
         top = float(saving_E.max())
         if top <= floor:

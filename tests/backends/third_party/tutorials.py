@@ -9,24 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-FILE_NAME = re.compile(r"`([\w/]+\.\w+)`")
-
-
-def files_of(tutorial: str) -> dict[str, str]:
-    """Code blocks under a paragraph that begins with a file name, by that name."""
-    files: dict[str, str] = {}
-    name: str | None = None
-    inside, before = False, "\n"
-    for line in tutorial.splitlines(keepends=True):
-        found = FILE_NAME.match(line) if before == "\n" else None
-        before = line
-        if line.startswith("```"):
-            inside, name = not inside, None if inside else name
-        elif inside and name is not None:
-            files[name] = files.get(name, "") + line
-        elif found and not inside:
-            name = found.group(1)
-    return files
+from tests.documents.document import files_of
 
 
 def install(tutorial: Path, folder: Path) -> set[str]:

@@ -74,6 +74,11 @@ def test_checks_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(wh
     assert taken.ended
     assert all(one.reason for one in (*taken.rounds, *taken.endings, taken.checks, taken.qualified))
     assert taken.rounds[0].design is not None
+    # No configuration that a check has shown is run again.
+    first = {(run.group_size, run.problems_per_batch): run.run_id for run in taken.rounds[0].runs}
+    checks = {(run.group_size, run.problems_per_batch): run.run_id for run in taken.checks.runs}
+    assert set(first) & set(checks)
+    assert all(first[both] == checks[both] for both in set(first) & set(checks))
     assert [one.share for one in taken.rounds[0].design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
     assert all(one.asked is not None for one in taken.rounds[1:-1])
     statuses = make(folder).status()
@@ -156,12 +161,14 @@ def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot
     assert taken.rounds == ()
 
 
-def test_a_hopeless_run_ends_at_a_third_and_its_data_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(fits: object, run: tuple[int, int, float], budget: float) -> Prospect:
-        assert budget > 10 * run[2]
-        return Prospect(0.001 if run[0] == 4 else 0.5, judged=True)
+def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(
+        fits: object, runs: Sequence[tuple[int, int, float]], budget: float, ended: object
+    ) -> tuple[Prospect, ...]:
+        assert all(budget > 10 * done for _, _, done in runs)
+        return tuple(Prospect(0.001 if n == 4 else 0.5, n == 4) for n, _, _ in runs)
 
-    monkeypatch.setattr(designed, "hopeless", judged)
+    monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
     campaign = make(folder)
     outcome = campaign.run()
@@ -177,6 +184,46 @@ def test_a_hopeless_run_ends_at_a_third_and_its_data_count(tmp_path: Path, monke
         assert one.update_steps < longest[name]
     assert outcome.refitted.runs is not None
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(outcome.refitted.runs).runs()}
+
+
+def test_the_slot_of_a_stopped_run_is_filled_at_once_and_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judged(fits: object, runs: Sequence[tuple[int, int, float]], budget: float, ended: object) -> list[Prospect]:
+        smallest = min(n for n, _, _ in runs)
+        return [Prospect(0.001 if n == smallest else 0.5, n == smallest and len(runs) > 1) for n, _, _ in runs]
+
+    at_work: list[set[str]] = []
+
+    def watch(stage: str, statuses: Sequence[store.RunStatus]) -> None:
+        at_work.append({one.run_id for one in statuses if one.state != "finished"} if stage == "pilot" else set())
+
+    monkeypatch.setattr(designed, "prospects", judged)
+    monkeypatch.setattr(designed, "MOST_ROUNDS", 2)
+    four = {"slots": 4, "largest_share": 0.35}
+    campaign = make(
+        tmp_path / "out", study=study(pilot=four), executor=LocalExecutor(4, poll_seconds=0.02), watch=watch
+    )
+    pilot = campaign.designed
+    assert pilot is not None
+    pilot.carry_out()
+    taken = read_decisions(tmp_path / "out")
+    looks = [look for one in taken.rounds for look in taken.looks[one.number] if look.added]
+    assert looks
+    for look in looks:
+        stopped = {one.run_id for one in look.judged if one.stopped}
+        going = {one.run_id for one in look.judged if not one.stopped}
+        added = {one.run_id for one in look.added}
+        assert len(added) <= len(stopped)
+        assert not added & (going | stopped)
+        assert look.asked is not None
+        # Late runs and those that go on are at work together.
+        assert any(added <= names and going & names for names in at_work)
+    ends = {one.run_id: one.update_steps for one in taken.pilot_runs()} | {
+        name: one.update_steps for name, one in taken.stopped().items()
+    }
+    statuses = {status.run_id: status.step for status in campaign.status()}
+    assert {name: statuses[name] for name in ends} == ends
 
 
 def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import os
 import shlex
 import signal
 import subprocess
+from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.health.alerts import Alert
+
+if TYPE_CHECKING:
+    from isocompute_sdk.health.alerts import Alert
 
 SECONDS = 60.0
 """Longest time a command may take: watching stops meanwhile."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published_prior
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.experiment import design_pilot, hopeless
-from isocompute_sdk.planning.experiment.asking import choices, trial_sizes
+from isocompute_sdk.planning.experiment import design_pilot, prospects
+from isocompute_sdk.planning.experiment.asking import choices, runs_of, trial_sizes
 from isocompute_sdk.planning.experiment.decision import Outlook, Trial
 from isocompute_sdk.planning.experiment.wider import widened
 
@@ -180,7 +180,7 @@ def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
         Planner(published_prior()).next_runs()
 
 
-def test_a_run_is_hopeless_at_the_target_and_not_at_its_own_compute(make_runs: Make) -> None:
+def test_runs_are_judged_at_the_target_and_not_at_their_own_compute(make_runs: Make) -> None:
     rng = np.random.default_rng(1)
     compute = np.concatenate([[0.0], np.geomspace(1e4, 4e5, 24)])
 
@@ -188,11 +188,32 @@ def test_a_run_is_hopeless_at_the_target_and_not_at_its_own_compute(make_runs: M
         return curve(n, bp, c) + 0.005 * float(rng.standard_normal())
 
     fits = fit(make_runs(noisy, [(n, 32) for n in (4, 8, 16, 32, 64)], compute), draws=200)
-    late, early = hopeless(fits, (64, 32, 4e5), 4e6), hopeless(fits, (4, 32, 4e5), 4e6)
+    late, early = prospects(fits, [(64, 32, 4e5), (4, 32, 4e5)], 4e6)
     # n = 64 trails at 4e5 and wins at 4e6; n = 4 leads early and is flat.
     assert fits.predict(1e5, 64).mean < fits.predict(1e5, 4).mean
-    assert not late
+    assert not late.hopeless
+    assert early.hopeless
     assert early.chance < late.chance
+    assert late.chance == 1
+    # Finished runs are rivals; second seeds share the fate of the first; a run in its warm-up is not judged.
+    several = prospects(fits, [(4, 32, 4e5), (4, 32, 3e5)], 4e6, ended=[(32, 32), (64, 32)])
+    assert [one.hopeless for one in several] == [True, True]
+    assert not prospects(fits, [(4, 32, 1000.0)], 4e6, ended=[(32, 32), (64, 32)])[0].hopeless
+    # Of two that are equally good one stays.
+    twins = prospects(fits, [(63, 32, 4e5), (64, 32, 4e5)], 4e6)
+    assert sum(one.hopeless for one in twins) < 2
+    with pytest.raises(PlanError):
+        prospects(fits, [], 4e6)
+
+
+def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner) -> None:
+    free = planner.next_runs(BUDGET, slots=2)
+    assert free.runs
+    longest = runs_of(planner.fits)
+    going = {one.run_id: 20 * one.update_steps for one in longest if one.run_id is not None}
+    beside = planner.next_runs(BUDGET, slots=2, going=going)
+    assert not {run.continues for run in beside.runs} & set(going)
+    assert beside.saving < free.saving
 
 
 def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> None:

@@ -1,0 +1,69 @@
+"""Every example of tutorials and pages runs, and shows numbers that come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.documents.document import REPOSITORY, blocks, missing, printed, run_markdown, run_notebook
+
+SLOW = {"01_closed_loop", "10_design_a_pilot"}
+PACKAGES = {"02_write_a_backend", "03_add_a_log_format"}
+"""Their files are installed and tested in tests/backends/third_party."""
+TUTORIALS = sorted((REPOSITORY / "tutorials").glob("[0-9]*.md"))
+PAGES = [path for name in ("start", "data_and_rewards") if (path := REPOSITORY / "docs" / f"{name}.md").exists()]
+NOTEBOOKS = sorted((REPOSITORY / "tutorials").glob("*.ipynb"))
+
+
+def marked(path: Path) -> object:
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+
+
+@pytest.mark.parametrize("path", [marked(path) for path in (*TUTORIALS, *PAGES) if path.stem not in PACKAGES])
+def test_a_document_runs_and_shows_what_comes_out(path: Path, tmp_path: Path) -> None:
+    shown = run_markdown(path, tmp_path)
+    assert shown, "nothing that is run is shown"
+    for block, output in shown:
+        number = None if "varies" in block.info else missing(block.content, output)
+        assert number is None, f"{path.name}, line {block.line + 1}: {number} does not come out of\n{output}"
+
+
+@pytest.mark.parametrize("path", [marked(path) for path in NOTEBOOKS])
+def test_a_notebook_runs_and_shows_what_comes_out(path: Path, tmp_path: Path) -> None:
+    before, after = run_notebook(path, tmp_path)
+    for shown, cell in zip(before.cells, after.cells, strict=True):
+        assert missing(printed(shown), printed(cell)) is None, printed(cell)
+        pictures = [
+            {kind for kind in one.get("data", {}) if kind.startswith("image/")} for one in shown.get("outputs", ())
+        ]
+        assert pictures == [
+            {kind for kind in one.get("data", {}) if kind.startswith("image/")} for one in cell.get("outputs", ())
+        ]
+
+
+@pytest.mark.parametrize("path", [*TUTORIALS, *NOTEBOOKS], ids=lambda path: path.stem)
+def test_a_tutorial_asks_a_question(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    (title, *_) = [line for line in text.replace('"', "").splitlines() if line.lstrip().startswith("# ")]
+    assert "?" in title
+
+
+@pytest.mark.parametrize("path", [*TUTORIALS, *NOTEBOOKS, *PAGES], ids=lambda path: path.stem)
+def test_no_document_names_a_folder_of_some_machine_or_is_large(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 500_000
+    assert not any(place in text for place in ("/tmp/", "/home/", "/root/", str(REPOSITORY)))
+
+
+def test_numbers_that_do_not_come_out_are_found() -> None:
+    output = "n = 256, reward 0.6371, 2,998,272 rollouts, 4e-06"
+    assert missing("reward 0.64 of 2,998,272, 4e-06", output) is None
+    assert missing("reward 0.66", output) == "0.66"
+    assert missing("n = 257", output) == "257"
+    assert missing("2,998,272 at n = 256", output) == "256"
+
+
+def test_what_a_fence_is_follows_from_its_language_and_the_paragraph_above() -> None:
+    text = "`a/b.py`: code.\n\n```python\nx\n```\n\nText.\n\n```python\ny\n```\n```bash no-run\nz\n```\n"
+    assert [(block.file, block.example) for block in blocks(text)] == [("a/b.py", False), (None, True), (None, False)]
