@@ -24,6 +24,7 @@ Plot = Annotated[
     Path | None,
     typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=OUTPUT),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes and details.", rich_help_panel=OUTPUT)]
 EvalSet = Annotated[
     str | None, typer.Option("--eval-set", help="Evaluation set; needed where the metric was measured on several.")
 ]
