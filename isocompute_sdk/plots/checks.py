@@ -95,7 +95,8 @@ def sensitivity_to_n(
     fits, plan = split(source)
     fits.select()
     if len(fits.group_sizes) < 2:
-        raise FitError(f"only n = {fits.group_sizes[0]} was run; needed: runs of two or more n", "Run another n.")
+        known = ", ".join(map(str, fits.group_sizes))
+        raise FitError(f"only n = {known} was run; needed: runs of two or more n", "Run another n.")
     bp = problems_per_batch if problems_per_batch is not None or plan is None else plan.problems_per_batch
     low, high = fits.group_sizes[0], fits.group_sizes[-1]
     sizes = np.unique(np.concatenate([fits.group_sizes, np.geomspace(low, high, 25)]))
@@ -146,14 +147,15 @@ def sensitivity_to_bp(
             f"{known}; needed: runs at two or more problems_per_batch", "Run another B_p, or draw sensitivity to n."
         )
     computes = _computes(fits, plan, compute)
-    n = group_size or (plan.group_size if plan is not None else int(fits.frontier(max(computes)).group_size[0]))
+    best = fits.frontier([max(computes)]).group_size.ravel()
+    n = group_size or (plan.group_size if plan is not None else int(best[0]))
     n = min(max(n, fits.group_sizes[0]), fits.group_sizes[-1])
     grid = [int(level) for level in np.unique(np.geomspace(levels[0], levels[-1], 17).round())]
     sizes = np.array(sorted({*levels, *(grid if fits.surface is not None else ())}), dtype=float)
 
     def reward(at: float) -> tuple[Array, Array, Array]:
         found = [fits.predict(at, n, int(level)) for level in sizes]
-        mean, low, high = (np.array([float(one[i]) for one in found]) for i in range(3))
+        mean, low, high = (np.array(part, dtype=float) for part in zip(*found, strict=True))
         return mean, low, high
 
     def one(at: float, level: float) -> float:

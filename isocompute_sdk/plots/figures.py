@@ -10,8 +10,8 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import checks, runs
-from isocompute_sdk.plots.best_n import allocation, step_laws
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, fitted_group
+from isocompute_sdk.plots.best_n import allocation, step_laws
 from isocompute_sdk.plots.curves import reward_curves
 from isocompute_sdk.records import RunSet
 

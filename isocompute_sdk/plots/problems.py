@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 PROBE, VALIDATION = "train_probe", "validation"
 TIMES = (0.0, 1 / 9, 1 / 3, 1.0)
 """Shares of the common compute at which distributions are drawn."""
-BINS = 8
+MOST_BINS = 11
+"""Bins of a distribution over pass rates."""
 BANDS = {
     "hard": (0.0, float(HARD_MAX)),
     "easy": (float(EASY_MIN), float(EASY_MAX)),
@@ -83,7 +84,7 @@ def read_pass_counts(
     """
     tops = [folders] if isinstance(folders, str | PathLike) else list(folders)
     found: dict[str, list[PassCounts]] = {}
-    paths = [path for top in tops for path in find_runs(top)]
+    paths = [path for top in tops for path in find_runs(Path(top))]
     for path in paths:
         for name, one in _read(path).items():
             found.setdefault(name, []).append(one)
@@ -102,10 +103,10 @@ def read_pass_counts(
 def _read(folder: Path) -> dict[str, PassCounts]:
     """Pass counts of one run by evaluation set."""
     records = journal_records.read(folder / METRICS_FILE)
-    n = next((one["group_size"] for one in records if one.get("kind") == "run" and one.get("group_size")), None)
+    sizes = [int(one["group_size"]) for one in records if one.get("kind") == "run" and one.get("group_size")]
     kept = [one for one in records if one.get("kind") == "evaluation" and one.get("pass_counts")]
     found: dict[str, PassCounts] = {}
-    for name in dict.fromkeys(one.get("eval_set") or VALIDATION for one in kept) if n is not None else ():
+    for name in dict.fromkeys(one.get("eval_set") or VALIDATION for one in kept) if sizes else ():
         mine = [one for one in kept if (one.get("eval_set") or VALIDATION) == name and one.get("rollouts") is not None]
         counts = {len(one["pass_counts"]) for one in mine}
         if len(counts) != 1:
@@ -116,7 +117,7 @@ def _read(folder: Path) -> dict[str, PassCounts]:
         # A problem without a sample has no pass rate.
         known = np.all(drawn > 0, axis=0)
         found[name] = PassCounts(
-            str(mine[0].get("run_id") or folder.name), int(n), at, passes[:, known], drawn[:, known]
+            str(mine[0].get("run_id") or folder.name), sizes[0], at, passes[:, known], drawn[:, known]
         )
     return found
 
@@ -143,17 +144,21 @@ def pass_rates(folders: str | PathLike[str] | Sequence[str | PathLike[str]], *, 
     sizes = sorted({run.group_size for run in runs})
     common = min(max(float(run.rollouts_T[-1]) for run in runs if run.group_size == n) for n in sizes)
     axes = style.panels(len(sizes) + 1, columns=2 if len(sizes) in (1, 3) else 3)
-    edges = np.linspace(0, 1, BINS + 1)
+    samples = int(max(run.samples_TP.max() for run in runs))
+    # A bin for every possible rate of few samples.
+    bins = min(samples + 1, MOST_BINS)
+    edges = (np.arange(bins + 1) - 0.5) / (bins - 1)
     shades = style.colours(len(TIMES))
     tallest = 0.0
     for ax, n in zip(axes, sizes, strict=False):
         mine = [run for run in runs if run.group_size == n and run.rollouts_T[-1] >= 0.9 * common]
-        for share, colour in zip(TIMES, shades, strict=True):
+        for share, colour, mark in zip(TIMES, shades, style.MARKERS, strict=False):
             rates = [run.rate_TP[int(np.argmin(np.abs(run.rollouts_T - share * common)))] for run in mine]
             height, _ = np.histogram(np.concatenate(rates), edges)
             part = height / height.sum()
             tallest = max(tallest, float(part.max()))
-            ax.stairs(part, edges, color=colour, linewidth=1.8, label=f"C = {style.short(share * common)}")
+            text, middle = f"C = {style.short(share * common)}", (edges[1:] + edges[:-1]) / 2
+            ax.plot(middle, part, mark + "-", color=colour, markersize=4, linewidth=1.5, label=text)
         ax.set_title(f"n = {n}")
         ax.set_xlabel("pass@1 of a problem")
         ax.set_ylabel("share of problems")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from isocompute_sdk.auditing.grouping import group_runs
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.record_breaking import record_breaking
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
-from isocompute_sdk.plots.curves import MANY, reward_curves
+from isocompute_sdk.plots.curves import MANY, reward_curves, split
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.records.rewards import headline
 
@@ -164,7 +165,7 @@ def records(
         best = record_breaking(y, bin_width)
         kept += len(best)
         ax.plot(x, y, mark, color=colour, markersize=2.6, alpha=0.25, markeredgewidth=0, zorder=1)
-        ax.plot(x[best], y[best], mark + "-", color=colour, markersize=5, linewidth=1.0, label=one.run_id, zorder=3)
+        ax.plot(x[best], y[best], mark + "-", color=colour, markersize=4, linewidth=1.0, label=one.run_id, zorder=3)
         ends.setdefault(one.group_size, []).append(float(y[best[-1]]))
         reach = [min(reach[0], float(x[0])), max(reach[1], float(x[-1]))]
     if not ends:
@@ -202,28 +203,55 @@ def side_by_side(source: RunSet | Mapping[str, Fits | Plan | RunSet], metric: st
             "fits: {'Easy': fits, 'Hard': others}.",
         )
     axes = style.panels(len(groups), columns=3 if len(groups) in (3, 5, 6, 9) else 2)
+    parts = [one for one in groups.values() if isinstance(one, RunSet)]
+    look = style.by_size(run.group_size for part in parts for run in part.runs())
+    limits = _common_limits(groups.values(), metric)
     for ax, (name, one) in zip(axes, groups.items(), strict=True):
+        if limits is not None:
+            ax.set_ylim(limits)
         if isinstance(one, RunSet):
-            evaluations(one, metric, ax=ax)
+            named, eval_set = _metric(one, metric, None)
+            _draw(ax, one.series(named, eval_set), named, look)
         else:
             reward_curves(one, ax=ax)
         ax.set_title(name)
-    if len({ax.get_ylabel() for ax in axes}) == 1:
-        low, high = min(ax.get_ylim()[0] for ax in axes), max(ax.get_ylim()[1] for ax in axes)
-        for ax in axes:
-            ax.set_ylim(low, high)
     return axes[0]
 
 
+def _common_limits(parts: Iterable[Fits | Plan | RunSet], metric: str | None) -> tuple[float, float] | None:
+    """Limits that hold every evaluation; None for different metrics."""
+    found: dict[str, list[np.ndarray]] = {}
+    for one in parts:
+        if isinstance(one, RunSet):
+            named, eval_set = _metric(one, metric, None)
+            found.setdefault(named, []).extend(part.value_T for part in one.series(named, eval_set))
+        else:
+            fits, _ = split(one)
+            found.setdefault(fits.metric, []).extend(curve.reward_T for curve in fits.curves.values())
+    if len(found) != 1:
+        return None
+    values = np.concatenate(next(iter(found.values())))
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    room = max(0.06 * (high - low), 1e-3)
+    return low - room, high + room
+
+
 def _groups(runs: RunSet) -> dict[str, RunSet]:
-    """Runs of equal context, by the context in which the groups differ."""
-    found = runs.context_groups()
-    differ = [name for name in found[0][0] if len({repr(context[name]) for context, _ in found}) > 1]
+    """Runs that may be compared, by the context in which the groups differ."""
+    found = group_runs(runs.runs())
+    names = dict.fromkeys(name for group in found for name in group.context)
+    differ = [name for name in names if len({repr(group.context.get(name)) for group in found}) > 1]
     named: dict[str, RunSet] = {}
-    for context, run_ids in found:
-        title = ", ".join(
-            f"{name} {context[name]}" if name not in ("model", "train_data") else str(context[name]).rsplit("/", 1)[-1]
-            for name in differ
+    for i, group in enumerate(found):
+        parts = [_titled(name, group.context[name]) for name in differ if name in group.context]
+        title = ", ".join(parts) or f"group {i + 1}"
+        named[title if title not in named else f"{title} ({i + 1})"] = runs.filter(
+            run_id={run.run_id for run in group.runs}
         )
-        named[title or "all runs"] = runs.filter(run_id=set(run_ids))
     return named
+
+
+def _titled(name: str, value: object) -> str:
+    if name in ("model", "train_data"):
+        return str(value).rstrip("/").rsplit("/", 1)[-1]
+    return f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
