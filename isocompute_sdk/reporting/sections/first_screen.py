@@ -9,6 +9,7 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, PlanComparison
+from isocompute_sdk.planning.assessment.summary import VERDICTS
 from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
@@ -69,7 +70,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     more += _against_today(material, plan)
     return Answer(
         tone=TONES.get(verdict.kind, "neutral"),
-        label=say.VERDICTS.get(verdict.kind, verdict.kind),
+        label=VERDICTS.get(verdict.kind, verdict.kind),
         sentence=_sentence(plan),
         sure=_ended(_capital(verdict.sentence)),
         decision=_decision(material, plan),
