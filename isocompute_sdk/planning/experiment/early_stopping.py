@@ -18,7 +18,7 @@ CHANCE = 0.07
 """Probability to be the best at the target below which a run is hopeless. The draws are too modest: on the same seeds
 .5 % of the winners that trailed were lost by it, and 2 % by .1."""
 TIED = 0.003
-"""Share of the metric's range: each configuration has a share of a draw in proportion to exp(-loss / `TIED`). On the same
+"""Share of the metric's range: a configuration has a share of a draw in proportion to exp(-loss / `TIED`). On the same
 seeds this halved the lost winners at equal savings."""
 FEWEST_STEPS = 20
 """Update steps before which no run is judged: it has hardly left its warm-up."""
