@@ -182,7 +182,7 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
         fits: object, runs: Sequence[tuple[int, int, float]], budget: float, ended: object
     ) -> tuple[Prospect, ...]:
         assert all(budget > 10 * done for _, _, done in runs)
-        return tuple(Prospect(0.001 if n == 4 else 0.5, n == 4) for n, _, _ in runs)
+        return tuple(Prospect(0.001 if n == 8 else 0.5, n == 8) for n, _, _ in runs)
 
     monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
@@ -194,7 +194,7 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     longest = {run.run_id: run.update_steps for one in taken.rounds for run in one.runs}
     for name, one in stopped.items():
         status = store.RunWatch(folder / "runs" / "auto" / name).status()
-        assert name.startswith("n4-")
+        assert name.startswith("n8-")
         assert (status.state, status.step) == ("finished", one.update_steps)
         assert status.message.startswith("stopped early")
         assert one.update_steps < longest[name]
