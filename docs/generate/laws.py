@@ -58,7 +58,7 @@ def _published() -> str:
         fits = find_published(name)
         for key, law in fits.laws.items():
             unit = UNITS[law.x]
-            low, high = (f"{value:,.3g}" for value in entry.group_sizes)
+            low, high = (f"{value:,}" for value in entry.group_sizes)
             rows.append(
                 (
                     code(name),
@@ -73,7 +73,7 @@ def _published() -> str:
                 )
             )
     head = ("name", "law", "L", "k", "midpoint", "b", "tends to", "swept", "source")
-    return table(head, rows)
+    return table(head, rows, style="")
 
 
 def _prior() -> str:

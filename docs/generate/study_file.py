@@ -111,7 +111,7 @@ def keys(spec: type[Spec], prefix: str, given: Sequence[Mapping[str, Any]]) -> s
         )
         for name, field in spec.model_fields.items()
     ]
-    return table(("key", "accepts", "default", "meaning"), rows)
+    return table(("key", "accepts", "default", "meaning"), rows, style="stacked defaults")
 
 
 def _accepts(name: str, field: FieldInfo) -> str:

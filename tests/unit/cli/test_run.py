@@ -32,6 +32,8 @@ options: {seconds: %s, fail_at: %s}
 Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]
 
+REFRESH = 'http-equiv="refresh"'
+
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
@@ -332,7 +334,7 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
 def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_work(
     start: Start, tmp_path: Path
 ) -> None:
-    write_study(tmp_path, seconds=0.5)
+    write_study(tmp_path, seconds=0.7)
     first = start("run", "study.yaml")
     journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
     deadline = time.monotonic() + 60
@@ -342,8 +344,19 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     watch = start("status", "runs/small", "--watch", "--interval", 0.2)
     _, err = finish(start("run", "study.yaml"), 1)
     assert str(first.pid) in err
+    page, versions = tmp_path / "runs" / "small" / "report.html", list[str]()
+    while watch.poll() is None:
+        text = page.read_text() if page.exists() else ""
+        if text and text not in versions:
+            assert text.rstrip().endswith("</html>")
+            versions.append(text)
+        time.sleep(0.02)
     finish(first)
     shown, _ = finish(watch)
+    # While runs go on a browser loads the page anew; it is rewritten once a minute, and at the end.
+    assert [REFRESH in text for text in (versions[0], page.read_text())] == [True, False]
+    assert len(versions) <= 3
+    assert shown.count("report.html") == 1
     blocks = shown.strip().split("\n\n")
     assert len(blocks) > 1
     assert str(first.pid) in blocks[0]
