@@ -10,10 +10,11 @@ import generate
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
-from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.ext.napoleon import Config
+from sphinx.ext.napoleon.docstring import GoogleDocstring
 from sphinx.writers.html5 import HTML5Translator
 
-NAPOLEON = Config(napoleon_use_rtype=False)
+NAPOLEON: Any = Config(napoleon_use_rtype=False)
 
 
 def _inline(translator: HTML5Translator, node: nodes.math) -> None:
@@ -29,7 +30,7 @@ def _block(translator: HTML5Translator, node: nodes.math_block) -> None:
 def _google(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     """Sections of Google style. Not sphinx.ext.napoleon itself: to it, `a: b` under an attribute is type and text."""
     if what not in ("attribute", "data"):
-        kind = "method" if what == "property" else what
+        kind: Any = "method" if what == "property" else what
         lines[:] = GoogleDocstring(lines, NAPOLEON, app, kind, name, found, options).lines()
 
 
@@ -43,6 +44,15 @@ def _unlink_metrics(app: Sphinx, document: nodes.document) -> None:
     for link in list(document.findall(nodes.reference)):
         if link.get("refuri", "").startswith("mailto:"):
             link.replace_self(nodes.Text(link.astext()))
+
+
+def _note_anchors(app: Sphinx, document: nodes.document) -> None:
+    """An anchor for every code in the tables of the page on notes: notes.html#near-tie."""
+    if app.env.docname == "docs/notes":
+        for table in document.findall(nodes.table):
+            table["classes"].append("stacked")
+        for row in document.findall(nodes.row):
+            row["ids"] += [code.astext() for code in row[0].findall(nodes.literal)]
 
 
 def _long_dashes(app: Sphinx, document: nodes.document) -> None:
@@ -70,6 +80,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("builder-inited", _generate)
     app.connect("doctree-read", _unlink_metrics)
+    app.connect("doctree-read", _note_anchors)
     app.connect("doctree-read", _long_dashes)
     app.connect("doctree-read", _mark_examples)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

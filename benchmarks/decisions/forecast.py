@@ -42,6 +42,8 @@ from isocompute_simulator.truths.scenario_families import FAMILIES, draw_truth
 SEED = 61_007
 FACTORS = (2.0, 4.0)
 SHARES = (0.5, 0.25)
+PROBLEM_RUNS = 4
+"""Runs of the simulated set with best@4, for each of the other families: its lead is small beside the noise."""
 FEWEST = 8
 """Evaluations after step 0 that a shown part needs."""
 SIDE = 1.6
@@ -69,6 +71,8 @@ class Curve:
     truth: Callable[[float], float]
     end: float
     """Largest compute of a target."""
+    best_at_4: tuple[Array, Array] | None = None
+    """Compute and best@4 of the evaluations, where recorded."""
 
     def shown(self, share: float) -> SurfaceRun:
         """The part up to a share of the end."""
@@ -96,13 +100,48 @@ def curves(simulated: int) -> Iterator[Curve]:
                 float(at[-1]),
             )
     for name in ("easy", "hard"):
-        for n, seeds in Recorded.read(name).curves.items():
-            for seed, (at, reward) in enumerate(seeds):
-                run = SurfaceRun(f"{name}-n{n}-s{seed}", n, 16, at, reward)
-                yield Curve(f"recorded {name}", "recorded", run, _fitted(at, reward), float(at[-1]) / RECORDED_END)
+        runs = Recorded.read(name).runs
+        for one, best in zip(runs.series("avg@4"), runs.series("best@4"), strict=True):
+            at, reward = one.rollouts_T, one.value_T
+            run = SurfaceRun(one.run_id, one.group_size, 16, at, reward)
+            truth, end = _fitted(at, reward), float(at[-1]) / RECORDED_END
+            yield Curve(f"recorded {name}", "recorded", run, truth, end, (best.rollouts_T, best.value_T))
     for family in FAMILIES:
         for index in range(simulated):
             yield _simulated(family, np.random.default_rng([SEED, index, len(family), ord(family[0])]))
+    for index in range(PROBLEM_RUNS * simulated):
+        yield _problems(np.random.default_rng([SEED, index]))
+
+
+def _problems(rng: np.random.Generator) -> Curve:
+    """A run of problems with pass rates p that learn at a speed like p (1 - p) (1 - (1 - p)^n), each from its own p.
+
+    The one simulated set with best@4, the mean of 1 - (1 - p)^4.
+    """
+    size = float(2 ** rng.integers(2, 8))
+    start = rng.normal(rng.normal(-1.5, 1.3), rng.uniform(1.0, 2.5), 120)
+    talent, pull = np.exp(rng.normal(0.0, 0.4, 120)), rng.uniform(0.0, 0.1)
+    time = np.arange(-6.0, 12.0, 0.1)
+    logit, passes = start.copy(), np.empty((len(time), 120))
+    for i, now in enumerate(time):
+        p = 1.0 / (1.0 + np.exp(-logit))
+        signal = talent * (1.0 - (1.0 - p) ** size) * (1.0 - p) * np.sqrt(np.maximum(p, 1e-3))
+        step = 0.1 * np.exp(now)
+        logit = logit + np.clip(step * (signal - pull * (logit - start)) / (1.0 + step * (1.0 + pull)), -0.4, 0.4)
+        passes[i] = 1.0 / (1.0 + np.exp(-logit))
+    mean, best = passes.mean(axis=1), (1.0 - (1.0 - passes) ** 4).mean(axis=1)
+    reached = time[int(np.argmax(mean - mean[0] >= rng.uniform(0.1, 0.9) * (mean.max() - mean[0])))]
+    log, noise = np.linspace(reached - 5.0, reached, int(rng.integers(20, 50))), rng.uniform(0.004, 0.012)
+    compute = np.exp(log - reached) * 1e5
+    reward, best_at_4 = (
+        np.clip(np.interp(log, time, values) + rng.normal(0.0, noise, len(log)), *BOUNDS) for values in (mean, best)
+    )
+    run = SurfaceRun(f"problems-n{size:g}", int(size), 16, np.r_[0.0, compute], np.r_[mean[0], reward])
+
+    def truth(c: float) -> float:
+        return float(np.interp(np.log(c / 1e5) + reached, time, mean))
+
+    return Curve("simulated problems", "simulated", run, truth, 1e5 * FACTORS[0], (compute, best_at_4))
 
 
 def _simulated(family: str, rng: np.random.Generator) -> Curve:
@@ -155,6 +194,11 @@ class Case:
     def last(self) -> float:
         """Compute that was shown."""
         return float(self.run.compute_T[-1])
+
+    @property
+    def one(self) -> OneRun:
+        """The shown part as a forecast takes it."""
+        return OneRun.of(self.run, BOUNDS, self.curve.best_at_4)
 
 
 def cases(every: Sequence[Curve]) -> list[Case]:
@@ -234,11 +278,20 @@ def learn(lessons: Sequence[Learned], tried: Sequence[Tried]) -> CurvePrior:
     sets_tried = list(dict.fromkeys(one.set for one in tried))
 
     def miss(pace: float) -> float:
-        # Every set counts alike, however many runs it has.
-        by_set = [[one.held[pace] for one in tried if one.set == name] for name in sets_tried]
-        return abs(float(np.mean([np.mean(some) for some in by_set])) - COVERAGE)
+        # Every set counts alike, however many runs it has; the factor that holds least decides.
+        shares: list[float] = []
+        for factor in FACTORS:
+            by_set = [
+                [one.held[pace][factor] for one in tried if one.set == name and factor in one.held[pace]]
+                for name in sets_tried
+            ]
+            shares.append(float(np.mean([np.mean(some) for some in by_set if some])))
+        return abs(min(shares) - COVERAGE)
 
-    return replace(found, pace=paced(min(PACES, key=miss)))
+    known = [[one.lead for one in tried if one.set == name and one.lead is not None] for name in sets_tried]
+    leads = [float(np.sum(some, axis=0)[0] / np.sum(some, axis=0)[1]) for some in known if some]
+    centre = round(float(np.mean(leads)), 2)
+    return replace(found, pace=paced(min(PACES, key=miss)), lead=(centre, DEFAULT_PRIOR.lead[1]))
 
 
 def paced(sd: float) -> tuple[float, float]:
@@ -251,21 +304,31 @@ class Tried:
     """How often the intervals of one case hold with each pace."""
 
     set: str
-    held: dict[float, float]
+    held: dict[float, dict[float, bool]]
+    """By pace and factor."""
+    lead: tuple[float, float] | None
+    """Mean error without best@4 over what one unit of the lead adds, and its weight; None where it was not recorded."""
 
 
 def attempt(case: Case) -> Tried:
-    """Fit the part that was shown under the wide prior, and try every pace."""
-    known = posterior(OneRun.of(case.run, BOUNDS), WIDE, np.random.default_rng(SEED))
-    return Tried(case.curve.set, {pace: _held(case, with_pace(known, paced(pace))) for pace in PACES})
+    """Fit the part that was shown under the wide prior, and try every pace; the lead is learned without best@4."""
+    one = case.one
+    known = posterior(replace(one, leading=0.0), WIDE, np.random.default_rng(SEED))
+    held = {pace: _held(case, with_pace(known, paced(pace))) for pace in PACES}
+    if one.leading == 0.0:
+        return Tried(case.curve.set, held, None)
+    drawn, _ = known.draws(np.log(list(case.true)), DRAWS, np.random.default_rng(SEED))
+    missing = np.array(list(case.true.values())) - drawn.mean(axis=0)
+    adds = one.leading * np.log2(list(case.true)) ** 2
+    return Tried(case.curve.set, held, (float(adds @ missing), float(adds @ adds)))
 
 
-def _held(case: Case, known: Posterior) -> float:
-    """Share of the case's truths that lie in their 80 % intervals."""
+def _held(case: Case, known: Posterior) -> dict[float, bool]:
+    """Whether the truth at each factor lies in its 80 % interval."""
     drawn, _ = known.draws(np.log(list(case.true)), DRAWS, np.random.default_rng(SEED))
     low, high = np.quantile(drawn, [0.1, 0.9], axis=0)
     true = np.array(list(case.true.values()))
-    return float(np.mean((low <= true) & (true <= high)))
+    return dict(zip(case.true, ((low <= true) & (true <= high)).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -292,7 +355,7 @@ class Row:
 
 def forecast(case: Case, prior: CurvePrior) -> list[Row]:
     """Forecast one case."""
-    one = OneRun.of(case.run, BOUNDS)
+    one = case.one
     rng = np.random.default_rng(SEED)
     past = np.linspace(float(one.log_compute_T[0]), 0.0, 30)
     at = np.unique(np.concatenate([past, np.linspace(0.0, np.log(max(FACTORS)), 21)]))

@@ -102,6 +102,7 @@ class Forecast:
     levels: int
     seeds: int
     n: int
+    measured: float
     error: float
     """Measured less predicted."""
     held: bool
@@ -158,7 +159,8 @@ def examine(
                 "seeds": len(seeds),
             }
             for n, mean, low, high in zip(known, predicted.mean, predicted.low, predicted.high, strict=True):
-                found.append(Forecast(**place, n=n, error=true[n] - float(mean), held=bool(low <= true[n] <= high)))
+                held = bool(low <= true[n] <= high)
+                found.append(Forecast(**place, n=n, measured=true[n], error=true[n] - float(mean), held=held))
             if len(known) == len(shown):
                 found.append(_decide(recorded, fits, planner, target, true, shown, seeds, place))
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from generate import commands, python_api
+from generate import commands, documents, laws, python_api, registries, study_file
 
-SOURCES = (commands.pages, python_api.pages)
+SOURCES = tuple(one.pages for one in (commands, documents, laws, python_api, registries, study_file))
 """Functions that give (path below docs/reference, text) of their pages."""
 
 

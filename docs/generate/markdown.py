@@ -22,11 +22,7 @@ _SPECIAL = re.compile(r"([\\*_<>\[\]|$#~])")
 def prose(text: str) -> str:
     """One line of Markdown: code in backticks, flags and names as code, every other character as itself."""
     parts = _CODE.split(" ".join(text.split()))
-    return "".join(_code(part) if part.startswith("`") else _plain(part) for part in parts)
-
-
-def _code(span: str) -> str:
-    return span.replace("|", r"\|")
+    return "".join(part if part.startswith("`") else _plain(part) for part in parts)
 
 
 def _plain(text: str) -> str:
@@ -35,11 +31,21 @@ def _plain(text: str) -> str:
 
 
 def code(text: object) -> str:
-    """A code span that may stand in a table."""
-    return f"`{str(text).replace('|', chr(92) + '|')}`"
+    """A code span."""
+    return f"`{text}`"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; cells are Markdown already."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, style: str = "stacked") -> str:
+    """A Markdown table; cells are Markdown already.
+
+    Args:
+        head: names of the columns.
+        rows: cells of each row.
+        style: classes of site.css: `stacked` puts cells below each other on a narrow screen, `defaults` labels the
+            third one there; without a class the table scrolls.
+    """
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    cells = [[re.sub(r"(?<!\\)\|", r"\|", cell) for cell in line] for line in lines]
+    return (f"{{.{style.replace(' ', ' .')}}}\n" if style else "") + "".join(
+        f"| {' | '.join(line)} |\n" for line in cells
+    )

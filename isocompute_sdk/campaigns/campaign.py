@@ -122,6 +122,8 @@ class Campaign:
     watch: Watch | None = None
     on_edit: Callable[[Sequence[Change]], None] | None = None
     """Called with what was edited in the study since the last start."""
+    on_decision: Callable[[str], object] | None = None
+    """Called with every decision about the pilot and its reason, in words."""
     base: str | Path | None = None
     """Folder to which the paths of the study are relative, those of its runs included. None: the campaign's folder."""
 
@@ -165,6 +167,7 @@ class Campaign:
             records=lambda runs: self._chosen_metric(self._records(runs)),
             all_records=self._records,
             fit=self._fit,
+            tell=self.on_decision or (lambda _: None),
         )
 
     def run(self) -> Outcome:

@@ -30,6 +30,8 @@ from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
 from isocompute_sdk.specs.pilot import Pilot
 from isocompute_sdk.training.backend import Backend, extends_runs, follow, run_folder
 
+LEAST_REST = 0.03
+"""Least share of the budget that the rest of a round must cost for a look at it: each look costs restarts."""
 MOST_ROUNDS = 20
 """Rounds after which a pilot ends in any case."""
 
@@ -77,6 +79,8 @@ class DesignedPilot:
     all_records: Callable[[Sequence[RunSpec]], RunSet]
     """The same with every other metric, such as the seconds of steps."""
     fit: Callable[[RunSet], Fits]
+    tell: Callable[[str], object]
+    """Called with every decision in words, once it is on file."""
 
     @property
     def budget(self) -> Budget:
@@ -251,6 +255,7 @@ class DesignedPilot:
                 reason = f"backend {self.backend.name} cannot make a finished run longer"
         ending = Ending(run, None if continued is None else continued.run_id, max(spent, 0.0), reason)
         dec.ENDING.save(path, ending)
+        self.tell(f"planned run {run.run_id}, {run.update_steps:,} steps: {reason}")
         return ending
 
     def reopen(self) -> None:
@@ -294,6 +299,7 @@ class DesignedPilot:
         sizes = sorted({run.group_size for run in design.runs}) if design is not None else []
         runs, reason = choose_checks(study, self.pilot.seed, sizes)
         dec.CHECKS.save(self.root / dec.FOLDER / dec.CHECKS_FILE, Checks(runs, reason))
+        self.tell(reason)
 
     def _qualify(self, taken: Decisions) -> None:
         assert taken.checks is not None, "checked by the caller"
@@ -303,6 +309,8 @@ class DesignedPilot:
         )
         path = self.root / dec.FOLDER / dec.QUALIFIED_FILE
         dec.QUALIFIED.save(path, Qualified(healthy, self._known(specs), reason, notes))
+        if healthy:
+            self.tell(f"recipe: {reason}")
 
     def _decide(self, taken: Decisions) -> None:
         """The next look or round."""
@@ -361,8 +369,11 @@ class DesignedPilot:
                 asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
                 runs, barred = self._advised(asked, taken, taken.stopped())
                 reason = asked.reason + barred
-        decided = Round(number, known, spent, left.available, runs, reason, asked, design, LOOKS)
+        share = sum(run.share for run in (design.runs if design is not None else () if asked is None else asked.runs))
+        looks = tuple(look for look in LOOKS if (1 - look) * share >= LEAST_REST)
+        decided = Round(number, known, spent, left.available, runs, reason, asked, design, looks)
         dec.ROUND.save(dec.round_file(self.root, number), decided)
+        self.tell(f"round {number}: {reason}")
 
     def _advised(self, asked: NextRuns, taken: Decisions, stopped: Collection[str]) -> tuple[tuple[Chosen, ...], str]:
         """The advised runs, without those that continue a stopped one, and a remark if there were any.
@@ -374,8 +385,18 @@ class DesignedPilot:
         return self._named(advised, taken), barred
 
     def _named(self, advised: Sequence[NextRun], taken: Decisions) -> tuple[Chosen, ...]:
-        """The advised runs under names of their own; those that continue another keep its name."""
+        """The advised runs under names of their own; those that continue another keep its name.
+
+        The first round is designed without the checks: one that is as long is a run of it, a shorter one is continued.
+        """
         existing, extends = self.chosen(taken), extends_runs(self.backend)
+
+        def serves(name: str, steps: int) -> bool:
+            if name not in existing:
+                return not (self.origin / self.study.output_dir / self.study.name / name).exists()
+            ran = existing[name].update_steps
+            return (extends and ran <= steps) or (not taken.rounds and ran >= steps)
+
         found: dict[str, Chosen] = {}
         for one in advised:
             n, bp = one.group_size, one.problems_per_batch
@@ -384,16 +405,11 @@ class DesignedPilot:
                 found[before.run_id] = replace(before, update_steps=max(one.update_steps, before.update_steps))
                 continue
             seed = one.seed + (self.pilot.seed if one.continues is None else 1)
-            while (name := f"n{n}-bp{bp}-seed{seed}") in found or self._taken(name, one, existing, extends=extends):
+            while (name := f"n{n}-bp{bp}-seed{seed}") in found or not serves(name, one.update_steps):
                 seed += 1
-            found[name] = Chosen(name, n, bp, one.update_steps, seed)
+            ran = existing[name].update_steps if name in existing else 0
+            found[name] = Chosen(name, n, bp, max(one.update_steps, ran), seed)
         return tuple(found.values())
-
-    def _taken(self, name: str, one: NextRun, existing: dict[str, Chosen], *, extends: bool) -> bool:
-        """Whether a new run cannot have this name; a check that it makes longer is no obstacle."""
-        if name not in existing:
-            return (self.origin / self.study.output_dir / self.study.name / name).exists()
-        return not (extends and existing[name].update_steps <= one.update_steps)
 
     def _measured(self, taken: Decisions) -> RunSet:
         """Measurements of all runs with the study's recipe that have any."""
@@ -466,6 +482,8 @@ class DesignedPilot:
                 reason += f". {'Free slots: ' if added else 'No other run takes a slot: '}{asked.reason}{barred}"
         look = Look(round_.number, number, target, judged, reason, added, asked)
         dec.LOOK.save(dec.look_file(self.root, round_.number, number), look)
+        if going:
+            self.tell(f"look {number} at round {round_.number}: {reason}")
 
     def _judged(
         self, fits: Fits, going: Sequence[Chosen], final: Mapping[str, int], target: float, taken: Decisions

@@ -13,8 +13,10 @@ from isocompute_sdk.records.columns import did_you_mean
 from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward, training_reward_note, unasked
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.records import RunSeries, RunSet
 
+LEADING = ("best@4", "best@8", "best@2")
+"""Metrics that lead avg@k, in order of preference; 4 is the one that forecasts were measured with."""
 SHOWN = 8
 """Runs that an error lists."""
 
@@ -60,7 +62,16 @@ def live_run(
     ]
     reward = metric if average_of(metric) is not None else None
     found = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
-    return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes))
+    best = _best_of(mine, metric, where)
+    return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best)
+
+
+def _best_of(mine: RunSet, metric: str, eval_set: str | None) -> RunSeries | None:
+    """best@k of a run beside its avg@k, on the same evaluation set; None if not recorded."""
+    for name in LEADING if average_of(metric) is not None else ():
+        if name in mine.metrics and eval_set in mine.filter(metric=name).eval_sets:
+            return mine.series(name, eval_set)[0]
+    return None
 
 
 def _picked(runs: RunSet, run_id: str | None) -> str:

@@ -20,8 +20,10 @@ from isocompute_sdk.fitting.surface.answers.contrast import Place, draws_at
 from isocompute_sdk.fitting.surface.answers.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.planning.assessment.alternatives import Alternative, Optimum
+from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
 from isocompute_sdk.planning.assessment.verdict import Verdict
-from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing, amount_text
+from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
+from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.inheritance import Setting
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Sweep, Throughput
 from isocompute_sdk.specs.sweep import Sized
@@ -112,6 +114,8 @@ class Plan(Sized):
     that the budget does not pay."""
     optima: tuple[Optimum, ...] = ()
     """Best per rollout and best per GPU-hour for what this plan spends."""
+    next_runs: NextRuns | None = None
+    """Runs to make before this plan; None unless the verdict asks for them and they were looked for."""
     fits: Annotated[Fits | None, Converted(_fits_to_json, _fits_from_json)] = field(
         default=None, repr=False, compare=False
     )
@@ -266,43 +270,13 @@ class Plan(Sized):
         ).select("kind", *names, "expected_loss")
 
     def summary(self) -> str:
-        """Table of the plan, its alternatives, its notes and its pilot."""
-        lines = [f"{label:<24} {text}" for label, text in self.rows()]
-        lines += [f"{a.kind:<24} {describe(a)}" for a in self.alternatives if a.kind != "other"]
+        """Verdict, plan, cost, reward and what else was close; then notes by severity, details and pilot."""
+        lines = [f"{label:<24} {text}" for label, text in answer(self)]
         lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        lines += [f"{label:<24} {text}" for label, text in details(self)]
         if self.pilot is not None:
             lines.append(describe_pilot(self.pilot))
         return "\n".join(lines)
-
-    def rows(self) -> list[tuple[str, str]]:
-        """The plan as (label, text) pairs in reading order, the verdict first."""
-        n, problems, steps = self.group_size, self.problems_per_batch, self.update_steps
-        spent, available = (amount_text(part, self.budget.unit) for part in (self.cost, self.budget.available))
-        whence = {row.name: row.source for row in self.settings}.get("learning_rate", "preset")
-        origin = {"runs": "from the runs", "given": "given", "preset": self.recipe.name}[whence]
-        rule = f"{self.recipe.learning_rate_rule} rule, {origin}"
-        found = [
-            ("verdict", f"{self.verdict.kind}: {self.verdict.sentence}"),
-            ("group size n", _group_size(self)),
-            ("problems per batch B_p", f"{problems}"),
-            ("update steps M", f"{steps:,}"),
-            ("rollouts C", f"{self.rollouts:,} = {n} x {problems} x {steps:,}"),
-            ("rollouts per batch B", f"{self.rollouts_per_batch:,}"),
-            ("learning rate", f"{self.learning_rate:.3g} ({rule})"),
-            ("cost", f"{spent} of {available} ({1 - self.unused_share:.1%})"),
-            *_expenses(self),
-        ]
-        if self.epochs is not None:
-            found.append(("epochs", f"{self.epochs:.2f} over {self.n_problems:,} problems"))
-        found.append((f"predicted {self.metric}", _reward(self)))
-        if self.extrapolation is not None:
-            found.append(("extrapolation", f"{self.extrapolation:.2g} x the largest compute seen"))
-        found.append(("ends by", ", ".join(self.binding)))
-        unlike = [row for row in self.settings if row.differs]
-        found += [("unlike the runs" if i == 0 else "", f"{row.name}: {row.described}") for i, row in enumerate(unlike)]
-        found += [(f"best n for {metric}", str(n)) for metric, n in self.other_metrics.items()]
-        lines = () if self.passport is None else self.passport.lines()
-        return found + [("passport" if i == 0 else "", line) for i, line in enumerate(lines)]
 
     def __repr__(self) -> str:
         expected = "" if self.predicted_reward is None else f"; predicted {self.metric} {self.predicted_reward:.3f}"
@@ -315,7 +289,7 @@ class Plan(Sized):
         )
 
     def _repr_html_(self) -> str:
-        return notebook.pairs(self.rows()) + notebook.notes(self.notes)
+        return notebook.pairs(answer(self)) + notebook.notes(self.notes) + notebook.pairs(details(self))
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON; a kill leaves the old file or the new one.
@@ -376,86 +350,3 @@ def reward_draws(fits: Fits, compute: float, group_size: int, problems_per_batch
     # B_p is asked at most an octave outside those that were run.
     problems = fits.reachable_problems_per_batch(problems_per_batch)
     return draws_at(fits.surface, Place(compute, float(group_size), problems))
-
-
-def describe(alternative: Alternative) -> str:
-    """One alternative on one line."""
-    a = alternative
-    text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
-    if a.predicted_reward is not None:
-        text += f", predicted {a.predicted_reward:.3f}"
-    if a.expected_loss is not None:
-        text += f" ({-a.expected_loss:+.3f})"
-    return text
-
-
-def describe_pilot(pilot: Sweep) -> str:
-    """A pilot sweep in one sentence."""
-    sizes = ", ".join(map(str, pilot.group_size))
-    return (
-        f"A pilot that would narrow this: n = {sizes} at B_p = {pilot.problems_per_batch[0]}, "
-        f"{pilot.rollouts:,} rollouts each, then fit and plan again."
-    )
-
-
-def _group_size(plan: Plan) -> str:
-    text = str(plan.group_size)
-    if plan.law_group_size is not None:
-        text += f" (law: {plan.law_group_size:.0f})"
-    if plan.group_size_interval is not None:
-        low, high = plan.group_size_interval
-        text += f", 80 % band {low} to {high}"
-    return text
-
-
-def _reward(plan: Plan) -> str:
-    if plan.predicted_reward is None:
-        return "not predicted: no reward curve for this n, model and metric"
-    text = f"{plan.predicted_reward:.3f}"
-    if plan.reward_interval is not None:
-        low, high = plan.reward_interval
-        text += f" (80 % interval {low:.3f} to {high:.3f}, see notes)"
-    return text
-
-
-def _expenses(plan: Plan) -> list[tuple[str, str]]:
-    """Rows on time and money: the totals, the cost by purpose, and both optima."""
-    found: list[tuple[str, str]] = []
-    if plan.wall_hours is not None:
-        units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
-        together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU(s)"]
-        found.append(("in all", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])))
-    if plan.evaluation is not None and "evaluation" in plan.breakdown:
-        found.append(("evaluation", _evaluation(plan)))
-    parts = {part: a for part, a in plan.breakdown.items() if part not in ("training", "evaluation")}
-    found += [
-        (label, ", ".join(amount_text(value, unit) for unit, value in amounts.items()))
-        for label, amounts in parts.items()
-    ]
-    texts = [_optimum(o) for o in plan.optima]
-    if texts and len(set(texts)) == 1:
-        return [*found, ("best per both", f"rollout and GPU-hour: {texts[0]}")]
-    return found + [(f"best per {o.per.replace('_', '-')}", text) for o, text in zip(plan.optima, texts, strict=True)]
-
-
-def _evaluation(plan: Plan) -> str:
-    evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
-    assert evaluation is not None, "checked by the caller"
-    unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
-    share = spent[unit] / plan.breakdown["training"][unit]
-    problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
-    placed = "included above" if plan.evaluation_counted else "not included above"
-    return (
-        f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
-        f"{share:.1%} of training, {placed}"
-    )
-
-
-def _optimum(optimum: Optimum) -> str:
-    o = optimum
-    reached = "none" if o.reward_at_equal_gpu_hours is None else f"{o.reward_at_equal_gpu_hours:.3f}"
-    return (
-        f"n = {o.group_size}, B_p = {o.problems_per_batch}, {o.gpus} GPU(s): {o.reward_at_equal_rollouts:.3f} with the "
-        f"plan's rollouts ({amount_text(o.gpu_hours_at_equal_rollouts, 'gpu_hours')}), {reached} in its GPU-hours "
-        f"({o.rollouts_at_equal_gpu_hours:,} rollouts)"
-    )

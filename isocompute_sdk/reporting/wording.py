@@ -8,29 +8,6 @@ from collections.abc import Mapping
 from isocompute_sdk.planning import Plan
 
 UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "wall_hours": "hours"}
-VERDICTS = {
-    "clear": "Decided",
-    "tie": "A tie",
-    "hardly-matters": "The choice hardly matters",
-    "likely": "Best bet",
-    "measure-first": "Measure first",
-    "undecided": "Not decided by these runs",
-    "stop-spending": "Stop early",
-    "borrowed": "Not from your runs",
-}
-"""Kinds of verdicts in words."""
-ALTERNATIVES = {
-    "near-tie": "counts as equal",
-    "close": "close",
-    "on-grid": "best of those that were run",
-    "beyond-grid": "predicted better, never run",
-    "conservative": "cautious choice",
-    "best-by-curves": "best by the curves alone",
-    "next-power-of-two": "next power of two",
-    "before-change": "before the change",
-    "other": "another n",
-}
-"""Kinds of alternatives in words."""
 
 
 def short(value: float) -> str:

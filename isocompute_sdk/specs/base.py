@@ -7,13 +7,30 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs.syntax.complaints import Place, explain, problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
-__all__ = ["Count", "Flag", "Items", "Levels", "ModelName", "Number", "Quantity", "Spec", "Text", "parse_count"]
+__all__ = [
+    "Count",
+    "Flag",
+    "Items",
+    "Levels",
+    "ModelName",
+    "Number",
+    "Quantity",
+    "Spec",
+    "Text",
+    "in_unit",
+    "parse_count",
+]
+
+
+def in_unit(name: str) -> Any:
+    """Mark the unit of a numeric field; the JSON schema and the documentation of study files show it."""
+    return Field(json_schema_extra={"unit": name})
 
 
 class Spec(BaseModel):

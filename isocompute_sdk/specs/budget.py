@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numbers
 import re
-from typing import Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
-from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import close_match, problem
 from isocompute_sdk.specs.syntax.quantities import Amount, Quantity
 
@@ -29,17 +29,17 @@ class Budget(Spec):
     Units other than rollouts need a `Throughput` to be planned with.
     """
 
-    rollouts: Amount | None = None
+    rollouts: Annotated[Amount | None, in_unit("rollouts")] = None
     """Sampling compute C, in rollouts over the whole run."""
-    tokens: Amount | None = None
+    tokens: Annotated[Amount | None, in_unit("tokens")] = None
     """Sampled tokens over the whole run."""
-    gpu_hours: Amount | None = None
+    gpu_hours: Annotated[Amount | None, in_unit("GPU-hours")] = None
     """GPU-hours over the whole run: wall-clock hours times GPUs."""
-    usd: Amount | None = None
+    usd: Annotated[Amount | None, in_unit("US dollars")] = None
     """Money over the whole run, in US dollars."""
-    deadline_hours: Quantity | None = None
+    deadline_hours: Annotated[Quantity | None, in_unit("hours")] = None
     """Wall-clock hours that the run may take. None: no deadline."""
-    spent: dict[Purpose, Amount] | None = None
+    spent: Annotated[dict[Purpose, Amount] | None, in_unit("that of the budget")] = None
     """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
     None: nothing."""
 

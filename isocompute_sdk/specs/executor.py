@@ -15,7 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from isocompute_sdk.errors import BackendError, show
-from isocompute_sdk.specs.base import Count, Quantity, Spec
+from isocompute_sdk.specs.base import Count, Quantity, Spec, in_unit
 from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.specs.syntax.complaints import close_match, problem
 from isocompute_sdk.specs.syntax.quantities import Number
@@ -29,9 +29,9 @@ class ExecutorSpec(Spec):
 
     name: FolderName
     """Name of the executor, such as local, slurm or ray."""
-    parallel: Count | None = None
+    parallel: Annotated[Count | None, in_unit("runs")] = None
     """Runs at a time. None: as many as there is room for."""
-    grace_seconds: Quantity = 15.0
+    grace_seconds: Annotated[Quantity, in_unit("seconds")] = 15.0
     """Time in which a run may save its state when it is asked to end; then it is killed."""
 
     def executor(self) -> object:
@@ -147,16 +147,16 @@ class Supervision(Spec):
     on_signal: Literal["stop", "detach"] = "stop"
     """What SIGTERM and SIGHUP to `isocompute run` do: `stop` ends its runs, `detach` lets them go on. Ctrl-C
     always ends them."""
-    hung_after_steps: Quantity | None = 20.0
+    hung_after_steps: Annotated[Quantity | None, in_unit("times the longest step")] = 20.0
     """A run is hung if it records nothing for this multiple of its longest time between two records. None: never."""
-    hung_after_minutes: Quantity = 60.0
+    hung_after_minutes: Annotated[Quantity, in_unit("minutes")] = 60.0
     """The least silence of a hung run, which covers start-up and long evaluations."""
-    max_hours: Quantity | None = None
+    max_hours: Annotated[Quantity | None, in_unit("hours")] = None
     """Wall-clock limit of one attempt at a run. None: no limit."""
-    retries: Annotated[int, Number(whole=True, ge=0)] = 2
+    retries: Annotated[int, Number(whole=True, ge=0), in_unit("attempts")] = 2
     """How often a run goes on from its checkpoint after it hung, ran out of time, was killed, or was lost before it got
     further than before. Then it is abandoned, and the study goes on without it."""
-    retry_after_seconds: Annotated[float, Number(ge=0)] = 30.0
+    retry_after_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 30.0
     """Time before the first retry; it doubles with each further one."""
     stop_on: tuple[str, ...] = ()
     """Codes of health notes, such as `nothing-learned` or `collapsed-run`, that end a run early."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.quantities import Count, Levels
 
 
@@ -28,12 +28,12 @@ def _unwrap(counts: tuple[int, ...]) -> int | tuple[int, ...]:
 class Hardware(Spec):
     """Limits on the rollout batch B = group_size * problems_per_batch, and the GPUs that a run may have."""
 
-    max_rollouts_per_batch: Count | None = None
+    max_rollouts_per_batch: Annotated[Count | None, in_unit("rollouts")] = None
     """Largest rollout batch, B_max, in rollouts. None: not limited."""
-    gpus: Annotated[int | tuple[int, ...], _OneOrSeveral()] = 1
+    gpus: Annotated[int | tuple[int, ...], _OneOrSeveral(), in_unit("GPUs")] = 1
     """GPUs that train one run; several numbers if the run must fit several machine sizes. A plan in time chooses one of
     them if the throughput has `gpu_exponent`."""
-    divisible_by: Count | None = None
+    divisible_by: Annotated[Count | None, in_unit("rollouts")] = None
     """Every rollout batch must be a multiple of this. None: of every number in `gpus`."""
 
     @property

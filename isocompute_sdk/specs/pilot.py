@@ -9,7 +9,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from isocompute_sdk.specs.base import Count, Flag, Spec
+from isocompute_sdk.specs.base import Count, Flag, Spec, in_unit
 from isocompute_sdk.specs.sweep import Seed
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Number
@@ -22,9 +22,9 @@ class Pilot(Spec):
     """Check the recipe first, in short runs at two batch sizes."""
     stop_early: Flag = True
     """End a run once it can no longer change the plan at the target budget."""
-    slots: Count | None = None
+    slots: Annotated[Count | None, in_unit("runs")] = None
     """Runs of a round. None: as many as the executor carries out at a time, at most 8."""
-    largest_share: Annotated[float, Number(gt=0, lt=1)] = 0.35
+    largest_share: Annotated[float, Number(gt=0, lt=1), in_unit("share of the budget")] = 0.35
     """Largest share of the budget that checks and pilot may cost."""
     seed: Seed = 0
     """Seed of the first runs, and of the random numbers behind the choices."""

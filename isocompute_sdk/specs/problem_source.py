@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from isocompute_sdk.specs.base import Count, Spec, Text
+from isocompute_sdk.specs.base import Count, Spec, Text, in_unit
 from isocompute_sdk.specs.sweep import Seed
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Number
@@ -29,7 +29,7 @@ class ProblemSource(Spec):
     """Split of the data set."""
     keep: dict[str, tuple[_Value, _Value]] = Field(default_factory=dict[str, "tuple[float, float]"])
     """Column -> smallest and largest value of the rows that are used; a row without a value is not."""
-    validation: Count = 300
+    validation: Annotated[Count, in_unit("problems")] = 300
     """Rows that become validation problems; the others are for training."""
     seed: Seed = 0
     """Seed of the order of the rows, and so of which ones are held out."""

@@ -33,9 +33,9 @@ Decay = Annotated[float, Number(ge=0, lt=1)]
 _EXPONENT = {"sqrt": 0.5, "linear": 1.0, "constant": 0.0}
 
 
-def _said(source: str) -> Any:
-    """Mark where a default comes from; the mark also shows in the JSON schema."""
-    return Field(json_schema_extra={"source": source})
+def _said(source: str, unit: str | None = None) -> Any:
+    """Mark where a default comes from, and the unit of a number; the marks also show in the JSON schema."""
+    return Field(json_schema_extra={"source": source, **({} if unit is None else {"unit": unit})})
 
 
 class Recipe(Spec):
@@ -43,8 +43,8 @@ class Recipe(Spec):
 
     Values that are not given come from the preset named by `based_on`: `Recipe()` is the easy preset, and
     `Recipe(based_on="hard", kl_coef=0.002)` the hard one with one change. In YAML the bare name of a preset, or
-    a mapping with `preset:` and the changes, does the same. `sources()` tells what the paper prints from what
-    had to be assumed.
+    a mapping with `preset:` and the changes, does the same. `sources()` says which values the paper prints and which
+    are assumed.
     """
 
     based_on: PresetName = "easy"
@@ -57,9 +57,9 @@ class Recipe(Spec):
     normalize_advantage: Annotated[Flag, _said(PAPER)] = True
     """Divide advantages by their standard deviation: within the group for grpo and cispo, over the batch for ppo.
     Source: paper section 3."""
-    std_epsilon: Annotated[Quantity, _said(ASSUMED)] = 1e-6
+    std_epsilon: Annotated[Quantity, _said(ASSUMED, "reward")] = 1e-6
     """Added to the standard deviation before dividing, in units of reward. Source: assumed."""
-    kl_coef: Annotated[Coefficient, _said(ASSUMED)] = 1e-3
+    kl_coef: Annotated[Coefficient, _said(ASSUMED, "reward per nat")] = 1e-3
     """Weight of the KL penalty to the base model, reward per nat; 0 is off. Source: on for easy, off for hard and
     mixtures: paper section 3; the value 1e-3: assumed."""
     kl_estimator: Annotated[Literal["k1", "k2", "k3"], _said(ASSUMED)] = "k3"
@@ -67,7 +67,7 @@ class Recipe(Spec):
     Source: assumed."""
     kl_in: Annotated[Literal["loss", "reward"], _said(ASSUMED)] = "loss"
     """Whether the KL penalty is a term of the loss or is subtracted from the reward. Source: assumed."""
-    entropy_coef: Annotated[Coefficient, _said(ASSUMED)] = 1e-3
+    entropy_coef: Annotated[Coefficient, _said(ASSUMED, "reward per nat")] = 1e-3
     """Weight of the entropy bonus, reward per nat; 0 is off. Source: on for easy, off for hard and mixtures: paper
     section 3; the value 1e-3: assumed."""
     zero_variance_filter_policy: Annotated[Flag, _said(PAPER)] = False
@@ -80,15 +80,15 @@ class Recipe(Spec):
     """How the learning rate grows with the rollout batch. Source: paper section 3."""
     learning_rate_anchor: Annotated[Quantity, _said(PAPER)] = 1e-6
     """Learning rate of the policy at the anchor batch, per update step. Source: paper section 3."""
-    learning_rate_anchor_batch: Annotated[Count, _said(PAPER)] = 1024
+    learning_rate_anchor_batch: Annotated[Count, _said(PAPER, "rollouts")] = 1024
     """Rollouts per batch at which the anchor holds. Source: paper section 3."""
-    warmup_steps: Annotated[int, Number(whole=True, ge=0), _said(PAPER)] = 10
+    warmup_steps: Annotated[int, Number(whole=True, ge=0), _said(PAPER, "update steps")] = 10
     """Update steps of linear warm-up, constant after. Source: paper section 3."""
     adam_betas: Annotated[tuple[Decay, Decay], Items(unique=False, length=2), _said(ASSUMED)] = (0.9, 0.999)
     """Decay rates of AdamW's two running means, per update step. Source: assumed."""
     weight_decay: Annotated[Coefficient, _said(ASSUMED)] = 0.0
     """AdamW's decoupled weight decay, as a multiple of the learning rate. Source: assumed."""
-    gradient_clip: Annotated[Quantity, _said(ASSUMED)] = 1.0
+    gradient_clip: Annotated[Quantity, _said(ASSUMED, "norm of the gradient")] = 1.0
     """Largest global norm of the gradient. Source: assumed."""
     ratio_clip: Annotated[Annotated[float, Number(gt=0, lt=1)], _said(ASSUMED)] = 0.2
     """Clip range of the policy ratio, 1 - clip to 1 + clip. Without effect while every batch gets one update.
@@ -105,13 +105,13 @@ class Recipe(Spec):
     """Sampling temperature in training. Source: paper section 3."""
     top_p: Annotated[Annotated[float, Number(gt=0, le=1)], _said(PAPER)] = 1.0
     """Nucleus sampling mass in training; 1 samples from the whole distribution. Source: paper section 3."""
-    max_response_tokens: Annotated[Count, _said(PAPER)] = 8192
+    max_response_tokens: Annotated[Count, _said(PAPER, "tokens")] = 8192
     """Longest response, in tokens. Source: paper section 3."""
-    max_prompt_tokens: Annotated[Count, _said(ASSUMED)] = 1024
+    max_prompt_tokens: Annotated[Count, _said(ASSUMED, "tokens")] = 1024
     """Longest prompt, in tokens. Source: assumed."""
-    updates_per_batch: Annotated[Count, _said(PAPER)] = 1
+    updates_per_batch: Annotated[Count, _said(PAPER, "update steps")] = 1
     """Optimiser steps per rollout batch; 1 is fully on-policy. Source: paper section 3."""
-    min_problems_per_batch: Annotated[Count, _said(ASSUMED)] = 32
+    min_problems_per_batch: Annotated[Count, _said(ASSUMED, "problems")] = 32
     """Smallest number of problems per batch that a plan may use (stability floor for B_p). Source: assumed, from
     section 4 (32 for easy, 64 for hard and mixtures)."""
     value_learning_rate: Annotated[Quantity, _said(ASSUMED)] = 1e-5
@@ -120,7 +120,7 @@ class Recipe(Spec):
     """ppo only: lambda of generalised advantage estimation, per token. Source: assumed."""
     gae_gamma: Annotated[Fraction01, _said(ASSUMED)] = 1.0
     """ppo only: discount per token. Source: assumed."""
-    value_clip: Annotated[Quantity, _said(ASSUMED)] = 0.5
+    value_clip: Annotated[Quantity, _said(ASSUMED, "reward")] = 0.5
     """ppo only: clip range of the value update, in units of reward. Source: assumed."""
 
     @model_validator(mode="before")

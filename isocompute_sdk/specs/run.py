@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from isocompute_sdk.specs.base import ModelName, Spec, Text
+from isocompute_sdk.specs.base import ModelName, Spec, Text, in_unit
 from isocompute_sdk.specs.hardware import Hardware
 from isocompute_sdk.specs.recipe import Recipe
 from isocompute_sdk.specs.sweep import GroupSize, Seed, Sized
@@ -48,15 +48,15 @@ Option = Annotated[
 class Evaluation(Spec):
     """How a run is measured on the held-out validation problems."""
 
-    every_steps: Count = 10
+    every_steps: Annotated[Count, in_unit("update steps")] = 10
     """Update steps between two evaluations."""
-    samples: Count = 4
+    samples: Annotated[Count, in_unit("responses per problem")] = 4
     """Responses sampled per problem, k; metrics up to avg@k, best@k and worst@k follow."""
     temperature: Annotated[float, Number(ge=0)] = 0.6
     """Sampling temperature; 0 is greedy decoding."""
     top_p: Annotated[float, Number(gt=0, le=1)] = 1.0
     """Nucleus sampling mass; 1 samples from the whole distribution."""
-    n_problems: Count | None = 300
+    n_problems: Annotated[Count | None, in_unit("problems")] = 300
     """Validation problems used: the first ones of the validation file. None: all of them."""
 
 
@@ -73,7 +73,7 @@ class Data(Spec):
     """Column that holds the prompt. None: the backend's default."""
     answer_key: Text | None = None
     """Column that holds the reference answer. None: the backend's default."""
-    n_problems: Count | None = None
+    n_problems: Annotated[Count | None, in_unit("problems")] = None
     """Number of distinct training problems, D. None: unknown, and epochs cannot be computed."""
 
 
@@ -88,11 +88,11 @@ class RunSpec(Sized, Spec):
     """Problems and reward function."""
     recipe: Recipe
     """Training recipe."""
-    group_size: GroupSize
+    group_size: Annotated[GroupSize, in_unit("rollouts per problem")]
     """Rollouts per problem in one batch, n."""
-    problems_per_batch: Count
+    problems_per_batch: Annotated[Count, in_unit("problems")]
     """Distinct problems per batch, B_p."""
-    update_steps: Count
+    update_steps: Annotated[Count, in_unit("update steps")]
     """Policy updates, M."""
     seed: Seed = 0
     """Seed of the run."""

@@ -6,7 +6,7 @@ from typing import Annotated, Protocol, Self
 
 from pydantic import model_validator
 
-from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number
 
@@ -48,11 +48,11 @@ class Sized:
 class Allocation(Sized, Spec):
     """One way to spend C = group_size * problems_per_batch * update_steps rollouts."""
 
-    group_size: GroupSize
+    group_size: Annotated[GroupSize, in_unit("rollouts per problem")]
     """Rollouts per problem in one batch, n."""
-    problems_per_batch: Count
+    problems_per_batch: Annotated[Count, in_unit("problems")]
     """Distinct problems per batch, B_p."""
-    update_steps: Count
+    update_steps: Annotated[Count, in_unit("update steps")]
     """Policy updates, M."""
     seed: Seed = 0
     """Seed of the run."""
@@ -61,17 +61,17 @@ class Allocation(Sized, Spec):
 class Sweep(Spec):
     """All pairs of `group_size` and `problems_per_batch` within the batch limits, each once per seed."""
 
-    group_size: Annotated[tuple[GroupSize, ...], Items()]
+    group_size: Annotated[tuple[GroupSize, ...], Items(), in_unit("rollouts per problem")]
     """Group sizes n to try, in rollouts per problem."""
-    problems_per_batch: Levels
+    problems_per_batch: Annotated[Levels, in_unit("problems")]
     """Numbers of problems per batch B_p to try."""
-    rollouts: Count | None = None
+    rollouts: Annotated[Count | None, in_unit("rollouts")] = None
     """Length of every run in rollouts, C; rounded down to whole update steps. Give this or update_steps."""
-    update_steps: Count | None = None
+    update_steps: Annotated[Count | None, in_unit("update steps")] = None
     """Length of every run in update steps, M. Give this or rollouts."""
-    rollouts_per_batch: Levels | None = None
+    rollouts_per_batch: Annotated[Levels | None, in_unit("rollouts")] = None
     """Keep only pairs whose batch n * B_p is one of these, in rollouts (fixed-batch study). None: keep all."""
-    max_rollouts_per_batch: Count | None = None
+    max_rollouts_per_batch: Annotated[Count | None, in_unit("rollouts")] = None
     """Keep only pairs whose batch n * B_p is at most this, in rollouts. None: keep all."""
     seeds: Annotated[tuple[Seed, ...], Items(or_meant=_that_many_seeds)] = (0,)
     """List of seeds; every pair runs once per seed. A bare number is refused: `seeds: 2` could mean two seeds, [0, 1],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
 
@@ -75,30 +75,30 @@ class Throughput(Spec):
     `step_overhead_seconds + B / rollouts_per_second`.
     """
 
-    step_overhead_seconds: Annotated[float, Number(ge=0)]
+    step_overhead_seconds: Annotated[float, Number(ge=0), in_unit("seconds")]
     """Wall-clock seconds per update step that depend neither on the batch nor on response lengths (weight sync,
     optimiser, logging, checkpoints)."""
-    rollouts_per_second: Quantity
+    rollouts_per_second: Annotated[Quantity, in_unit("rollouts per second")]
     """Rollouts sampled and trained on per wall-clock second, all `gpus` together, at the start of training."""
-    tokens_per_rollout: Quantity | None = None
+    tokens_per_rollout: Annotated[Quantity | None, in_unit("tokens")] = None
     """Mean sampled tokens per rollout at the start of training. None: unknown, and budgets in tokens cannot be used."""
-    gpus: Count = 1
+    gpus: Annotated[Count, in_unit("GPUs")] = 1
     """GPUs that the run occupies."""
-    usd_per_gpu_hour: Quantity | None = None
+    usd_per_gpu_hour: Annotated[Quantity | None, in_unit("US dollars")] = None
     """Price of one GPU for one hour, in US dollars. None: unknown, and budgets in usd cannot be used."""
-    latency_floor_seconds: Annotated[float, Number(ge=0)] = 0.0
+    latency_floor_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 0.0
     """Wall-clock seconds that the longest response of a batch takes token by token, at the start of training: no number
     of GPUs shortens it. 0: none, or part of the overhead."""
     length_growth: Annotated[float, Number(ge=0)] = 0.0
     """Growth of responses: after C rollouts they are 1 + length_growth ln(1 + C / length_scale_rollouts) times as long
     as at the start. 0: constant length."""
-    length_scale_rollouts: Quantity = 100_000.0
+    length_scale_rollouts: Annotated[Quantity, in_unit("rollouts")] = 100_000.0
     """Compute in rollouts from which responses grow, see `length_growth`."""
     gpu_exponent: Annotated[float, Number(ge=0, le=1.5)] | None = None
     """Scaling of the rate, rate ~ G^gpu_exponent; 1 is ideal. None: unknown, and only `gpus` GPUs can be planned."""
-    evaluation_rollouts_per_second: Quantity | None = None
+    evaluation_rollouts_per_second: Annotated[Quantity | None, in_unit("rollouts per second")] = None
     """Rollouts per wall-clock second in evaluations, without training. None: `rollouts_per_second`."""
-    startup_seconds: Annotated[float, Number(ge=0)] = 0.0
+    startup_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 0.0
     """Wall-clock seconds of a run outside its steps and evaluations: loading, compiling, final saving."""
     measured: Measurement | None = None
     """Data behind these numbers. None: stated by the user, and valid at every batch."""

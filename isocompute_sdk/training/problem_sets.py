@@ -32,12 +32,15 @@ def read_rows(
         file: one file of a data set. None: those that it names itself.
 
     Raises:
-        BackendError: the file cannot be read, or the package datasets is missing or cannot load the data set.
+        BackendError: the file is not there or cannot be read, or the package datasets is missing or cannot load the
+            data set.
     """
     path = Path(source)
     if path.is_file():
         yield from _file_rows(path)
         return
+    if path.suffix in (".json", *_TABLES):
+        raise BackendError(f"{path}: no such file", "Give a file that exists, or the name of a data set.")
     try:
         from datasets import load_dataset
     except ModuleNotFoundError as error:

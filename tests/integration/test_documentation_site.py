@@ -11,6 +11,8 @@ import pytest
 
 import isocompute_sdk
 from isocompute_sdk.cli.app import app
+from isocompute_sdk.specs import Study, json_schema, load_study
+from isocompute_sdk.specs.executor import available, executor_type
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +52,44 @@ def test_every_command_has_a_page_with_its_options(site: Path) -> None:
 def test_every_public_name_is_in_the_python_reference(site: Path) -> None:
     found = set[str]().union(*map(anchors, (site / "docs" / "reference" / "python").glob("*.html")))
     assert {f"isocompute_sdk.{name}" for name in isocompute_sdk.__all__} <= found
+
+
+def test_every_key_of_a_study_has_an_anchor_and_every_value_an_example(site: Path, repository: Path) -> None:
+    page = site / "docs" / "study_file.html"
+    sections = {
+        "Study": "study",
+        "Allocation": "runs",
+        "ProblemSource": "problems",
+        **{name: name.lower() for name in ("Data", "Recipe", "Sweep", "Pilot", "Budget", "Hardware", "Throughput")},
+        **{name: name.lower() for name in ("Evaluation", "Supervision")},
+    }
+    schema = json_schema(Study)
+    classes = {"Study": schema, **schema["$defs"]}
+    assert set(classes) == {*sections, "Measurement"}
+    # Classes with a short form say so in anyOf, with the mapping last.
+    mapped = {name: classes[name].get("anyOf", [classes[name]])[-1] for name in sections}
+    keys = {sections[name]: set(mapped[name]["properties"]) - {"preset"} for name in sections}
+    keys |= {f"executor-{name}": set(executor_type(name).model_fields) for name in available()}
+    wanted = {f"{section}-{key}".replace("_", "-") for section, names in keys.items() for key in names}
+    assert len(wanted) > 120
+    assert wanted <= anchors(page)
+    shown = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
+    mappings = {*sections.values(), "executor", "measured"}
+    for names in keys.values():
+        assert [name for name in names - mappings if f"Example: {name}: " not in shown] == []
+
+
+def test_every_example_study_loads(repository: Path) -> None:
+    files = sorted((repository / "docs" / "examples").glob("*.yaml"))
+    assert len(files) > 3
+    for file in files:
+        study = load_study(file)
+        assert study.has_runs or study.designed is not None
+
+
+def test_every_note_has_an_anchor(site: Path, repository: Path) -> None:
+    source = (repository / "docs" / "notes.md").read_text(encoding="utf-8")
+    first = [row.split("|")[1] for row in source.splitlines() if row.startswith("| `")]
+    codes = {code for cell in first for code in re.findall(r"`([^`]+)`", cell)}
+    assert len(codes) > 200
+    assert codes <= anchors(site / "docs" / "notes.html")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ from isocompute_sdk.campaigns.executors.base import GRACE_SECONDS, Job, State
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJob, EngineSilent
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.specs import ExecutorSpec
-from isocompute_sdk.specs.base import Count, Text
+from isocompute_sdk.specs.base import Count, Text, in_unit
 from isocompute_sdk.specs.run import FolderName, OptionName
 from isocompute_sdk.training.backend import Needs
 
@@ -55,9 +55,9 @@ class RaySpec(ExecutorSpec):
     address: Text | None = None
     """Address of the dashboard, such as `http://head:8265`. None: as RAY_API_SERVER_ADDRESS or RAY_ADDRESS says, else
     the cluster on this machine."""
-    cpus: Count = 1
+    cpus: Annotated[Count, in_unit("cores")] = 1
     """Cores that Ray reserves for a run; a framework that starts Ray itself reserves its own."""
-    gpus: Count | None = None
+    gpus: Annotated[Count | None, in_unit("GPUs")] = None
     """GPUs of the cluster at its full size, if it adds nodes on demand. None: those that it has."""
     env: dict[OptionName, str] = Field(default_factory=dict[str, str])
     """Environment variables for the runs, which see those of the cluster and not those of `isocompute run`. Ray's

@@ -22,7 +22,7 @@ from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, EngineJo
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import ExecutorSpec
-from isocompute_sdk.specs.base import Count, Text
+from isocompute_sdk.specs.base import Count, Text, in_unit
 from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.training.backend import Needs
@@ -112,9 +112,9 @@ class SlurmSpec(ExecutorSpec):
     """Account to charge. None: the default one."""
     qos: Text | None = None
     """Quality of service. None: the default one."""
-    gpus_per_node: Annotated[int, Field(ge=0)] | None = None
+    gpus_per_node: Annotated[Annotated[int, Field(ge=0)] | None, in_unit("GPUs")] = None
     """GPUs of a job. None: what the run needs."""
-    cpus: Count | None = None
+    cpus: Annotated[Count | None, in_unit("cores")] = None
     """Cores of a job. None: Slurm's default, often 1."""
     mem: Text | None = None
     """Memory of a job, such as `64G`. None: Slurm's default."""
@@ -122,7 +122,7 @@ class SlurmSpec(ExecutorSpec):
         default_factory=dict[str, "str | int | bool"]
     )
     """Further flags of sbatch, without the leading --, such as `constraint: a100`. true: a flag without a value."""
-    warn_seconds: Count = 120
+    warn_seconds: Annotated[Count, in_unit("seconds")] = 120
     """Time before its time limit at which a run is asked to end. Slurm may ask a minute earlier."""
     python: Text | None = None
     """Python 3.10 or newer on the nodes, which starts a run. None: the interpreter that runs isocompute."""

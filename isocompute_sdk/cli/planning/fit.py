@@ -35,6 +35,7 @@ def fit(
     ] = 200,
     output: opt.Save = None,
     plot: opt.Plot = None,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Fit reward curves, frontier and allocation laws.
@@ -65,7 +66,7 @@ def fit(
         emit_json({"kind": "fits-set", "fits": {name: one.to_dict(with_runs=False) for name, one in every.items()}})
         return
     for one in every.values():
-        print_fits(one)
+        print_fits(one, verbose=verbose)
     for path in [output, *pictures]:
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))

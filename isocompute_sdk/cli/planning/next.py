@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ from isocompute_sdk.errors import PlanError, SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
+    from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
     from isocompute_sdk.specs import Study
 
@@ -37,6 +38,10 @@ def next_runs(
         typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). Nothing: design a pilot."),
     ] = None,
     slots: Annotated[int, typer.Option(help="Runs that can go on at the same time.", min=1)] = 1,
+    checkpoints: Annotated[
+        list[Path] | None,
+        typer.Option("--checkpoints", help="Folder of checkpoints, if not below the runs; repeatable."),
+    ] = None,
     fitting: FittingOptions,
     planning: BudgetOptions,
     output: Annotated[
@@ -76,7 +81,7 @@ def next_runs(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
             "A study says what is trained: give it in place of the runs.",
         )
-    found = _answer(paths, study, slots, fitting, planning)
+    found, fits = _answer(paths, study, slots, fitting, planning)
     first = found if _is_next(found) else found.first  # pyright: ignore[reportAttributeAccessIssue]
     if output is not None:
         _write(output, found, first, study)
@@ -87,7 +92,11 @@ def next_runs(
         say(line)
     if output is not None:
         say(f"wrote {output}")
-    for line in _commands(first, paths, study, planning, output):
+    if study is not None:
+        lines = _study_commands(first, paths[0], output)
+    else:
+        lines = _commands(first, paths, planning, _Saved.of(first, paths, checkpoints or (), fits))
+    for line in lines:
         say(line)
 
 
@@ -97,8 +106,8 @@ def _is_next(found: NextRuns | PilotDesign) -> bool:
 
 def _answer(
     paths: list[Path], study: Study | None, slots: int, fitting: FittingOptions, planning: BudgetOptions
-) -> Any:
-    """`NextRuns` from runs, or a `PilotDesign` without any."""
+) -> tuple[Any, Fits | FitsSet | None]:
+    """`NextRuns` from runs, or a `PilotDesign` without any; and the fits behind it."""
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning.experiment import design_pilot
 
@@ -123,7 +132,7 @@ def _answer(
 
         planner = planning.planner(published_prior())
         settings = planner if study is None else study
-        return design_pilot(
+        design = design_pilot(
             budget,
             slots=slots,
             recipe=settings.recipe,
@@ -132,6 +141,7 @@ def _answer(
             problems_per_batch=planning.problems_per_batch,
             min_update_steps=planning.min_update_steps,
         )
+        return design, None
     planner = planning.planner(fits)
     if study is not None:
         from isocompute_sdk.planning import Planner
@@ -145,7 +155,7 @@ def _answer(
             model=study.model,
         )
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
-    return planner.next_runs(budget, slots, **choices)
+    return planner.next_runs(budget, slots, **choices), fits
 
 
 def _study(paths: Sequence[Path]) -> Study | None:
@@ -187,32 +197,80 @@ def _same(one: Any, run: NextRun) -> bool:
     return (one.group_size, one.problems_per_batch, one.seed) == (run.group_size, run.problems_per_batch, run.seed)
 
 
-def _commands(
-    first: NextRuns, paths: Sequence[Path], study: Study | None, planning: BudgetOptions, output: Path | None
-) -> list[str]:
+def _study_commands(first: NextRuns, path: Path, output: Path | None) -> list[str]:
+    """What to type to make these runs in a study."""
+    if not first.runs:
+        return []
+    if output is None or output.suffix not in YAML:
+        return [f"next: isocompute next {quote(str(path))} --output next.yaml, then isocompute run next.yaml"]
+    return [f"next: isocompute run {quote(str(output))}"]
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The newest checkpoint of each run that is continued, and where it was looked for."""
+
+    of_run: Mapping[str, SavedCheckpoint]
+    places: tuple[Path, ...]
+
+    @classmethod
+    def of(cls, first: NextRuns, paths: Sequence[Path], named: Sequence[Path], fits: Fits | FitsSet | None) -> _Saved:
+        """Checkpoints below the runs and in the folders that were named."""
+        from isocompute_sdk.ingest.finding.saved_checkpoints import find_checkpoints, of_run
+
+        places = (*(path for path in paths if not holds_fits(path)), *named)
+        continued = [run for run in first.runs if run.continues is not None]
+        if not continued or not places:
+            return cls({}, places)
+        table = getattr(fits, "runs", None)
+        names = sorted(set(table["columns"]["run_id"])) if table else [str(run.continues) for run in continued]
+        saved = find_checkpoints(places)
+        found: dict[str, SavedCheckpoint] = {}
+        for run in continued:
+            name = str(run.continues)
+            own = [one for one in of_run(saved, name, names) if 0 < one.step < run.update_steps]
+            if own:
+                found[name] = own[-1]
+        return cls(found, places)
+
+
+def _commands(first: NextRuns, paths: Sequence[Path], planning: BudgetOptions, saved: _Saved) -> list[str]:
     """What to type to make these runs."""
     if not first.runs:
-        if study is not None or not paths:
-            return []
-        return [f"next: {_plan_command(paths, planning)}"]
-    if study is not None:
-        if output is None or output.suffix not in YAML:
-            return [f"next: isocompute next {quote(str(paths[0]))} --output next.yaml, then isocompute run next.yaml"]
-        return [f"next: isocompute run {quote(str(output))}"]
-    lines = [
-        f"continue {run.continues} from its checkpoint to {run.update_steps:,} update steps"
-        for run in first.runs
-        if run.continues is not None
-    ]
-    fresh = [run for run in first.runs if run.continues is None]
-    for number, run in enumerate(fresh, start=1):
+        return [f"next: {_plan_command(paths, planning)}"] if paths else []
+    lines: list[str] = []
+    for number, run in enumerate(first.runs, start=1):
+        steps, model = run.update_steps, ""
+        if run.continues is not None:
+            checkpoint = saved.of_run.get(run.continues)
+            folder = None if checkpoint is None else checkpoint.loadable
+            if checkpoint is None:
+                looked = ", ".join(map(str, saved.places)) or "no folder: saved fits do not say where runs lie"
+                lines.append(
+                    f"# {run.continues} cannot be continued by a script: no checkpoint of it was found (searched: "
+                    f"{looked}). Name its folder with --checkpoints, or train the {steps:,} steps from the start:"
+                )
+            elif folder is None and checkpoint.convert is None:
+                lines.append(
+                    f"# {run.continues} cannot be continued by a script: {checkpoint.path} does not load as a model. "
+                    f"Save it with config.json and *.safetensors, or train the {steps:,} steps from the start:"
+                )
+            else:
+                if folder is None:
+                    lines.append(str(checkpoint.convert))
+                    folder = checkpoint.path / "merged"
+                steps, model = steps - checkpoint.step, f" --model {quote(str(folder))}"
+                lines.append(
+                    f"# {run.continues} goes on from its checkpoint at step {checkpoint.step:,}; the state of the "
+                    "optimiser, the warm-up and the reference of the KL term begin there:"
+                )
         seed = f" --seed {run.seed}" if run.seed else ""
         lines.append(
-            f"isocompute launch plan.json --change group_size={run.group_size} --change "
-            f"problems_per_batch={run.problems_per_batch} --change update_steps={run.update_steps}{seed} "
+            f"isocompute launch plan.json{model} --change group_size={run.group_size} --change "
+            f"problems_per_batch={run.problems_per_batch} --change update_steps={steps}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
-    return ["scripts:", *([_plan_command(paths, planning)] if fresh else []), *lines]
+    return ["scripts:", _plan_command(paths, planning), *lines]
 
 
 def _plan_command(paths: Sequence[Path], planning: BudgetOptions) -> str:

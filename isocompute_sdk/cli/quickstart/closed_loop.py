@@ -43,7 +43,7 @@ LABELS = {
 }
 
 
-def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool) -> None:
+def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose: bool, json: bool) -> None:
     """Run the loop in `output`, or resume it there, and report.
 
     Raises:
@@ -92,6 +92,10 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, json: bool)
         )
         return
     _report(campaign, outcome, measured)
+    if verbose:
+        say()
+        print_fits(outcome.fits)
+        say()
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
     say(f"the answer on one page: {output / FILE}")
     say(f"this start took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
@@ -212,7 +216,6 @@ def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> N
     for name, runs in (("pilot", sweep), ("planned run", (campaign.planned_run(),))):
         say(f"{name} took {spending(campaign.root / run_folder(run) for run in runs).summary()}")
     say()
-    print_fits(outcome.fits, with_notes=False)
     print_notes(note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned"))
     say()
     for line in describe_outcome(outcome):

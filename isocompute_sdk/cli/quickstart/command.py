@@ -24,6 +24,7 @@ def quickstart(
         typer.Option("--output", "-o", help=f"Folder for everything; {closed_loop.FOLDER} or {paper.FOLDER}."),
     ] = None,
     parallel: opt.Parallel = None,
+    verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
     """Train a tiny model on built-in arithmetic: pilot sweep, fit, plan, train, compare, refit.
@@ -37,6 +38,8 @@ def quickstart(
         isocompute quickstart --paper --budget 3M
     """
     if use_paper:
-        paper.run_paper(budget or paper.BUDGET, output or paper.FOLDER, json)
+        paper.run_paper(budget or paper.BUDGET, output or paper.FOLDER, verbose=verbose, json=json)
     else:
-        closed_loop.run_closed_loop(budget or closed_loop.BUDGET, output or closed_loop.FOLDER, parallel, json)
+        closed_loop.run_closed_loop(
+            budget or closed_loop.BUDGET, output or closed_loop.FOLDER, parallel, verbose=verbose, json=json
+        )

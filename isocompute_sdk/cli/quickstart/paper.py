@@ -8,12 +8,13 @@ from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_fits, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.cli.shared.work_progress import WorkProgress
 
 BUDGET, FOLDER = "3M", Path("isocompute-paper")
 
 
-def run_paper(budget: str, output: Path, json: bool) -> None:
+def run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     """Fit the paper's own measurements, plan a budget, write script and pictures into one folder."""
     from isocompute_sdk import api
     from isocompute_sdk.laws import measured_easy
@@ -42,11 +43,10 @@ def run_paper(budget: str, output: Path, json: bool) -> None:
     if json:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
         return
-    say(f"{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy at B_p = 32, read off the paper's fig. 6")
-    print_fits(fits, with_notes=False)
-    say()
-    print_plan(plan)
-    say()
-    say(f"the answer on one page: {output / FILE}")
-    say(f"wrote to {output}: " + ", ".join(path.name for path in written))
-    say("next, with your own runs: isocompute allocate runs.csv --budget 3M --output plan.json --plot pictures")
+    words = ("allocate", str(output / "runs.csv"), "--method", "paper", "--points", "all", "--budget", budget)
+    print_plan(plan, Typed(words), verbose=verbose, saved=[output / "plan.json"])
+    say(f"the answer on one page: {output / FILE}; beside it " + ", ".join(path.name for path in written[:-1]))
+    say("with your own runs: isocompute allocate RUNS --budget 3M --output plan.json --plot pictures")
+    if verbose:
+        say(f"\n{len(runs):,} validation rewards of {fits.model} on Guru-Math Easy, read off the paper's fig. 6")
+        print_fits(fits, with_notes=False)

@@ -75,8 +75,8 @@ def audit(
 
 
 def _pictures(found: Audit, folder: Path) -> list[Path]:
-    from isocompute_sdk.plots import figures as plots
-    from isocompute_sdk.plots.audit_figure import plot_group
+    from isocompute_sdk import plots
+    from isocompute_sdk.plots import plot_group
 
     fitted = [group for group in found.groups if group.fits is not None]
     return [plots.save_figure(plot_group(group, found.metric), folder / f"audit_{group.name}.png") for group in fitted]

@@ -1,22 +1,34 @@
-"""Fits and plans for a terminal: tables, and notes wrapped to its width, the gravest first."""
+"""Fits and plans for a terminal: the answer on one screen, everything else on request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from isocompute_sdk.cli.shared.typed import Typed
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planning import NextRuns, Plan
+    from isocompute_sdk.planning import NextRun, Plan
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
+FIRST_NOTES = 2
+"""Notes that a plan shows unless more are asked for."""
+NOTE_LINES = 3
+"""Lines of such a note, its command included."""
+MOST_CLOSE = 2
+"""Other allocations that a plan shows unless more are asked for."""
+GRAVE = ("interval-uncalibrated", "decline-within-budget", "extrapolation-beyond-3x")
+"""Warnings that come before others, after those that cast doubt on n."""
+STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
 
-def print_fits(fits: Fits, *, with_notes: bool = True) -> None:
-    """Passport, laws, hand-overs, one row per curve, notes."""
+def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) -> None:
+    """Passport, laws, hand-overs, one row per curve, notes; laws in steps only if `verbose`."""
     from rich.table import Table
 
     console = _console()
@@ -24,9 +36,11 @@ def print_fits(fits: Fits, *, with_notes: bool = True) -> None:
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
     for name, law in fits.laws.items():
-        console.print(f"{name}: {law.describe()}", soft_wrap=False)
-    if "group_size" in fits.unsupported:
-        console.print(f"no law group_size: {fits.unsupported['group_size']}")
+        if verbose or name not in STEP_LAWS:
+            console.print(f"{name}: {law.describe()}", soft_wrap=False)
+    for name, reason in fits.unsupported.items():
+        if verbose or name not in STEP_LAWS:
+            console.print(f"no law {name}: {reason}")
     if fits.curves:
         console.print(f"hand-overs: {fits.describe_handovers()}")
         table = Table("n", "B_p", "plateau", "half at C", "rms", "shape", "status", box=None, pad_edge=False)
@@ -42,39 +56,137 @@ def print_fits(fits: Fits, *, with_notes: bool = True) -> None:
             )
         console.print(table)
     if with_notes:
-        print_notes(fits.notes)
+        print_notes(note for note in fits.notes if verbose or not _about_steps(note))
 
 
-def print_plan(plan: Plan, first: NextRuns | None = None) -> None:
-    """The plan, what else was close, notes, and the pilot that would narrow it.
+def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False, saved: Sequence[object] = ()) -> None:
+    """The plan on one screen: verdict first, then what it costs and yields, what was close, two notes, what to do next.
 
     Args:
-        plan: the plan.
-        first: runs to make before it; they stand in place of the verdict.
+        plan: the plan, with the runs to make before it where its verdict asks for them.
+        typed: the command that made it; None shows no commands.
+        verbose: also all notes, and the details behind the plan.
+        saved: files that were written, the plan first if it is among them.
     """
-    from rich.table import Table
-
-    from isocompute_sdk.planning.plan import describe, describe_pilot
+    from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
 
     console = _console()
+    first = plan.next_runs
+    rows = answer(plan)
+    if first is not None:
+        rows[0] = ("verdict", f"Measure first: {first.reason}")
+        runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
+        rows[1:1] = [("run first" if i == 0 else "", text) for i, text in enumerate(runs)]
+    if not verbose:
+        rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
+    _print_rows(rows)
+    if verbose:
+        print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(plan, typed))
+        _print_rows(details(plan))
+        if plan.pilot is not None:
+            console.print(describe_pilot(plan.pilot))
+    else:
+        _print_first_notes(plan, typed)
+    for path in saved:
+        console.print(f"wrote {path}", soft_wrap=True)
+    for line in () if typed is None else _next(plan, typed, str(saved[0]) if saved else ""):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for label, text in plan.rows():
-        table.add_row(label, first.reason if label == "verdict" and first is not None else text)
-    for run in () if first is None else first.runs:
-        table.add_row("run first", run.describe(first.unit) if first is not None else "")
-    for alternative in plan.alternatives:
-        if alternative.kind != "other":
-            table.add_row(alternative.kind, describe(alternative))
-    console.print(table)
-    print_notes(plan.notes)
-    if plan.pilot is not None:
-        console.print(describe_pilot(plan.pilot))
+    for label, text in rows:
+        table.add_row(label, Text(text))
+    _console().print(table)
 
 
-def print_notes(notes: Iterable[Note]) -> None:
-    """Code and message of each note, the gravest first."""
+def _briefly(run: NextRun, unit: str) -> str:
+    """A run to make first, its cost and what it saves on one line."""
+    from isocompute_sdk.planning.choosing.pricing import amount_text
+
+    which = f", continue {run.continues}" if run.continues else f", seed {run.seed}" if run.seed else ""
+    what = f"n = {run.group_size}, M = {run.update_steps:,}{which}"
+    return f"{what}: {amount_text(run.cost, unit)}, saves {run.saves:.4f}"
+
+
+def _about_steps(note: Note) -> bool:
+    """Whether a note is about a law in steps, which only plans with a fixed M and B use."""
+    return note.code == "not-monotone" or note.data.get("law") in STEP_LAWS
+
+
+def _remedies(plan: Plan, typed: Typed | None) -> Callable[[Note], str | None]:
+    """The command that deals with a note; None for notes without one."""
+    if typed is None:
+        return lambda _: None
+    by_surface = plan.fits is not None and plan.fits.surface is not None
+    return partial(typed.remedy, measuring=by_surface or not typed.own or "--method" in typed.words)
+
+
+def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
+    """The notes that matter most, shortened, each with a command that deals with it where there is one."""
+    from rich.text import Text
+
+    from isocompute_sdk.cli.shared.output import printable
+    from isocompute_sdk.notes import by_severity
+    from isocompute_sdk.planning.assessment.verdict import DOUBTS
+
+    console = _console()
+    relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
+    doubts = (*DOUBTS, *GRAVE)
+    ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
+    remedy, said = _remedies(plan, typed), set[str]()
+    if typed is not None and _measure(plan):
+        said.add(typed.asking("next"))
+    for note in ordered[:FIRST_NOTES]:
+        command = remedy(note)
+        command = None if command in said else command
+        lines = textwrap.wrap(
+            f"{note.code}: {printable(note.message)}",
+            width=max(console.width - len(note.severity) - 2, 20),
+            max_lines=NOTE_LINES - (command is not None or _measure(plan)),
+            placeholder=" ...",
+        )
+        console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
+        if command is not None:
+            said.add(command)
+            console.print(f"  {command}", soft_wrap=True, markup=False)
+    more = len(plan.notes) - FIRST_NOTES
+    if more > 0:
+        where = "in the plan's file" if typed is None else "add -v"
+        console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: {where}")
+
+
+def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
+    """What to do next, as commands."""
+    from shlex import quote
+
+    from isocompute_sdk.cli.shared.output import printable
+
+    if saved.endswith(".json"):
+        # Only what the plan leaves open is asked for.
+        model = " --model NAME_OR_FOLDER" if plan.model is None else ""
+        gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
+        train = f"isocompute launch {quote(saved)}{model}{gpus} --dry-run"
+    else:
+        train = typed.saving()
+    commands = [f"next: {train}"]
+    if _measure(plan):
+        commands = [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
+    return [printable(command) for command in commands]
+
+
+def _measure(plan: Plan) -> bool:
+    """Whether runs should be made before this plan."""
+    return plan.verdict.kind == "borrowed" or plan.next_runs is not None
+
+
+def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = lambda _: None) -> None:
+    """Code and message of each note, the gravest first, and the command that deals with it where there is one."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -85,6 +197,9 @@ def print_notes(notes: Iterable[Note]) -> None:
     for note in by_severity(notes):
         console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
         console.print(Padding(Text(printable(note.message, keep="\n")), (0, 0, 0, 2)))
+        command = remedy(note)
+        if command is not None:
+            console.print(f"  {command}", soft_wrap=True, markup=False)
 
 
 def _console() -> Console:

@@ -24,6 +24,7 @@ Plot = Annotated[
     Path | None,
     typer.Option(help="Folder for pictures: reward_curves.png, allocation_law.png.", rich_help_panel=OUTPUT),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes and details.", rich_help_panel=OUTPUT)]
 EvalSet = Annotated[
     str | None, typer.Option("--eval-set", help="Evaluation set; needed where the metric was measured on several.")
 ]
@@ -90,8 +91,8 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, Any]:
 
 def save_pictures(source: Fits | Plan, folder: Path) -> list[Path]:
     """Write the pictures of fits or a plan that there is data for; their paths."""
+    from isocompute_sdk import plots
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.plots import figures as plots
 
     fits = source if isinstance(source, Fits) else source.fits
     written: list[Path] = []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,12 +12,13 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
@@ -219,6 +220,7 @@ class PlanningOptions(BudgetOptions):
     ] = None
     output: opt.Save = None
     plot: opt.Plot = None
+    verbose: opt.Verbose = False
     json: opt.Json = False
 
     def answer(self, fits: Fits | FitsSet) -> None:
@@ -252,8 +254,7 @@ class PlanningOptions(BudgetOptions):
             )
             self.say_answer(found, found.plan)
         else:
-            plan = planner.allocate(self.amount(), **self.choices())
-            self.show(plan, self._first(planner, plan))
+            self.show(self._with_next_runs(planner, planner.allocate(self.amount(), **self.choices())))
 
     def _spending(self) -> dict[str, Any]:
         """The same without `spend`, which these questions decide."""
@@ -273,32 +274,25 @@ class PlanningOptions(BudgetOptions):
             if path is not None:
                 say(f"wrote {path}")
 
-    def _first(self, planner: Planner, plan: Plan) -> NextRuns | None:
-        """What to run before a plan that the runs do not carry; None for other plans, and with --json."""
-        from isocompute_sdk.planning.assessment.verdict import OPEN
+    def _with_next_runs(self, planner: Planner, plan: Plan) -> Plan:
+        """The plan, with what to run before it where the runs do not carry it and that saves enough."""
+        from isocompute_sdk.planning.assessment.verdict import UNCARRIED
 
-        if self.json or plan.verdict.kind not in OPEN or plan.fits is None or plan.fits.surface is None:
-            return None
+        if plan.verdict.kind not in UNCARRIED or plan.fits is None or plan.fits.surface is None:
+            return plan
         choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
-        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        found = planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        return replace(plan, next_runs=found) if found.material(plan.span) else plan
 
-    def show(self, plan: Plan, first: NextRuns | None = None) -> None:
-        """Print the plan, and what to run before it; save it with --output, draw it with --plot."""
-        if self.output is not None:
-            plan.save(self.output)
-        pictures = opt.save_pictures(plan, self.plot) if self.plot is not None else []
+    def show(self, plan: Plan) -> None:
+        """Print the plan; save it with --output, draw it with --plot."""
+        saved = [] if self.output is None else [plan.save(self.output)]
+        saved += opt.save_pictures(plan, self.plot) if self.plot is not None else []
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        print_plan(plan, first)
-        for path in [self.output, *pictures]:
-            if path is not None:
-                say(f"wrote {path}")
-        if self.output is not None:
-            # Only where the plan leaves something open is it named.
-            model = " --model NAME_OR_FOLDER" if plan.model is None else ""
-            gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
-            say(f"next: isocompute launch {quote(str(self.output))}{model}{gpus} --dry-run")
+        typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
+        print_plan(plan, typed, verbose=self.verbose, saved=saved)
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

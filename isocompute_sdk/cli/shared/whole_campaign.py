@@ -84,6 +84,7 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
             metric=f"avg@{study.evaluation.samples}",
             watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses),
             on_edit=note_changes,
+            on_decision=progress.say,
             base=Path.cwd(),
         )
         outcome = campaign.run()

@@ -112,6 +112,13 @@ class WorkProgress:
             return
         self._plain(label, statuses, done, total)
 
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._line(text)
+
     def _plain(self, label: str, statuses: Sequence[RunStatus], done: int, total: int) -> None:
         now = time.monotonic()
         for status in statuses:

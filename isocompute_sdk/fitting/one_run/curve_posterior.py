@@ -50,6 +50,12 @@ WIDTH = 0.45
 """Width of the kernel around a parent, in posterior standard deviations."""
 UNMEASURED_BASE = 0.1
 """Standard deviation, as a share of the metric's range, of a base reward that was not measured."""
+LEADING_WITHIN, FEWEST_LEADING = 3.0, 5
+"""Evaluations of best@k within this factor of the last compute tell its change, from so many on."""
+LEADING_SD = 0.05
+"""Usual change of best@k per doubling, as a share of the metric's range."""
+MOST_DOUBLINGS = 2.0
+"""Doublings up to which the gain that best@k announces was seen to grow with their square."""
 ONSETS = (-2.5, 1.8)
 """Range of ln C, after the last evaluation, in which a fall may begin."""
 
@@ -62,13 +68,13 @@ class CurvePrior:
     recorded runs, simulated families. Sizes and length of g were set by hand on the same curves.
     """
 
-    share: tuple[float, float] = (-0.24, 1.57)
+    share: tuple[float, float] = (-0.23, 1.56)
     """a: logit of the gain as a share of the headroom."""
-    midpoint: tuple[float, float] = (0.14, 1.94)
+    midpoint: tuple[float, float] = (0.15, 1.92)
     """m less ln C of the last evaluation."""
-    slope: tuple[float, float] = (0.02, 0.34)
+    slope: tuple[float, float] = (0.01, 0.32)
     """ln h."""
-    falls: float = 0.08
+    falls: float = 0.07
     """Probability that a fall begins within `ONSETS`."""
     rate: tuple[float, float] = (0.89, 0.6)
     """Share of the gain lost per unit of ln C: median, and standard deviation of its logarithm."""
@@ -81,7 +87,10 @@ class CurvePrior:
     length: float = 0.8
     """Length of g in ln C."""
     pace: tuple[float, float] = (-0.5, 1.0)
-    """Logarithm of what a run really gains or loses after its last evaluation, over what its curve says."""
+    """Logarithm of what a run really gains or loses after its last evaluation, over what its curve says: mean and
+    standard deviation at one doubling of compute. Both grow with the distance, as those of a random walk."""
+    lead: tuple[float, float] = (0.33, 0.3)
+    """Gain beyond the curve per squared doubling of compute, over the change of best@k in the last doubling."""
 
 
 DEFAULT_PRIOR = CurvePrior()
@@ -107,10 +116,17 @@ class OneRun:
     last_compute: float
     bounds: tuple[float, float]
     outliers: int = 0
+    leading: float = 0.0
+    """Change of best@k per doubling of compute at the last evaluation, see `leading_change`."""
 
     @classmethod
-    def of(cls, run: SurfaceRun, bounds: tuple[float, float]) -> OneRun:
+    def of(cls, run: SurfaceRun, bounds: tuple[float, float], best: tuple[Array, Array] | None = None) -> OneRun:
         """Clean a run: outliers moved, an early dip dropped, neighbours averaged where there are very many.
+
+        Args:
+            run: the evaluations.
+            bounds: range of the metric.
+            best: compute and best@k of the evaluations; None if not recorded.
 
         Noise is measured after the arcsine transform, which makes that of a mean of 0/1 rewards the same at every
         level: a run from .03 to .5 would else take its late noise from its early one.
@@ -136,9 +152,36 @@ class OneRun:
             known = (float(np.min(smoothed(clean))) - 0.02 * span, UNMEASURED_BASE * span)
         gain = max(float(np.max(smoothed(clean))) - start, 2.0 * float(sd_T[-1]))
         log, columns, count = _averaged(np.log(compute[first:] / compute[-1]), clean[first:], sd_T[first:])
+        last = float(compute[-1])
         return cls(
-            log, columns[0], count, columns[1], known, correlation, gain, float(compute[-1]), bounds, int(moved.sum())
+            log,
+            columns[0],
+            count,
+            columns[1],
+            known,
+            correlation,
+            gain,
+            last,
+            bounds,
+            int(moved.sum()),
+            0.0 if best is None else leading_change(*best, last, span),
         )
+
+
+def leading_change(compute_T: Array, best_T: Array, last: float, span: float) -> float:
+    """Change of best@k per doubling of compute around `last`, shrunk by its error; 0 where too few were recorded.
+
+    best@k leads avg@k: a problem is solved now and then before it is solved each time.
+    """
+    near = (compute_T > 0) & (compute_T <= last * 1.0001) & (compute_T >= last / LEADING_WITHIN)
+    if np.count_nonzero(near) < FEWEST_LEADING:
+        return 0.0
+    doublings = np.log2(compute_T[near] / last)
+    (slope, _), residual, *_ = np.polyfit(doublings, best_T[near], 1, full=True)
+    off = doublings - doublings.mean()
+    variance = float(residual[0]) / (len(off) - 2) / float(off @ off) if len(residual) else 0.0
+    usual = (LEADING_SD * span) ** 2
+    return float(slope) * usual / (usual + variance)
 
 
 def _averaged(log: Array, *columns: Array) -> tuple[Array, list[Array], Array]:
@@ -246,12 +289,20 @@ class Conditional:
         seen_NQ = room_N1 * unit_curve(particles, np.minimum(log_compute_Q, 0.0))
         ahead_NQ = room_N1 * unit_curve(particles, log_compute_Q) - seen_NQ
         centre, sd = self.processes[0].prior.pace
-        pace_N = np.exp(centre + sd * rng.standard_normal(len(room_N1)))
+        doublings_Q = np.maximum(log_compute_Q, 0.0) / np.log(2.0)
+        # A random walk of the logarithm: its variance grows with the distance.
+        pace_NQ = np.exp(centre * doublings_Q + sd * np.outer(rng.standard_normal(len(room_N1)), np.sqrt(doublings_Q)))
         left_NQ = np.maximum(run.bounds[1] - run.base[0] - seen_NQ, 1e-9)
         # A faster rise closes more of the room that is left, and never more than all of it.
-        risen_NQ = left_NQ * (1.0 - np.maximum(1.0 - ahead_NQ / left_NQ, 0.0) ** pace_N[:, None])
-        fallen_NQ = np.maximum(pace_N[:, None] * ahead_NQ, np.minimum(LEAST_LEFT * room_N1 - seen_NQ, 0.0))
+        risen_NQ = left_NQ * (1.0 - np.maximum(1.0 - ahead_NQ / left_NQ, 0.0) ** pace_NQ)
+        fallen_NQ = np.maximum(pace_NQ * ahead_NQ, np.minimum(LEAST_LEFT * room_N1 - seen_NQ, 0.0))
         out = run.base[0] + seen_NQ + np.where(ahead_NQ > 0, risen_NQ, fallen_NQ)
+        if run.leading != 0.0:
+            centre, sd = self.processes[0].prior.lead
+            lead_N = run.leading * (centre + sd * rng.standard_normal(len(room_N1)))
+            more_NQ = lead_N[:, None] * doublings_Q * np.minimum(doublings_Q, MOST_DOUBLINGS)
+            left_NQ = np.maximum(run.bounds[1] - out, 1e-9)
+            out += np.where(more_NQ > 0, -left_NQ * np.expm1(-np.maximum(more_NQ, 0.0) / left_NQ), more_NQ)
         for k in np.unique(which_N):
             chosen, process, inverse = which_N == k, self.processes[k], self.inverse_factor_KTT[k]
             half_QT = process.covariance(log_compute_Q, run.log_compute_T) @ inverse.T

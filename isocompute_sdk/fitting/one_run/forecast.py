@@ -241,6 +241,8 @@ class LiveRun:
     saved: tuple[tuple[int, str], ...] = ()
     """(step, folder) of the checkpoints on disk."""
     notes: tuple[Note, ...] = ()
+    best: RunSeries | None = None
+    """best@k of the run on the same evaluation set; None if not recorded."""
 
     @property
     def one(self) -> RunSeries:
@@ -285,7 +287,7 @@ def forecast_run(
             f"{FEWEST} or more",
             "Wait for more, or evaluate more often.",
         )
-    one = OneRun.of(as_surface_run(series), bounds)
+    one = OneRun.of(as_surface_run(series), bounds, _columns(live.best))
     generator = np.random.default_rng(0 if rng is None else rng)
     factors = sorted({*(factor for factor in FACTORS if factor < to), float(to)})
     past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)
@@ -305,6 +307,7 @@ def draw_rewards(
     until: float | None = None,
     prior: CurvePrior | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
+    best: RunSeries | None = None,
     draws: int = DRAWS,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[Array, Array]:
@@ -316,6 +319,7 @@ def draw_rewards(
         until: evaluations after this compute are left out; None for all.
         prior: as of `forecast_run`.
         bounds: range of the metric.
+        best: its best@k, if recorded.
         draws: number of draws.
         rng: their randomness; None for a fixed seed.
     """
@@ -323,7 +327,7 @@ def draw_rewards(
     if until is not None:
         kept = run.compute_T <= until * 1.0001
         run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-    one = OneRun.of(run, bounds)
+    one = OneRun.of(run, bounds, _columns(best))
     generator = np.random.default_rng(0 if rng is None else rng)
     asked_Q = np.log(np.asarray(rollouts, dtype=float) / one.last_compute)
     past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)
@@ -507,6 +511,10 @@ def as_surface_run(series: RunSeries) -> SurfaceRun:
     """A run in the form of the fits."""
     sizes = series.group_size, series.problems_per_batch
     return SurfaceRun(series.run_id, *sizes, series.rollouts_T, series.value_T)
+
+
+def _columns(series: RunSeries | None) -> tuple[Array, Array] | None:
+    return None if series is None else (series.rollouts_T, series.value_T)
 
 
 def _place(rollouts: float, step: float | None) -> str:

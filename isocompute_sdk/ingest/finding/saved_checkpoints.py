@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from isocompute_sdk.ingest.finding.walking import Listing
 
@@ -23,6 +24,16 @@ class SavedCheckpoint:
     path: Path
     loadable: Path | None
     """Folder that Hugging Face's loader takes as a model; None if the weights need converting first."""
+
+    @property
+    def convert(self) -> str | None:
+        """Command that turns a sharded checkpoint of veRL into one that loads, in its folder `merged`; None if it loads
+        already, and for other frameworks."""
+        actor = self.path / "actor"
+        if self.loadable is not None or not any(actor.glob("model_world_size_*.pt")):
+            return None
+        source, target = quote(str(actor)), quote(str(self.path / "merged"))
+        return f"python -m verl.model_merger merge --backend fsdp --local_dir {source} --target_dir {target}"
 
 
 def find_checkpoints(paths: Iterable[str | Path]) -> tuple[SavedCheckpoint, ...]:

@@ -42,8 +42,8 @@ material gain with at most this probability, the budget lies at most this many t
 at most this share of it, its n loses at most a tie with at least this probability, and the octave above the grid is
 best with at most this one."""
 ASK_NEXT = "isocompute next (Planner.next_runs) says which runs to make first"
-OPEN = ("likely", "measure-first", "undecided")
-"""Verdicts that the runs do not carry: what to run first is more useful."""
+UNCARRIED = ("measure-first", "undecided")
+"""Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
 """Warnings with which no n counts as decided."""
 UNSEEN_REACH = 3.0

@@ -214,20 +214,8 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
     runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
     chance[now] = 1.0
     for pick in picks:
-        t, saved = pick.trial, min(pick.saving, regret - total)
-        runs.append(
-            NextRun(
-                group_size=t.group_size,
-                problems_per_batch=t.problems_per_batch,
-                update_steps=t.update_steps,
-                seed=t.seed,
-                continues=t.continues,
-                cost=float(t.cost),
-                share=min(float(t.cost / budget), 1.0),
-                saves=float(max(saved, 0.0)),
-                settles=_settles(outlook, pick, chance),
-            )
-        )
+        saved = min(pick.saving, regret - total)
+        runs.append(pick.trial.advised(budget, saved, _settles(outlook, pick, chance)))
         total, chance = total + max(saved, 0.0), pick.worth.chosen_J
     first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
     if runs:

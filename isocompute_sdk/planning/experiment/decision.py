@@ -19,6 +19,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers.choice import PROBLEMS_TOLERANCE
 from isocompute_sdk.fitting.surface.answers.odds import PER_SQUARED_OCTAVE
 from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.planning.experiment.next_runs import NextRun
 
 POINTS = (1.0, 1 / 3, 1 / 9)
 """Where a trial run is looked at, as shares of its length; each stands for the evaluations down to the next."""
@@ -52,6 +53,26 @@ class Trial:
     def rollouts(self) -> int:
         """C at its end."""
         return self.group_size * self.problems_per_batch * self.update_steps
+
+    def advised(self, budget: float, saves: float, settles: str) -> NextRun:
+        """The trial as it is shown and saved.
+
+        Args:
+            budget: what is left to spend, in the unit of its cost.
+            saves: reward that it is expected to save.
+            settles: what it would settle.
+        """
+        return NextRun(
+            group_size=self.group_size,
+            problems_per_batch=self.problems_per_batch,
+            update_steps=self.update_steps,
+            seed=self.seed,
+            continues=self.continues,
+            cost=float(self.cost),
+            share=min(float(self.cost / budget), 1.0),
+            saves=float(max(saves, 0.0)),
+            settles=settles,
+        )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation
 
 Share = Annotated[float, Field(ge=0, le=1)]
+MATERIAL = 0.005
+"""Share of the metric's range from which a saving is worth a delay of the plan: half of what counts as a tie."""
 NONE_WORTH_IT = "none is worth its cost: train the plan"
 
 
@@ -109,6 +111,10 @@ class NextRuns(Saved):
     def regret_after(self) -> float:
         """`regret_now` less `saving`."""
         return max(self.regret_now - self.saving, 0.0)
+
+    def material(self, span: float = 1.0) -> bool:
+        """Whether the saving is worth a delay of the plan; `span` is the width of the metric's range."""
+        return bool(self.runs) and self.saving >= MATERIAL * span
 
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""

@@ -14,7 +14,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.asking import FAR, far_note, named, whole_number
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
-from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns, PilotDesign, ShareRegret
+from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.experiment.search import LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.experiment.surface_prior import prior_surface
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
@@ -235,16 +235,10 @@ def _first_round(outlook: Outlook, pricing: Pricing, first: _Set, regret: float,
     unit, budget, now = pricing.budget.unit, pricing.budget.available, outlook.now
     c, saving = outlook.choices, min(max(first.saving, 0.0), regret)
     runs = tuple(
-        NextRun(
-            group_size=t.group_size,
-            problems_per_batch=t.problems_per_batch,
-            update_steps=t.update_steps,
-            seed=t.seed,
-            continues=None,
-            cost=t.cost,
-            share=min(t.cost / budget, 1.0),
-            saves=saving / len(first.trials),
-            settles=f"where the curve of n = {t.group_size} lies; one of {len(first.trials)} that only tell together",
+        t.advised(
+            budget,
+            saving / len(first.trials),
+            f"where the curve of n = {t.group_size} lies; one of {len(first.trials)} that only tell together",
         )
         for t in first.trials
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,7 +133,7 @@ def replan(
         trouble=_trouble(live),
         checkpoint=found.card.keep,
         loadable=None if at_step is None or at_step.loadable is None else str(at_step.loadable),
-        convert=None if at_step is None else _conversion(at_step),
+        convert=None if at_step is None else at_step.convert,
         salvageable=found.card.keep.rollouts if exists else 0.0,
         options=tuple(options),
         follow=_followed(options, WORTH * (fits.bounds[1] - fits.bounds[0])),
@@ -179,7 +178,9 @@ def _situation(
     keep, reached = found.card.keep, float(series.rollouts_T[-1])
     kept = max(keep.rollouts, 1.0)
     ahead = np.geomspace(reached, reached + left, POINTS_AHEAD)
-    reward_DQ, _ = draw_rewards(series, [kept, *ahead], prior=prior, bounds=bounds, draws=DRAWS, rng=rng)
+    reward_DQ, _ = draw_rewards(
+        series, [kept, *ahead], prior=prior, bounds=bounds, best=live.best, draws=DRAWS, rng=rng
+    )
     until = None if found.onset is None else found.onset.rollouts
     before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
     if len(before) < FEWEST_LEFT:
@@ -187,7 +188,7 @@ def _situation(
     # The curve before the trouble, as it would go on without it.
     healthy = prior if found.onset is None else replace(prior, falls=0.0)
     _, best_D2 = draw_rewards(
-        series, [kept, kept + left], until=until, prior=healthy, bounds=bounds, draws=DRAWS, rng=rng
+        series, [kept, kept + left], until=until, prior=healthy, bounds=bounds, best=live.best, draws=DRAWS, rng=rng
     )
     keep_D = reward_DQ[:, 0]
     return _Situation(
@@ -360,17 +361,6 @@ def _trouble(live: LiveRun) -> tuple[str, ...]:
     return tuple(dict.fromkeys(codes))
 
 
-def _conversion(checkpoint: SavedCheckpoint) -> str | None:
-    """Command that turns a sharded checkpoint of veRL into one that loads; None for other frameworks."""
-    from shlex import quote
-
-    actor = checkpoint.path / "actor"
-    if checkpoint.loadable is not None or not list(Path(actor).glob("model_world_size_*.pt")):
-        return None
-    target = quote(str(checkpoint.path / "merged"))
-    return f"python -m verl.model_merger merge --backend fsdp --local_dir {quote(str(actor))} --target_dir {target}"
-
-
 def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
     """The run's own sizes for what is left. Without predictions: those of a plan begin at the base model."""
     request = Request(budget, Fixed(), min_update_steps=1)
@@ -418,7 +408,7 @@ def _notes(
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     elif checkpoint is not None and checkpoint.loadable is None:
         text = f"{checkpoint.path} does not load as a Hugging Face model. Convert it first" + (
-            " with the first command." if _conversion(checkpoint) is not None else " with your framework's tool."
+            " with the first command." if checkpoint.convert is not None else " with your framework's tool."
         )
         notes.append(Note("checkpoint-needs-converting", "info", text, {"path": str(checkpoint.path)}))
     if factor_asked > FURTHEST:

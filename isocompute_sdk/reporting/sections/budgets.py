@@ -10,6 +10,7 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
+from isocompute_sdk.planning.assessment.summary import VERDICTS
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.ladder import Ladder, Rung
@@ -255,7 +256,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         f"{plan.learning_rate:.3g}",
         say.reward(plan.predicted_reward),
         say.interval(plan.reward_interval),
-        f"{say.VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}",
+        f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}",
     )
 
 

@@ -12,6 +12,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning import Plan, PlanComparison
+from isocompute_sdk.planning.assessment.summary import ALTERNATIVES
 from isocompute_sdk.planning.questions.compare import EQUALS
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
@@ -392,7 +393,7 @@ def near_ties(material: Material) -> Section:
     rows = [("the plan", *_row(plan.group_size, plan.problems_per_batch, plan.update_steps, plan.predicted_reward), "")]
     rows += [
         (
-            say.ALTERNATIVES.get(one.kind, one.kind),
+            ALTERNATIVES.get(one.kind, one.kind),
             *_row(one.group_size, one.problems_per_batch, one.update_steps, one.predicted_reward),
             "" if one.expected_loss is None else say.signed(-one.expected_loss),
         )

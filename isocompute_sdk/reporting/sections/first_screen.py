@@ -9,6 +9,7 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, PlanComparison
+from isocompute_sdk.planning.assessment.summary import VERDICTS
 from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
@@ -69,7 +70,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     more += _against_today(material, plan)
     return Answer(
         tone=TONES.get(verdict.kind, "neutral"),
-        label=say.VERDICTS.get(verdict.kind, verdict.kind),
+        label=VERDICTS.get(verdict.kind, verdict.kind),
         sentence=_sentence(plan),
         sure=_ended(_capital(verdict.sentence)),
         decision=_decision(material, plan),
@@ -125,14 +126,15 @@ def _open_decision(material: Material, plan: Plan, cost: str) -> str:
     bet = f"accept n = {plan.group_size} as a bet"
     if lost is not None:
         bet += f", which is expected to lose {lost:.3f} of {plan.metric} against the best n"
-    if first is not None and first.runs:
+    if first is not None and first.material(plan.span):
         return (
             f"Approve {say.plural(len(first.runs), 'run')} first, {say.amount(first.cost, first.unit)} "
             f"({first.share:.0%} of the budget), expected to save {first.saving:.3f} of {plan.metric} (listed under "
             f"“How sure is this”). Or {bet}."
         )
     if first is not None:
-        return f"Approve {cost}: no further run is worth its cost. To do so is to {bet}."
+        saves = "saves much" if first.runs else "is worth its cost"
+        return f"Approve {cost}: no further run {saves}. To do so is to {bet}."
     return f"Approve the runs named above before spending {cost}, or {bet}."
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from math_verify import parse, verify
 
 UNLIMITED: Any = None
-"""math-verify's own time limits need the main thread; every caller of a reward has one for each call."""
+"""math-verify's own time limits need the main thread, and rewards are called from others. The built-in runner has one
+for each call."""
 
 
 def reward(prompt: str, response: str, answer: Any) -> float:

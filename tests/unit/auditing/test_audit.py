@@ -19,7 +19,7 @@ from isocompute_sdk.auditing.audit_runs import best_level
 from isocompute_sdk.auditing.grouping import BASE_GAP
 from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.fitting.surface.data import DEFAULT_NOISE, SMALLEST_NOISE, noise_scale
-from isocompute_sdk.plots.audit_figure import plot_group
+from isocompute_sdk.plots import plot_group
 
 END = 4e6
 
@@ -233,5 +233,8 @@ def test_the_same_rewards_in_other_units_give_the_same_statements() -> None:
 def test_a_picture_is_drawn_for_every_fitted_group(found: Audit) -> None:
     figure = plot_group(only(found), found.metric)
     assert len(figure.axes) == 2
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert labels == ["n = 8", "n = 32", "n = 128", "behind it", "best known here"]
+    runs = figure.axes[0]
+    ends = [line for line in runs.lines if line.get_markeredgewidth() == 0.7 and len(line.get_xdata())]
+    judged = [run for run in only(found).runs if run.expected is not None]
+    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in ends] == [(r.rollouts, r.reached) for r in judged]
+    assert {"n = 8", "n = 32", "n = 128"} == {text.get_text() for text in runs.texts}

@@ -29,14 +29,19 @@ backend: simulator
 
 @pytest.fixture(scope="module")
 def fits_file(make_runs: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _fits_file(make_runs, tmp_path_factory.mktemp("next"), (8, 16, 32, 64), 1.5e5)
+
+
+def _fits_file(make_runs: Make, folder: Path, sizes: tuple[int, ...], longest: float) -> Path:
+    """Fits of short runs, larger n rising later and higher."""
     rng = np.random.default_rng(0)
-    compute = np.concatenate([[0.0], np.geomspace(1e4, 1.5e5, 16)])
+    compute = np.concatenate([[0.0], np.geomspace(1e4, longest, 16)])
 
     def noisy(n: int, bp: int, c: float) -> float:
         return float(0.35 + (0.08 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)) + 0.01 * rng.standard_normal())
 
-    found: Fits = fit(make_runs(noisy, [(n, 32) for n in (8, 16, 32, 64)], compute, model="some/model"), draws=100)
-    path = tmp_path_factory.mktemp("next") / "fits.json"
+    found: Fits = fit(make_runs(noisy, [(n, 32) for n in sizes], compute, model="some/model"), draws=100)
+    path = folder / "fits.json"
     found.save(path)
     return path
 
@@ -88,13 +93,41 @@ def test_what_cannot_be_answered_is_refused(isocompute: Command, arguments: list
     assert result.returncode != 0
 
 
-def test_allocate_names_the_runs_to_make_where_the_runs_do_not_carry_a_verdict(
-    isocompute: Command, fits_file: Path
+@pytest.mark.parametrize("budget", ["500k", "3M", "10M"])
+def test_allocate_names_the_runs_to_make_where_they_save_enough(
+    isocompute: Command, fits_file: Path, budget: str
 ) -> None:
-    plain = isocompute("allocate", str(fits_file), "--budget", "3M", "--json")
-    assert json.loads(plain.stdout)["verdict"]["kind"] in ("measure-first", "likely", "undecided")
-    shown = isocompute("allocate", str(fits_file), "--budget", "3M")
-    asked = isocompute("next", str(fits_file), "--budget", "3M", "--slots", "2", "--json")
-    runs = json.loads(asked.stdout)["runs"]
-    assert runs
-    assert shown.stdout.count("run first") == len(runs)
+    plain = isocompute("allocate", str(fits_file), "--budget", budget, "--json")
+    kind = json.loads(plain.stdout)["verdict"]["kind"]
+    shown = isocompute("allocate", str(fits_file), "--budget", budget)
+    asked = isocompute("next", str(fits_file), "--budget", budget, "--slots", "2", "--json")
+    found = json.loads(asked.stdout)
+    named = kind in ("measure-first", "undecided") and found["saving"] >= 0.005
+    assert shown.stdout.count("run first") == (len(found["runs"]) if named else 0)
+
+
+def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
+    isocompute: Command, make_runs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fits_file = _fits_file(make_runs, tmp_path, (8, 32, 128, 512), 3e5)
+    asked = ["next", str(fits_file), "--budget", "10M", "--slots", "4", "--model", "some/model"]
+    runs = json.loads(isocompute(*asked, "--json").stdout)["runs"]
+    continued = [run for run in runs if run["continues"] is not None]
+    assert continued
+    name = continued[0]["continues"]
+    folder = tmp_path / "saved" / name / "checkpoint-2"
+    folder.mkdir(parents=True)
+    for file in ("config.json", "model.safetensors"):
+        (folder / file).write_text("{}")
+
+    def steps(lines: str) -> list[int]:
+        found = [line for line in lines.splitlines() if line.startswith("isocompute launch")]
+        return [int(line.split("update_steps=")[1].split()[0]) for line in found]
+
+    anew, further = isocompute(*asked).stdout, isocompute(*asked, "--checkpoints", "saved").stdout
+    assert steps(anew) == [run["update_steps"] for run in runs]
+    at = runs.index(continued[0])
+    assert steps(further)[at] == continued[0]["update_steps"] - 2
+    assert str(folder) in further
+    assert str(folder) not in anew

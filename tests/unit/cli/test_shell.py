@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    """A line of bash in an empty folder, as a user types it."""
-
-    def run(line: str) -> subprocess.CompletedProcess[str]:
-        # Without PYTHONUNBUFFERED, which would hide output that is lost when the interpreter ends.
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
-        return subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=120
-        )
-
-    return run
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def numbers(value: object) -> object:
 
 def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
     """An old plan with what plans, fits, surfaces and passports have gained since, at its default."""
-    whole = json.loads(json.dumps(raw)) | {"settings": []}
+    whole = json.loads(json.dumps(raw)) | {"settings": [], "next_runs": None}
     fits = whole.get("fits") or {}
     if fits:
         fits["settings"] = []

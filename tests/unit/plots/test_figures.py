@@ -1,22 +1,92 @@
-"""Pictures of fits and plans: what is drawn, from where to where, and that it can be saved."""
+"""Pictures of fits and plans: what is drawn equals the data and the plan, and can be told apart and saved."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib import image
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation, Text
+from matplotlib.transforms import Bbox
 
 import isocompute_sdk as iso
-from isocompute_sdk import FitError, Fits, Plan, RunSet
-from isocompute_sdk.plots.figures import LAW, plot_allocation_law, plot_reward_curves, save_figure
+from isocompute_sdk import FitError, Fits, Plan, RunSet, plots
+from isocompute_sdk.plots import style
 
 Make = Callable[..., RunSet]
 EASY = "qwen2.5-7b-instruct/guru-math-easy"
+# Machado, Oliveira & Fernandes 2009, severity 1, on linear RGB.
+VISION = {
+    "normal": np.eye(3),
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+}
+
+
+def linear(colour: str) -> np.ndarray:
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(light: np.ndarray) -> np.ndarray:
+    """CIELAB of linear sRGB, white D65."""
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ light / [0.9505, 1.0, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def seen(colour: str, vision: str) -> np.ndarray:
+    return lab(np.clip(np.array(VISION[vision]) @ linear(colour), 0, 1))
+
+
+def contrast(colour: str) -> float:
+    return 1.05 / (float(linear(colour) @ [0.2126, 0.7152, 0.0722]) + 0.05)
+
+
+def line(ax: Axes, label: str) -> Line2D:
+    return next(one for one in ax.lines if one.get_label() == label)
+
+
+def data_of(one: Line2D) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(one.get_xdata(), dtype=float), np.asarray(one.get_ydata(), dtype=float)
+
+
+def written(ax: Axes) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+def check_layout(figure: Figure) -> None:
+    """No label lies over another one or outside the figure."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = [text for ax in figure.axes for text in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]
+    for text in texts:
+        if isinstance(text, Annotation):
+            text.update_positions(canvas.get_renderer())
+    # Of annotations without their arrows.
+    boxes = {text: Text.get_window_extent(text) for text in texts if text.get_text()}
+    limits = figure.bbox.padded(1.0)
+    for text, box in boxes.items():
+        assert limits.x0 <= box.x0, text
+        assert box.x1 <= limits.x1, text
+        assert limits.y0 <= box.y0, text
+        assert box.y1 <= limits.y1, text
+    for one, other in combinations(boxes, 2):
+        overlap = Bbox.intersection(boxes[one], boxes[other])
+        assert overlap is None or min(overlap.width, overlap.height) < 1.5, (one, other)
 
 
 @pytest.fixture(scope="module")
@@ -29,128 +99,218 @@ def plan(fits: Fits) -> Plan:
     return iso.Planner(fits).allocate("2M")
 
 
-def labels(figure: object) -> list[str]:
-    (axes,) = figure.axes  # type: ignore[attr-defined]
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+@pytest.fixture(scope="module")
+def surface(make_runs: Make) -> Fits:
+    return iso.fit(make_runs(), draws=20)
 
 
-def test_reward_curves_show_every_group_size_and_the_frontier(fits: Fits) -> None:
-    figure = plot_reward_curves(fits)
-    assert labels(figure) == ["n = 8", "n = 32", "n = 128", "n = 512", "frontier"]
-    (axes,) = figure.axes
-    assert axes.get_xscale() == "log"
-    assert axes.get_xlabel() == "sampling compute C (rollouts)"
-    assert axes.get_ylabel() == "avg@4"
-    envelope = next(line for line in axes.lines if line.get_label() == "frontier")
-    x, y = np.asarray(envelope.get_xdata()), np.asarray(envelope.get_ydata())
+@pytest.mark.parametrize("count", range(2, 10))
+def test_colours_of_n_are_ordered_and_distinct_with_any_vision_and_dark_enough(count: int) -> None:
+    found = style.colours(count)
+    assert len(set(found)) == count
+    assert min(contrast(one) for one in [*found, style.PLAN, style.INK, style.MUTED]) >= 3.0
+    lightness = [seen(one, "normal")[0] for one in found]
+    assert all(low < high for low, high in pairwise(lightness))
+    for vision in VISION:
+        places = [seen(one, vision) for one in [*found, style.PLAN]]
+        near = min(float(np.linalg.norm(a - b)) for i, a in enumerate(places) for b in places[i + 1 :])
+        # About four times the smallest difference that people see side by side.
+        assert near > 8.5, vision
+
+
+def test_labels_are_spread_as_little_as_needed() -> None:
+    assert plots.style.spread([10, 40, 80], [10, 10, 10], 100) == pytest.approx([10, 40, 80])
+    assert plots.style.spread([50, 50, 50], [10, 10, 10], 100) == pytest.approx([40, 50, 60])
+    assert plots.style.spread([98, 99], [10, 20], 100) == pytest.approx([75, 90])
+    assert plots.style.spread([-5], [10], 100) == pytest.approx([5])
+
+
+def test_reward_curves_draw_all_points_and_the_envelope(fits: Fits) -> None:
+    ax = plots.reward_curves(fits)
+    assert ax.get_xscale() == "log"
+    drawn = [data_of(one) for one in ax.lines if one.get_linestyle() == "None"]
+    for curve, (x, y) in zip(fits.select(), drawn, strict=True):
+        at = curve.compute_T > 0
+        np.testing.assert_array_equal(x, curve.compute_T[at])
+        np.testing.assert_array_equal(y, curve.reward_T[at])
+    x, y = data_of(line(ax, "frontier"))
     np.testing.assert_allclose(y, fits.frontier(x).reward)
+    assert np.all(np.diff(y) >= -1e-12)
+    for n in fits.group_sizes:
+        at, values = data_of(line(ax, f"n = {n}"))
+        assert np.all(values <= np.interp(np.log(at), np.log(x), y) + 1e-9)
+    assert {f"n = {n}" for n in fits.group_sizes} <= set(written(ax))
+    check_layout(ax.figure)  # type: ignore[arg-type]
 
 
-def test_a_plan_adds_its_budget_and_its_group_size(plan: Plan) -> None:
-    assert "budget planned" in labels(plot_reward_curves(plan))
-    figure = plot_allocation_law(plan)
-    shown = labels(figure)
-    assert f"plan: n = {plan.group_size}" in shown
-    assert "80 % band (uncalibrated)" in shown
-    (axes,) = figure.axes
-    low, high = axes.get_xlim()
-    assert low < plan.rollouts < high
-    star = next(line for line in axes.lines if line.get_label() == f"plan: n = {plan.group_size}")
-    assert (list(star.get_xdata()), list(star.get_ydata())) == ([plan.rollouts], [plan.group_size])
+def test_a_plan_is_drawn_at_its_own_b_p_with_its_interval(make_runs: Make) -> None:
+    levels = [(n, bp) for n in (8, 64, 512) for bp in (32, 128)]
+    both = iso.fit(make_runs(levels=levels), draws=20)
+    for wanted in (32, 64, 128):
+        plan = iso.Planner(both).allocate("3M", problems_per_batch=wanted)
+        ax = plots.reward_curves(plan)
+        assert f"= {wanted}" in ax.get_title("left")
+        star = data_of(line(ax, "plan"))
+        assert star == (pytest.approx([plan.rollouts]), pytest.approx([plan.predicted_reward]))
+        x, y = data_of(line(ax, "plan interval"))
+        assert list(x) == [plan.rollouts] * 2
+        assert tuple(y) == plan.reward_interval
+        # The plan lies on the curve of its n.
+        at, values = (np.concatenate(part) for part in zip(*(data_of(c) for c in curves_of(ax, plan)), strict=True))
+        order = np.argsort(at)
+        assert np.interp(plan.rollouts, at[order], values[order]) == pytest.approx(plan.predicted_reward, abs=2e-3)
+        check_layout(ax.figure)  # type: ignore[arg-type]
+    assert len(plots.reward_curves(both).figure.axes) == 2
+    (own,) = plots.reward_curves(both, problems_per_batch=128).figure.axes
+    assert "= 128" in own.get_title("left")
+    with pytest.raises(FitError, match="64"):
+        plots.reward_curves(both, problems_per_batch=64)
+
+
+def curves_of(ax: Axes, plan: Plan) -> list[Line2D]:
+    colour = line(ax, f"n = {plan.group_size}").get_color()
+    return [one for one in ax.lines if one.get_color() == colour and one.get_linestyle() != "None"]
+
+
+def band_at(ax: Axes, x: float) -> tuple[float, float]:
+    """Lowest and highest end of the band at one place."""
+    band = next(one for one in ax.collections if one.get_label() == "80 % set")
+    polygon = band.get_paths()[0].vertices
+    near = np.abs(np.log(polygon[:, 0] / x)) < 0.2
+    inside = [y for y in np.geomspace(1, 4096, 4000) if band.get_paths()[0].contains_point((x, y))]
+    assert near.any()
+    return min(inside), max(inside)
+
+
+@pytest.mark.parametrize("kind", ["surface", "paper"])
+@pytest.mark.parametrize("limits", [{}, {"max_rollouts_per_batch": 2048}])
+def test_the_star_lies_on_what_plans_choose_and_inside_its_set(
+    request: pytest.FixtureRequest, kind: str, limits: dict[str, int]
+) -> None:
+    fits: Fits = request.getfixturevalue("surface" if kind == "surface" else "fits")
+    planner = iso.Planner(fits, iso.Hardware(**limits))
+    plan = planner.allocate("2M", spend="all")
+    ax = plots.allocation(plan)
+    x, y = data_of(line(ax, "plan"))
+    assert (list(x), list(y)) == ([2e6], [plan.group_size])
+    drawn = [data_of(one) for one in ax.lines if one.get_color() == style.INK]
+    at, sizes = (np.concatenate(part) for part in zip(*drawn, strict=True))
+    assert sizes[np.argmin(np.abs(at - 2e6))] == plan.group_size
+    for budget, size in list(zip(at, sizes, strict=True))[::7]:
+        assert planner.allocate(float(budget), spend="all").group_size == size
+    low, high = band_at(ax, 2e6)
+    assert low <= plan.group_size * 1.01
+    assert plan.group_size <= high * 1.01
+    check_layout(ax.figure)  # type: ignore[arg-type]
+
+
+def test_a_surfaces_line_is_what_plans_choose(surface: Fits) -> None:
+    ax = plots.allocation(surface)
+    drawn = [data_of(one) for one in ax.lines if one.get_color() == style.INK]
+    at, sizes = (np.concatenate(part) for part in zip(*drawn, strict=True))
+    np.testing.assert_array_equal(sizes, surface.best_group_size(at))
+    assert at.max() > 3 * (surface.largest_compute or 0)
+    for compute, size in list(zip(at, sizes, strict=True))[::9]:
+        if compute >= 20 * 8 * 32:
+            assert iso.Planner(surface).allocate(float(compute), spend="all").group_size == size
+
+
+def test_a_law_is_drawn_over_its_points(fits: Fits) -> None:
+    ax = plots.allocation(fits)
+    (law,) = (one for one in ax.lines if one.get_color() == style.INK and one.get_linestyle() == "-")
+    x, y = data_of(law)
+    np.testing.assert_allclose(y, fits.law().predict(x))
+    assert (x[0], x[-1]) == pytest.approx((2e4, 4e6))
+    at, best = data_of(line(ax, "n of the best curve"))
+    np.testing.assert_array_equal(best, fits.frontier(at).group_size)
+    low, high = ax.get_ylim()
+    assert low < 8
+    assert high > 512
+
+
+@pytest.mark.parametrize("budget", ["300k", "3M", "100M"])
+def test_plans_of_published_laws_and_of_the_prior_can_be_drawn(budget: str) -> None:
+    for source in (iso.published(EASY), iso.published(f"{EASY}:joint"), iso.published_prior()):
+        plan = iso.Planner(source).allocate(budget)
+        ax = plots.allocation(plan)
+        low, high = ax.get_xlim()
+        assert low < plan.rollouts < high
 
 
 @pytest.mark.parametrize("name", iso.list_published())
 def test_every_published_law_can_be_drawn(name: str, tmp_path: Path) -> None:
     fits = iso.published(name)
     for law in fits.laws:
-        path = save_figure(plot_allocation_law(fits, law), tmp_path / f"{law}.png")
+        path = plots.save_figure(plots.plot_allocation_law(fits, law), tmp_path / f"{law}.png")
         assert image.imread(path).std() > 0.01
-
-
-def test_the_law_is_drawn_over_the_data_with_its_points(fits: Fits) -> None:
-    figure = plot_allocation_law(fits)
-    (axes,) = figure.axes
-    curve = next(line for line in axes.lines if line.get_label() == "law")
-    x = np.asarray(curve.get_xdata())
-    np.testing.assert_allclose(np.asarray(curve.get_ydata()), fits.law().predict(x))
-    assert (x[0], x[-1]) == pytest.approx((2e4, 4e6))
-    assert "n of the best curve" in labels(figure)
-    low, high = axes.get_ylim()
-    assert low < 8
-    assert high > 512
-
-
-@pytest.mark.parametrize("budget", ["300k", "3M", "100M"])
-def test_published_laws_and_the_prior_can_be_drawn(budget: str) -> None:
-    for source in (iso.published(EASY), iso.published(f"{EASY}:joint"), iso.published_prior()):
-        plan = iso.Planner(source).allocate(budget)
-        (axes,) = plot_allocation_law(plan).axes
-        low, high = axes.get_xlim()
-        assert low < plan.rollouts < high
-    figure = plot_allocation_law(iso.published_prior())
-    assert "80 % of the prior" in labels(figure)
-    assert "no data" in figure.axes[0].get_title()
 
 
 def test_laws_in_tokens_have_tokens_on_the_axis() -> None:
     source = iso.published(f"{EASY}:tokens")
+    assert "tokens" in plots.allocation(source).get_xlabel()
     speed = iso.Throughput(step_overhead_seconds=1, rollouts_per_second=64, tokens_per_rollout=1500)
-    plan = iso.Planner(source, throughput=speed).allocate("3M")
-    (axes,) = plot_allocation_law(plan).axes
-    assert axes.get_xlabel() == "sampling compute C (tokens)"
-    star = next(line for line in axes.lines if str(line.get_label()).startswith("plan"))
-    assert list(star.get_xdata()) == [plan.rollouts * 1500]
+    plan = iso.Planner(source, throughput=speed).allocate(iso.Budget(tokens=3e9))
+    ax = plots.allocation(plan)
+    assert "tokens" in ax.get_xlabel()
+    assert list(data_of(line(ax, "plan"))[0]) == [3e9]
 
 
-@pytest.mark.parametrize("name", ["group_size_vs_steps", "problems_per_batch_vs_steps"])
-def test_laws_in_steps_have_steps_on_the_axis(name: str) -> None:
+def test_laws_in_steps_have_a_panel_each_with_steps_on_the_axis() -> None:
     source = iso.published(f"{EASY}:fixed-batch")
     plan = iso.Planner(source).allocate("3M", rollouts_per_batch=8192)
     for one in (source, plan):
-        (axes,) = plot_allocation_law(one, name).axes
-        assert axes.get_xlabel() == "update steps M at B = 8,192 rollouts per batch"
-    assert axes.get_ylabel() == ("best group size n*" if name.startswith("group") else "best problems per batch B_p*")
+        panels = plots.step_laws(one).figure.axes
+        for ax, name in zip(panels, ("group_size_vs_steps", "problems_per_batch_vs_steps"), strict=True):
+            x, y = data_of(next(part for part in ax.lines if part.get_color() == style.INK))
+            np.testing.assert_allclose(y, source.law(name).predict(x))
+            assert "8,192" in ax.get_xlabel()
+    with pytest.raises(FitError, match="group_size"):
+        plots.step_laws(source, name="group_size")
 
 
-def test_one_b_p_is_drawn_at_a_time(make_runs: Make) -> None:
-    fits = iso.fit(make_runs(levels=[(n, bp) for n in (8, 64) for bp in (32, 128)]), draws=0, method="paper")
-    assert "B_p = 32" in plot_reward_curves(fits).axes[0].get_title()
-    assert "B_p = 128" in plot_reward_curves(fits, 128).axes[0].get_title()
-    with pytest.raises(FitError, match="64"):
-        plot_reward_curves(fits, 64)
-
-
-def test_nothing_to_draw_is_said() -> None:
+def test_nothing_to_draw_is_said(plan: Plan) -> None:
     with pytest.raises(FitError):
-        plot_reward_curves(iso.published_prior())
+        plots.reward_curves(iso.published_prior())
     with pytest.raises(FitError, match="group_size_vs_steps"):
-        plot_allocation_law(iso.published(EASY), "group_size_vs_steps")
-
-
-def test_a_plan_loaded_from_its_file_can_be_drawn(plan: Plan, tmp_path: Path) -> None:
-    loaded = Plan.load(plan.save(tmp_path / "plan.json"))
-    assert labels(plot_reward_curves(loaded)) == labels(plot_reward_curves(plan))
-    from dataclasses import replace
-
+        plots.step_laws(iso.published(EASY))
     with pytest.raises(FitError):
-        plot_allocation_law(replace(plan, fits=None))
+        plots.allocation(replace(plan, fits=None))
+
+
+def test_a_plan_loaded_from_its_file_draws_the_same(plan: Plan, tmp_path: Path) -> None:
+    loaded = Plan.load(plan.save(tmp_path / "plan.json"))
+    one, other = plots.reward_curves(loaded), plots.reward_curves(plan)
+    for mine, theirs in zip(one.lines, other.lines, strict=True):
+        np.testing.assert_array_equal(data_of(mine), data_of(theirs))
+    assert written(one) == written(other)
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_figures_are_saved_by_their_suffix(fits: Fits, tmp_path: Path, suffix: str, magic: bytes) -> None:
-    path = save_figure(plot_reward_curves(fits), tmp_path / f"figure{suffix}")
-    assert path.read_bytes().startswith(magic)
-    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+def test_figures_are_saved_by_their_suffix_and_again_to_the_same_bytes(
+    fits: Fits, tmp_path: Path, suffix: str, magic: bytes
+) -> None:
+    first = plots.save_figure(plots.plot_reward_curves(fits), tmp_path / f"a{suffix}")
+    second = plots.save_figure(plots.plot_reward_curves(fits), tmp_path / f"b{suffix}")
+    assert first.read_bytes().startswith(magic)
+    assert first.read_bytes() == second.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [first.name, second.name]
+    if suffix == ".svg":
+        assert ET.parse(first).getroot().tag.endswith("svg")
+    if suffix == ".png":
+        assert image.imread(first).shape[1] == round(style.WIDTH * style.DPI)
+    if suffix == ".pdf":
+        assert b"/Type3" not in first.read_bytes()
 
 
-def test_pictures_leave_pyplot_alone(fits: Fits) -> None:
+def test_pictures_leave_pyplot_and_settings_alone_and_draw_into_given_axes(fits: Fits, plan: Plan) -> None:
     from matplotlib import pyplot
 
-    before, backend = pyplot.get_fignums(), matplotlib.get_backend()
-    plot_reward_curves(fits)
-    plot_allocation_law(fits)
-    assert pyplot.get_fignums() == before
-    assert matplotlib.get_backend() == backend
+    before, backend, settings = pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
+    mine = Figure().add_subplot()
+    assert plots.reward_curves(fits, ax=mine) is mine
+    assert plots.allocation(plan, ax=Figure().add_subplot()).lines
+    assert (pyplot.get_fignums(), matplotlib.get_backend()) == (before, backend)
+    assert dict(matplotlib.rcParams) == settings
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5])
@@ -158,8 +318,8 @@ def test_flat_and_two_point_curves_can_be_drawn_and_saved(make_runs: Make, tmp_p
     flat = iso.fit(make_runs(lambda *_: value, [(8, 32), (64, 32)]), points="all", draws=5, method="paper")
     two = iso.fit(make_runs(compute=[0.0, 1e5, 1e6]), draws=5, method="paper")
     for source in (flat, two):
-        save_figure(plot_reward_curves(source), tmp_path / "curves.png")
-        save_figure(plot_allocation_law(source), tmp_path / "law.png")
+        plots.save_figure(plots.plot_reward_curves(source), tmp_path / "curves.png")
+        plots.save_figure(plots.plot_allocation_law(source), tmp_path / "law.png")
 
 
 @pytest.mark.parametrize("start", [1.0, 1e12])
@@ -170,75 +330,27 @@ def test_small_and_large_compute_can_be_drawn(make_runs: Make, tmp_path: Path, s
     fits = iso.fit(
         make_runs(reward, [(8, 32), (64, 32)], np.geomspace(start, 100 * start, 20)), draws=5, method="paper"
     )
-    save_figure(plot_reward_curves(fits), tmp_path / "curves.png")
-    save_figure(plot_allocation_law(fits), tmp_path / "law.png")
-
-
-@pytest.fixture(scope="module")
-def surface(make_runs: Make) -> Fits:
-    return iso.fit(make_runs(), draws=20)
-
-
-def test_a_surfaces_curves_have_a_band_each(surface: Fits) -> None:
-    figure = plot_reward_curves(iso.Planner(surface).allocate("6M", spend="all"))
-    assert labels(figure) == ["n = 8", "n = 32", "n = 128", "n = 512", "frontier", "budget planned"]
-    (axes,) = figure.axes
-    bands = [band.get_paths()[0].vertices for band in axes.collections]
-    assert len(bands) == 4
-    for (n, bp), vertices in zip(surface.curves, bands, strict=True):
-        last = np.max(vertices[:, 0])
-        _, low, high = surface.predict(last, n, bp)
-        edge = vertices[np.isclose(vertices[:, 0], last), 1]
-        assert (edge.min(), edge.max()) == pytest.approx((float(low), float(high)))
-
-
-def test_a_surfaces_best_n_is_drawn_with_its_set_and_its_law(surface: Fits) -> None:
-    figure = plot_allocation_law(iso.Planner(surface).allocate("6M", spend="all"))
-    shown = labels(figure)
-    assert {"80 % set of n*", "n* of the surface", "law through n*", "budget planned"} <= set(shown)
-    (axes,) = figure.axes
-    own = next(line for line in axes.lines if line.get_label() == "n* of the surface")
-    x = np.asarray(own.get_xdata())
-    np.testing.assert_allclose(np.asarray(own.get_ydata()), surface.best_group_size(x))
-    assert x[-1] <= surface.largest_compute * (1 + 1e-9)  # type: ignore[operator]
-
-
-def test_what_is_drawn_as_best_n_is_what_plans_choose(surface: Fits) -> None:
-    for source in (surface, iso.Planner(surface).allocate("6M", spend="all")):
-        (axes,) = plot_allocation_law(source).axes
-        drawn = [line for line in axes.lines if line.get_color() == LAW]
-        x, n = (
-            np.concatenate([np.asarray(part(line)) for line in drawn]) for part in (Line2D.get_xdata, Line2D.get_ydata)
-        )
-        assert x.max() > 3 * surface.largest_compute  # type: ignore[operator]
-        for compute, size in list(zip(x, n, strict=True))[::9]:
-            if compute < 20 * 8 * 32:
-                continue
-            assert iso.Planner(surface).allocate(float(compute), spend="all").group_size == size
-        band = axes.collections[0].get_paths()[0].vertices
-        assert band[:, 1].min() <= n.min()
-        assert n.max() <= band[:, 1].max()
+    for draw in (plots.plot_reward_curves, plots.plot_allocation_law):
+        figure = draw(fits)
+        plots.save_figure(figure, tmp_path / "figure.png")
+        check_layout(figure)
 
 
 def test_without_a_law_the_surfaces_own_best_n_is_drawn_and_saved(surface: Fits, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from isocompute_sdk.cli.shared.options import save_pictures
 
     turning = replace(surface, laws={}, unsupported={"group_size": "the best n goes up and down with compute"})
     for source in (turning, iso.Planner(turning).allocate("3M")):
-        shown = labels(plot_allocation_law(source))
-        assert "n* of the surface" in shown
-        assert "law through n*" not in shown
-        written = save_pictures(source, tmp_path)
-        assert [path.name for path in written] == ["reward_curves.png", "allocation_law.png"]
+        assert plots.allocation(source).lines
+        saved = save_pictures(source, tmp_path)
+        assert [path.name for path in saved] == ["reward_curves.png", "allocation_law.png"]
     with pytest.raises(FitError, match="group_size_vs_steps"):
-        plot_allocation_law(turning, "group_size_vs_steps")
+        plots.step_laws(turning)
 
 
 def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, fits: Fits) -> None:
-    figure = plot_reward_curves(fits)
+    figure = plots.plot_reward_curves(fits)
     with pytest.raises(FitError, match=r"\.xyz.*\.png"):
-        save_figure(figure, tmp_path / "curves.xyz")
+        plots.save_figure(figure, tmp_path / "curves.xyz")
     with pytest.raises(iso.IsoComputeError):
-        save_figure(figure, "/proc/none/curves.png")
+        plots.save_figure(figure, "/proc/none/curves.png")

@@ -88,6 +88,14 @@ def test_an_unreadable_file_is_named(tmp_path: Path, source: str) -> None:
     assert source in caught.value.message
 
 
+@pytest.mark.parametrize("source", ["absent.csv", "absent.json"])
+def test_a_file_that_is_not_there_is_not_looked_for_on_a_hub(source: str) -> None:
+    with pytest.raises(BackendError) as caught:
+        list(read_rows(source))
+    assert source in caught.value.message
+    assert caught.value.__cause__ is None
+
+
 @pytest.mark.parametrize(
     ("response", "answer", "expected"),
     [

@@ -130,7 +130,9 @@ class Passport:
         return [
             first,
             f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {self.largest_compute:,.4g}",
-            f"{self.group_sizes} level(s) of n{edge}; {self.seeds_per_cell:.1f} run(s) per configuration",
+            f"{self.group_sizes} level(s) of n{edge}; {self.seeds_per_cell:.2g} "
+            + ("run" if self.seeds_per_cell == 1 else "runs")
+            + " per configuration",
             f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
         ]
 
@@ -156,7 +158,7 @@ class Passport:
             notes.append(Note("few-group-sizes", "warning", text, levels))
         if self.seeds_per_cell < 1.5:
             text = (
-                f"{self.seeds_per_cell:.1f} run(s) per configuration: the differences between runs with the same "
+                f"{self.seeds_per_cell:.2g} run(s) per configuration: the differences between runs with the same "
                 "settings are assumed, not measured. A second seed at two levels of n would measure them."
             )
             notes.append(Note("one-seed-per-cell", "info", text, {"seeds_per_cell": self.seeds_per_cell}))

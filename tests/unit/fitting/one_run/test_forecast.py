@@ -11,7 +11,14 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
-from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, OneRun, Particles, posterior, unit_curve
+from isocompute_sdk.fitting.one_run.curve_posterior import (
+    DEFAULT_PRIOR,
+    OneRun,
+    Particles,
+    leading_change,
+    posterior,
+    unit_curve,
+)
 from isocompute_sdk.fitting.surface.data import SurfaceRun
 
 BATCH = 8 * 32
@@ -173,6 +180,34 @@ def test_fits_without_a_surface_forecast_the_run_alone(make_runs: Callable[..., 
 def test_published_fits_hold_no_run_to_forecast() -> None:
     with pytest.raises(iso.FitError):
         iso.published(iso.list_published()[0]).forecast("any")
+
+
+def test_best_of_4_that_still_rises_lifts_the_forecast_of_a_flat_average() -> None:
+    average = noisy(saturating(STEPS, 150.0), 0.004)
+    doublings = np.log2(np.maximum(STEPS, STEPS[1]) / STEPS[-1])
+    found = {}
+    for slope in (None, -0.05, 0.0, 0.05):
+        runs = run_of(average, STEPS)
+        if slope is not None:
+            runs = runs.concat(run_of(noisy(0.8 + slope * doublings, 0.004, seed=1), STEPS, metric="best@4"))
+        found[slope] = iso.forecast(runs, metric="avg@4")
+    assert found[-0.05].at(2).reward < found[0.0].at(2).reward < found[0.05].at(2).reward
+    assert abs(found[0.0].at(2).reward - found[None].at(2).reward) < 0.005
+    gained = [found[0.05].at(factor).reward - found[None].at(factor).reward for factor in (2, 4)]
+    assert gained[0] == pytest.approx(DEFAULT_PRIOR.lead[0] * 0.05, abs=0.006)
+    assert gained[1] > 2.5 * gained[0]
+    assert found[0.05].at(4).high - found[0.05].at(4).low > found[None].at(4).high - found[None].at(4).low
+
+
+def test_best_of_k_with_too_few_evaluations_or_all_noise_changes_little() -> None:
+    compute = np.geomspace(1.0, 100.0, 30)
+    rising = 0.5 + 0.05 * np.log2(compute / 100.0)
+    assert leading_change(compute, rising, 100.0, 1.0) == pytest.approx(0.05, abs=1e-9)
+    assert leading_change(compute[::8], rising[::8], 100.0, 1.0) == 0.0
+    noise = np.random.default_rng(0).normal(0.0, 0.3, 30)
+    near = compute >= 100.0 / 3.0
+    raw = np.polyfit(np.log2(compute[near] / 100.0), (rising + noise)[near], 1)[0]
+    assert abs(leading_change(compute, rising + noise, 100.0, 1.0)) < 0.5 * abs(raw)
 
 
 def test_the_posterior_agrees_with_brute_force_over_the_prior() -> None:

@@ -1,0 +1,180 @@
+"""Draw what benchmarks measured: the pictures of docs/checked.md, from committed numbers only.
+
+python benchmarks/decisions/recorded.py --json rows.json   # forecasts on recorded runs, a minute
+python benchmarks/draw_checked.py --forecasts rows.json    # keep them in benchmarks/data/, and draw
+python benchmarks/draw_checked.py                          # draw from benchmarks/data/ and the tables of docs/
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).resolve().parents[1]
+FORECASTS = ROOT / "benchmarks" / "data" / "recorded_forecasts.csv"
+ALLOCATION = ROOT / "docs" / "allocation.md"
+IMAGES = ROOT / "docs" / "images"
+FIELDS = ("set", "origin", "factor", "n", "measured", "error", "held")
+BLUE, RED, GREY = "#0b5fa5", "#c8501e", "#8a8f98"
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "isocompute",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def keep(rows: Path) -> None:
+    """Write the forecasts among the rows of recorded.py as a table."""
+    found = [row for row in json.loads(rows.read_text(encoding="utf-8")) if "held" in row]
+    with FORECASTS.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.writer(handle, lineterminator="\n")
+        writer.writerow(FIELDS)
+        for row in found:
+            writer.writerow([round(row[name], 5) if isinstance(row[name], float) else row[name] for name in FIELDS])
+
+
+def forecasts() -> list[dict[str, Any]]:
+    """One forecast a row."""
+    with FORECASTS.open(encoding="utf-8") as handle:
+        return [
+            {**row, "held": row["held"] == "True"} | {name: float(row[name]) for name in FIELDS[1:-1]}
+            for row in csv.DictReader(handle)
+        ]
+
+
+def table(text: str, first: str) -> dict[str, dict[str, str]]:
+    """A Markdown table by its first header cell; rows by their first cell, cells by header."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        header = cells(line)
+        if header and header[0] == first:
+            next(lines)
+            rows: dict[str, dict[str, str]] = {}
+            for row in lines:
+                found = cells(row)
+                if not found:
+                    return rows
+                rows[found[0]] = dict(zip(header[1:], found[1:], strict=True))
+            return rows
+    raise SystemExit(f"no table whose first column is {first!r}")
+
+
+def cells(line: str) -> list[str]:
+    """Cells of one line of a table; none if it is no such line."""
+    return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+
+
+def numbers(cell: str) -> list[float]:
+    """Values of a cell such as `0.03 ± 0.001 / 0.04 ± 0.002`."""
+    return [float(part.split("±")[0]) for part in cell.split("/")]
+
+
+def regret() -> dict[str, list[float]]:
+    """Share of the reachable gain that each method loses at 1, 3 and 10 times the largest pilot run."""
+    rows = table(ALLOCATION.read_text(encoding="utf-8"), "family")
+    return {name.removesuffix(", 1x / 3x / 10x"): numbers(cell) for name, cell in rows["all"].items()}
+
+
+def coverage() -> dict[str, list[float]]:
+    """Share of 80 % intervals that hold at 1, 3, 10 and 30 times, by family."""
+    text = ALLOCATION.read_text(encoding="utf-8")
+    rows = table(text[text.index("\n## Intervals") :], "family")
+    return {family: numbers(next(iter(row.values()))) for family, row in rows.items()}
+
+
+def draw_forecasts(path: Path) -> None:
+    """Measured against predicted reward of recorded runs."""
+    figure, both = plt.subplots(1, 2, figsize=(7.6, 3.7), sharey=True, constrained_layout=True)
+    for axes, title, factors in zip(
+        both, ("2 and 3 times the pilot", "8 times the pilot"), ((2, 3), (8,)), strict=True
+    ):
+        for name, colour in (("easy", BLUE), ("hard", RED)):
+            rows = [row for row in forecasts() if row["set"] == name and row["factor"] in factors]
+            for held in (True, False):
+                part = [row for row in rows if row["held"] is held]
+                axes.scatter(
+                    [row["measured"] - row["error"] for row in part],
+                    [row["measured"] for row in part],
+                    s=18,
+                    color=colour if held else "none",
+                    edgecolor=colour,
+                    linewidth=0.8,
+                    alpha=0.8,
+                )
+            share = sum(row["held"] for row in rows) / len(rows)
+            axes.text(
+                0.03,
+                0.97 if name == "easy" else 0.9,
+                f"{name}: {share:.0%} of {len(rows)} intervals hold",
+                transform=axes.transAxes,
+                color=colour,
+                va="top",
+            )
+        axes.plot([0, 1], [0, 1], color=GREY, lw=0.8)
+        axes.set(title=title, xlabel="predicted best avg@4", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    both[0].set_ylabel("measured")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def draw_regret(path: Path) -> None:
+    """Regret of the methods."""
+    figure, axes = plt.subplots(figsize=(7.6, 2.9), constrained_layout=True)
+    methods = regret()
+    for i, (name, values) in enumerate(methods.items()):
+        places = [3 * i + 0.8 * j for j in range(len(values))]
+        bars = axes.bar(places, values, width=0.7, color=BLUE if i == 0 else GREY)
+        axes.bar_label(
+            bars,
+            [f"{factor}\n{value:.3f}" for factor, value in zip(("1x", "3x", "10x"), values, strict=True)],
+            fontsize=8,
+        )
+        axes.text(places[1], -0.012, name.replace(", ", ",\n"), ha="center", va="top", color=BLUE if i == 0 else "0.2")
+    axes.set(ylabel="share of the gain lost", ylim=(0, 0.17), xticks=[])
+    figure.savefig(path, metadata={"Date": None})
+
+
+def draw_coverage(path: Path) -> None:
+    """Share of intervals that hold, by family."""
+    figure, axes = plt.subplots(figsize=(7.6, 3.9), constrained_layout=True)
+    families = coverage()
+    for i, values in enumerate(reversed(families.values())):
+        axes.plot(values, [i] * len(values), color=GREY, lw=0.8, zorder=1)
+        for value, size, colour in zip(values, (14, 26, 42, 62), ("#a9cbe8", "#6aa5d6", "#2b79bd", BLUE), strict=True):
+            axes.scatter(value, i, s=size, color=colour, zorder=2)
+    axes.axvline(0.8, color=RED, lw=1)
+    axes.text(0.8, len(families) - 0.3, "what they promise", color=RED, ha="center")
+    axes.text(0.6, len(families) - 0.3, "small to large: 1x, 3x, 10x, 30x", color=BLUE)
+    axes.set_yticks(range(len(families)), list(reversed(families)))
+    axes.set(xlabel="share of 80 % intervals that hold the truth", xlim=(0.6, 1), ylim=(-0.6, len(families) + 0.3))
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw from the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--forecasts", type=Path, help="rows of recorded.py --json, to keep in benchmarks/data/")
+    parser.add_argument("--folder", type=Path, default=IMAGES, help="where the pictures go")
+    options = parser.parse_args(arguments)
+    if options.forecasts is not None:
+        keep(options.forecasts)
+    with mpl.rc_context(STYLE):
+        draw_forecasts(options.folder / "checked_forecasts.svg")
+        draw_regret(options.folder / "checked_regret.svg")
+        draw_coverage(options.folder / "checked_intervals.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

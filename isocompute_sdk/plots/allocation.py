@@ -1,0 +1,249 @@
+"""The best n by budget: what plans choose, the law of a fit, and the laws in steps at a fixed batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError, PlanError
+from isocompute_sdk.fitting.allocation_laws.frontier import span
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.answers.law import REACH
+from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.plots import style
+from isocompute_sdk.plots.curves import axis_name, split, whose
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BUDGETS = 36
+"""Budgets at which a plan is made for the picture of a plan."""
+BAND_POINTS = 120
+"""Computes at which a law or a surface is asked."""
+BELOW, ABOVE = 30.0, 4.0
+"""A picture of a plan reaches from this part of its budget to this multiple of it."""
+UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "usd": "US dollars"}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Best n along one axis, with its 80 % set."""
+
+    x: Array
+    size: Array
+    low: Array | None
+    high: Array | None
+    steps: bool
+    """Whether sizes are executable ones, drawn as steps."""
+    what: str
+    """What the line is."""
+
+
+@style.styled
+def allocation(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
+    """Best n by budget, with the 80 % set of the best n.
+
+    Of a plan: the n that its planner chooses at each budget, and the plan itself, which lies on that line. Of a
+    surface: the n that plans choose without limits of hardware. Of other fits: their law, and the n of the best curve
+    as points. The line is dashed beyond the runs. Rollouts or tokens, as the fits or the budget count.
+
+    Args:
+        source: fits with a law or a surface, or a plan.
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        FitError: fits with neither a law nor a surface.
+    """
+    fits, plan = split(source)
+    found, label = (_of_fits(fits), axis_name(fits)) if plan is None else _of_plan(plan, fits)
+    ax = style.canvas(ax)
+    _draw(ax, found, last=_last_run(fits, plan))
+    shown = [found.size, *(part for part in (found.low, found.high) if part is not None)]
+    if plan is None and fits.curves and fits.surface is None:
+        low, high = span(fits.select())
+        best = fits.frontier(np.geomspace(low, high, 60))
+        measured = ~best.extrapolated
+        ax.plot(
+            best.compute[measured],
+            best.group_size[measured],
+            "o",
+            color=style.MUTED,
+            markersize=3.5,
+            label="n of the best curve",
+            zorder=3,
+        )
+        shown.append(best.group_size[measured].astype(float))
+        ax.legend(handles=ax.lines[-1:], loc="lower right", handletextpad=0.2)
+    if fits.method != "prior":
+        largest = fits.group_size_range[1]
+        ax.axhline(largest, color=style.MUTED, linestyle=":", linewidth=1.1, zorder=1)
+        shown.append(np.array(fits.group_size_range))
+    style.log_axis(ax, found.x[0] / 1.05, found.x[-1] * 1.05, label)
+    style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size $n^*$")
+    ax.set_title(f"Best group size by {'budget' if plan is not None else 'compute'}{whose(fits)}")
+    if plan is not None:
+        style.star(ax, plan.budget.amount, plan.group_size, f"plan: n = {plan.group_size}")
+    labels = [(float(found.size[-1]), found.what, style.INK)]
+    if found.high is not None and found.low is not None:
+        labels.append((float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "80 % set\nof the best n", style.PLAN))
+    if fits.method != "prior":
+        labels.append((float(fits.group_size_range[1]), "largest n run", style.MUTED))
+    style.end_labels(ax, labels)
+    return ax
+
+
+def _draw(ax: Axes, found: Chosen, last: float | None) -> None:
+    if found.low is not None and found.high is not None:
+        ax.fill_between(
+            found.x,
+            found.low,
+            found.high,
+            color=style.PLAN,
+            alpha=0.2,
+            linewidth=0,
+            step="mid" if found.steps else None,
+            label="80 % set",
+            zorder=1,
+        )
+    drawn = "steps-mid" if found.steps else "default"
+    cut = len(found.x) if last is None else int(np.searchsorted(found.x, last * (1 + 1e-9), side="right"))
+    ax.plot(
+        found.x[:cut], found.size[:cut], color=style.INK, linewidth=2.2, drawstyle=drawn, label=found.what, zorder=4
+    )
+    # The two parts share a point, so that the line has no gap.
+    rest = slice(max(cut - 1, 0), None)
+    if cut < len(found.x):
+        ax.plot(
+            found.x[rest],
+            found.size[rest],
+            color=style.INK,
+            linewidth=1.5,
+            linestyle=(0, (4, 2)),
+            drawstyle=drawn,
+            zorder=4,
+        )
+    if last is not None and found.x[0] < last < found.x[-1] / 1.05:
+        style.upright(ax, last, "longest run", top=bool(np.log2(found.size[cut - 1] / found.size.min()) < 1))
+
+
+def _last_run(fits: Fits, plan: Plan | None) -> float | None:
+    """Where the runs end on the axis of the picture."""
+    unit = "tokens" if fits.compute == "log10_tokens" else "rollouts"
+    return fits.largest_compute if plan is None or plan.budget.unit == unit else None
+
+
+def _of_fits(fits: Fits) -> Chosen:
+    """What plans choose from a surface, or the law."""
+    if fits.surface is not None:
+        low, high = span(fits.select())
+        grid = np.geomspace(low, high * REACH, BAND_POINTS)
+        band = fits.law_interval(grid)
+        assert band is not None, "a surface has draws"
+        return Chosen(grid, fits.best_group_size(grid), *band, steps=True, what="n that\nplans choose")
+    law = fits.law()
+    low, high = law.x_range or (law.midpoint - 1.2, law.midpoint + 1.2)
+    grid = np.geomspace(10.0**low, 10.0**high, BAND_POINTS)
+    low_high = fits.law_interval(grid)
+    what = "median law" if fits.method == "prior" else "law $n^*$(C)"
+    under, above = low_high if low_high is not None else (None, None)
+    return Chosen(grid, law.predict(grid), under, above, steps=False, what=what)
+
+
+def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str]:
+    """What its planner chooses at budgets around the plan's, which is among them."""
+    planner = Planner(
+        fits,
+        plan.hardware,
+        plan.recipe,
+        plan.throughput,
+        model=plan.model,
+        allow_other_model=True,
+        allow_off_policy=True,
+    )
+    here, unit = plan.budget.amount, plan.budget.unit
+    low, high = here / BELOW, here * ABOVE
+    if fits.curves and _last_run(fits, plan) is not None:
+        first, last = span(fits.select())
+        low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
+    options = _options(planner, plan)
+    found = {here: plan}
+    for amount in np.geomspace(max(low, plan.budget.committed * 1.01), high, BUDGETS).tolist():
+        try:
+            found[amount] = planner.allocate(plan.budget.replace(**{unit: amount}), **options)
+        except PlanError as error:
+            if error.smallest_budget is None:
+                raise
+    ordered = sorted(found)
+    plans = [found[amount] for amount in ordered]
+    bands = [one.group_size_interval for one in plans]
+    known = [band for band in bands if band is not None]
+    low_high = np.array(known, dtype=float).T if len(known) == len(bands) else None
+    size = np.array([one.group_size for one in plans], dtype=float)
+    under, above = (None, None) if low_high is None else (np.minimum(low_high[0], size), np.maximum(low_high[1], size))
+    fixed = f"\nat $B_p$ = {plan.problems_per_batch}" if options else ""
+    chosen = Chosen(np.array(ordered), size, under, above, steps=True, what=f"n that\nplans choose{fixed}")
+    return chosen, f"budget ({UNITS.get(unit, unit)})"
+
+
+def _options(planner: Planner, plan: Plan) -> dict[str, Any]:
+    """Options with which the planner chooses this plan's n and B_p again: none, or its B_p."""
+    try:
+        again = planner.allocate(plan.budget)
+    except PlanError:
+        return {"problems_per_batch": plan.problems_per_batch}
+    same = (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
+    return {} if same else {"problems_per_batch": plan.problems_per_batch}
+
+
+STEP_LAWS = {
+    "group_size_vs_steps": "best group size $n^*$",
+    "problems_per_batch_vs_steps": "best problems per batch $B_p^*$",
+}
+
+
+@style.styled
+def step_laws(source: Fits | Plan, *, name: str | None = None, ax: Axes | None = None) -> Axes:
+    """n*(M) and B_p*(M) at a fixed batch B, a panel each, with their 80 % intervals if the fits have draws.
+
+    Args:
+        source: fits with laws in steps, or a plan made from them.
+        name: only this law, `group_size_vs_steps` or `problems_per_batch_vs_steps`.
+        ax: where to draw one law; a new figure by default.
+
+    Returns:
+        The axes; of two panels the first.
+
+    Raises:
+        FitError: the fits have no such law, with the reason.
+    """
+    fits, plan = split(source)
+    names = [one for one in STEP_LAWS if one in fits.laws] if name is None else [name]
+    if not names:
+        fits.law(next(iter(STEP_LAWS)))
+    for one in names:
+        if one not in STEP_LAWS:
+            raise FitError(f"{one!r} is no law in steps; accepted: {', '.join(STEP_LAWS)}", "Use one of these names.")
+        fits.law(one)
+    axes = [style.canvas(ax)] if ax is not None or len(names) == 1 else style.panels(len(names))
+    for one, panel in zip(names, axes, strict=False):
+        law = fits.law(one)
+        low, high = law.x_range or (1.0, max(4 * law.midpoint, 400.0))
+        grid = np.linspace(low, high, BAND_POINTS)
+        band = fits.law_interval(grid, name=one)
+        shown = [law.predict(grid), *(band or ())]
+        _draw(panel, Chosen(grid, shown[0], *(band or (None, None)), steps=False, what="law"), None)
+        planned = None
+        if plan is not None and low <= plan.update_steps <= high:
+            planned = plan.group_size if one.startswith("group") else plan.problems_per_batch
+            shown.append(np.array([planned], dtype=float))
+        style.size_axis(panel, min(map(np.min, shown)), max(map(np.max, shown)), STEP_LAWS[one])
+        if plan is not None and planned is not None:
+            symbol = "n" if one.startswith("group") else "$B_p$"
+            style.star(panel, plan.update_steps, planned, f"plan: {symbol} = {planned}")
+        batch = f" at B = {fits.rollouts_per_batch:,}" if fits.rollouts_per_batch else ""
+        panel.set_xlabel(f"update steps M{batch}")
+        panel.set_title(f"{'$n^*$(M)' if one.startswith('group') else '$B_p^*$(M)'}{batch}{whose(fits)}")
+    return axes[0]

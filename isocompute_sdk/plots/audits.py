@@ -1,0 +1,179 @@
+"""An audited group: where its runs ended on the curves, and the cost of equal reward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.allocation_laws.frontier import span
+from isocompute_sdk.plots import style
+from isocompute_sdk.plots.curves import MANY, axis_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = {"best": "*", "level": "o", "behind": "v", "undecided": "D", "alone": "o", "not-judged": "o"}
+MEANING = {"best": "best known here", "level": "level with it", "behind": "behind it", "undecided": "cannot tell"}
+MOST_BARS = 30
+SMALLEST_SHARE = 0.01
+
+
+def fitted_group(audit: Audit, name: str | None = None) -> GroupAudit:
+    """A group with fits: the one named, else the first.
+
+    Raises:
+        FitError: no such group, or none that was fitted.
+    """
+    groups = {group.name: group for group in audit.groups}
+    if name is not None and name not in groups:
+        raise FitError(f"there is no group {name!r}; accepted: {', '.join(groups)}", "Use one of these names.")
+    found = [group for group in audit.groups if name in (None, group.name) and group.fits is not None]
+    if not found:
+        why = "; ".join(f"group {group.name}: {group.reason or 'saved without its fits'}" for group in audit.groups)
+        raise FitError(f"no group of this audit was fitted ({why})", "Audit the runs themselves again, and draw that.")
+    return found[0]
+
+
+@style.styled
+def plot_group(group: GroupAudit, metric: str) -> Figure:
+    """Both figures of a group side by side; the first alone where nothing is compared.
+
+    Raises:
+        FitError: the group could not be fitted.
+    """
+    from matplotlib.figure import Figure
+
+    bars = _compared(group)
+    figure = Figure(
+        figsize=(11.0 if bars else style.WIDTH, max(style.HEIGHT, 0.24 * len(bars) + 1.4)), layout="constrained"
+    )
+    left, *right = figure.subplots(1, 2, width_ratios=(1.35, 1)) if bars else [figure.add_subplot()]
+    audit_runs(group, metric, ax=left)
+    if right:
+        audit_costs(group, ax=right[0])
+    model = group.context.get("model")
+    figure.suptitle(f"Audit of group {group.name}" + (f": {model}" if model else ""), fontsize=11.5, x=0.01, ha="left")
+    return figure
+
+
+@style.styled
+def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axes:
+    """Evaluations, fitted curves, their frontier, and where every run ended.
+
+    Args:
+        group: a group of an audit.
+        metric: its metric, for the axis.
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        FitError: the group could not be fitted.
+    """
+    fits = group.fits
+    if fits is None:
+        raise FitError(f"group {group.name} was not fitted: {group.reason}", "Draw a group that was fitted.")
+    ax = style.canvas(ax)
+    curves = fits.select()
+    low, high = span(curves)
+    look = style.by_size(fits.group_sizes)
+    last: dict[tuple[int, int | None], float] = {}
+    for run in group.runs:
+        key = (run.group_size, run.problems_per_batch)
+        end = run.fault_rollouts if run.fault == "collapse" and run.fault_rollouts else run.rollouts
+        last[key] = max(last.get(key, 0.0), end)
+    many = sum(len(curve.compute_T) for curve in curves) > MANY
+    labels: dict[int, tuple[float, str, str]] = {}
+    for curve in curves:
+        n = curve.group_size
+        colour, mark = look[n]
+        seen = curve.compute_T > 0
+        style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
+        grid = np.geomspace(curve.first_compute, last.get((n, curve.problems_per_batch), curve.last_compute), 120)
+        values = curve.predict(grid)
+        ax.plot(grid, values, color=colour, linewidth=1.6, zorder=3)
+        labels[n] = (float(values[-1]), f"n = {n}", colour)
+    grid = np.geomspace(low, high, 240)
+    ax.plot(grid, fits.frontier(grid).reward, color=style.INK, linewidth=8, alpha=0.16, label="frontier", zorder=1.5)
+    judged = [run for run in group.runs if run.expected is not None]
+    for run in judged:
+        _mark(ax, run.standing, look[run.group_size][0], ([run.rollouts], [run.reached]))
+    for standing in dict.fromkeys(run.standing for run in judged):
+        if standing in MEANING:
+            _mark(ax, standing, "white", ([], []), MEANING[standing])
+    style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
+    ax.set_ylabel(metric)
+    ax.set_title("Where each run ended (frontier in grey)")
+    ax.legend(
+        handles=[line for line in ax.lines if line.get_label() in MEANING.values()],
+        loc="lower right",
+        handletextpad=0.2,
+    )
+    style.end_labels(ax, list(labels.values()))
+    return ax
+
+
+def _mark(ax: Axes, standing: str, colour: str, at: tuple[list[float], list[float]], label: str | None = None) -> None:
+    ax.plot(
+        *at,
+        MARKERS[standing],
+        color=colour,
+        markeredgecolor=style.INK,
+        markeredgewidth=0.7,
+        markersize=13 if standing == "best" else 8,
+        zorder=5,
+        label=label,
+    )
+
+
+def _compared(group: GroupAudit) -> list[RunAudit]:
+    """Runs compared with another configuration, in order of rollouts lost, so that the largest loss is on top."""
+    held = [run for run in group.runs if run.equal_reward is not None and run.standing not in ("best", "alone")]
+    held.sort(key=lambda run: run.rollouts - (run.equal_reward.mean if run.equal_reward else 0.0))
+    return held[-MOST_BARS:]
+
+
+@style.styled
+def audit_costs(group: GroupAudit, *, ax: Axes | None = None) -> Axes:
+    """Share of a run's rollouts with which the best known n reaches the same reward, with its interval, run by run.
+
+    Args:
+        group: a group of an audit.
+        ax: where to draw; a new figure by default.
+
+    Raises:
+        FitError: no run of the group is compared with another n.
+    """
+    runs = _compared(group)
+    if not runs:
+        why = f": {group.reason}" if group.reason else ""
+        raise FitError(
+            f"no run of group {group.name} is compared with another configuration{why}", "Draw another group or kind."
+        )
+    ax = style.canvas(ax)
+    ends = [1.0]
+    for y, run in enumerate(runs):
+        assert run.equal_reward is not None, "only runs with a cost are drawn"
+        share, low, high = (max(value / run.rollouts, SMALLEST_SHARE) for value in run.equal_reward)
+        faded = 0.35 if run.standing == "undecided" else 1.0
+        ax.plot([low, high], [y, y], color=style.PLAN, linewidth=3, alpha=0.45 * faded, solid_capstyle="butt")
+        ax.plot([share], [y], "o", color=style.PLAN, markersize=6, alpha=faded)
+        ends += [low, high]
+    ax.axvline(1.0, color=style.MUTED, linewidth=1.0)
+    style.log_axis(
+        ax,
+        min(ends) / 1.15,
+        max(ends) * 1.15,
+        "rollouts for the same reward at the best known n,\nas a share of what the run spent",
+    )
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    names = [run.run_id if len(run.run_id) <= 28 else f"...{run.run_id[-25:]}" for run in runs]
+    ax.set_yticks(range(len(runs)), names, fontsize=8)
+    ax.set_ylim(-0.7, len(runs) - 0.3)
+    ax.grid(axis="y", visible=False)
+    ax.set_title(
+        "Cost of equal reward" + (" (pale: cannot tell)" if any(r.standing == "undecided" for r in runs) else "")
+    )
+    return ax

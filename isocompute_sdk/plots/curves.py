@@ -1,0 +1,162 @@
+"""Rewards: curves with their frontier and the plan, and how much depends on n and on B_p."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.allocation_laws.frontier import span
+from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planning import Plan
+from isocompute_sdk.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINTS = 240
+"""Computes at which a curve is drawn."""
+MANY = 300
+"""Evaluations from which their marks are small and pale."""
+
+
+def split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
+    """Fits, and the plan made from them if there is one.
+
+    Raises:
+        FitError: a plan that was saved without its fits.
+    """
+    if isinstance(source, Fits):
+        return source, None
+    if source.fits is None:
+        raise FitError(
+            "this plan was saved without its fits, so there is nothing to draw",
+            "Plan again (`isocompute allocate`) and draw that plan.",
+        )
+    return source.fits, source
+
+
+def axis_name(fits: Fits) -> str:
+    """What the compute axis counts."""
+    return f"sampling compute C ({'tokens' if fits.compute == 'log10_tokens' else 'rollouts'})"
+
+
+@style.styled
+def reward_curves(source: Fits | Plan, *, problems_per_batch: int | None = None, ax: Axes | None = None) -> Axes:
+    """Evaluations, the fitted curve of every n, their frontier, and the plan with its 80 % interval.
+
+    Curves are dashed beyond the runs. A plan is drawn at its own B_p: the curves of a surface are those of exactly
+    that B_p, points are of the nearest one that was run.
+
+    Args:
+        source: fits with reward curves, or a plan made from such fits.
+        problems_per_batch: B_p drawn. None: that of the plan; of fits every one, a panel each (with `ax`, the
+            smallest).
+        ax: where to draw; a new figure by default.
+
+    Returns:
+        The axes; of several panels the first.
+
+    Raises:
+        FitError: the fits have no reward curves, or none at this B_p.
+    """
+    fits, plan = split(source)
+    fits.select()
+    levels: Sequence[int | None] = fits.problems_per_batch or (None,)
+    if problems_per_batch is not None:
+        levels = [problems_per_batch]
+    elif plan is not None:
+        levels = [fits.nearest_problems_per_batch(plan.problems_per_batch)]
+    elif ax is not None:
+        levels = levels[:1]
+    axes = [style.canvas(ax)] if len(levels) == 1 else style.panels(len(levels))
+    for one, level in zip(axes, levels, strict=True):
+        _draw_curves(one, fits, plan, level)
+    return axes[0]
+
+
+def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None) -> None:
+    curves = fits.select(level)
+    # The plan's own B_p, if the surface reaches it; another level that was asked for is drawn without the plan.
+    if plan is not None and fits.nearest_problems_per_batch(plan.problems_per_batch) != level:
+        plan = None
+    exact = plan.problems_per_batch if plan is not None and fits.surface is not None and level is not None else level
+    at_plan = plan is not None and plan.predicted_reward is not None
+    low, last = span(curves)
+    high = max(last, plan.compute) if plan is not None else last
+    grid = np.geomspace(low, high * 1.001, POINTS)
+    look = style.by_size([*fits.group_sizes, *([plan.group_size] if plan is not None and at_plan else [])])
+    many = sum(len(curve.compute_T) for curve in curves) > MANY
+    every: list[Array] = []
+    ends: dict[int, float] = {}
+    for curve in curves:
+        colour, mark = look[curve.group_size]
+        seen = curve.compute_T > 0
+        style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
+        values = rewards(fits, grid, curve.group_size, exact) if exact != level else curve.predict(grid)
+        inside = (grid >= curve.first_compute * 0.999) & (grid <= curve.last_compute * 1.02)
+        beyond = grid >= curve.last_compute
+        ax.plot(grid[inside], values[inside], color=colour, linewidth=1.9, label=f"n = {curve.group_size}", zorder=3)
+        ax.plot(grid[beyond], values[beyond], color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
+        every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf))
+        ends[curve.group_size] = float(values[-1])
+    best = np.max(every, axis=0)
+    ax.plot(grid, best, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
+    if plan is not None and at_plan and plan.group_size not in ends:
+        colour, _ = look[plan.group_size]
+        values = rewards(fits, grid, plan.group_size, exact)
+        ax.plot(
+            grid, values, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3, label=f"n = {plan.group_size}"
+        )
+        ends[plan.group_size] = float(values[-1])
+    marked = plan.group_size if plan is not None and at_plan else max(ends, key=lambda n: ends[n])
+    if fits.surface is not None:
+        begun = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
+        _, under, above = fits.predict(begun, marked, exact)
+        ax.fill_between(begun, under, above, color=look[marked][0], alpha=0.14, linewidth=0, label="80 %", zorder=1)
+    style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
+    ax.set_ylabel(fits.metric)
+    ax.margins(y=0.06)
+    ax.autoscale_view(scalex=False)
+    where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points: {level})" if exact != level else "")
+    ax.set_title(f"Reward curves and frontier{where}{whose(fits)}")
+    if plan is not None and plan.predicted_reward is not None:
+        interval = plan.reward_interval
+        text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
+        text += "" if interval is None else f"\n80 %: {interval[0]:.3f} to {interval[1]:.3f}"
+        style.star(ax, plan.compute, plan.predicted_reward, text, interval)
+    _label_frontier(ax, grid, best)
+    labels = [(y, f"n = {n}", look[n][0]) for n, y in ends.items()]
+    style.end_labels(ax, labels)
+
+
+def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
+    """The word beside the frontier, where nothing lies above it but noise."""
+    i = len(grid) // 4
+    ax.annotate(
+        "frontier",
+        (grid[i], best[i]),
+        xytext=(-4, 9),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        color=style.MUTED,
+        fontsize=9,
+    )
+
+
+def rewards(fits: Fits, compute: Array, n: int, problems: int | None) -> Array:
+    """Predicted mean reward of one configuration."""
+    return fits.predict(compute, n, problems).mean
+
+
+def whose(fits: Fits) -> str:
+    """The model, for a title."""
+    return (
+        f", {fits.model.rsplit('/', 1)[-1]}"
+        if fits.model
+        else (", prior without data" if fits.method == "prior" else "")
+    )

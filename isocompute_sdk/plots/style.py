@@ -1,0 +1,275 @@
+"""One look for every figure: colours, fonts, sizes, axes of compute, direct labels, and saving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from isocompute_sdk import files
+from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1b2130", "#566073", "#e3e6ec"
+PLAN = "#0090b8"
+"""Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
+RAMP = ("#08083a", "#4a1aa8", "#b0188a", "#e3424a", "#c98600")
+"""Colours of n from small to large. Lightness rises, so the order survives any colour vision and grey printing; the
+lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
+MARKERS = "os^DvPX"
+"""Marks of n in its order: colour is never the only difference."""
+WIDTH, HEIGHT = 7.2, 4.4
+"""Inches of a figure with one panel: the text width of a paper."""
+PANEL_WIDTH, PANEL_HEIGHT = 4.6, 3.5
+"""Inches of one of several panels."""
+DPI = 200
+"""Dots per inch of PNG files, and of dense points inside PDF and SVG."""
+LINE = 11.5
+"""Points of height of one line of a label."""
+HIGHEST = 0.8
+"""Share of the axes' height above which a star leaves no room for its label."""
+DENSE = 4000
+"""Points from which they are stored as an image inside PDF and SVG."""
+RC: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "text.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.solid_capstyle": "round",
+}
+SAVING: Any = {"pdf.fonttype": 42, "svg.hashsalt": "isocompute"}
+"""Embedded TrueType fonts, which publishers ask for, and files that are equal for equal figures."""
+METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn")
+
+
+def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+    """Draw with this style; the caller's own settings stay as they are."""
+
+    @wraps(draw)
+    def with_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+        from matplotlib import rc_context
+
+        with rc_context(RC):
+            return draw(*args, **kwargs)
+
+    return with_style
+
+
+def canvas(ax: Axes | None = None, *, size: tuple[float, float] = (WIDTH, HEIGHT)) -> Axes:
+    """The axes given, or those of a new figure that is not registered with pyplot."""
+    if ax is not None:
+        return ax
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def panels(count: int, *, columns: int = 2, size: tuple[float, float] = (PANEL_WIDTH, PANEL_HEIGHT)) -> list[Axes]:
+    """Axes of a new figure with so many panels, row by row."""
+    if count == 1:
+        return [canvas()]
+    from matplotlib.figure import Figure
+
+    columns = min(columns, count)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(columns * size[0], rows * size[1]), layout="constrained")
+    return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+
+
+def colours(count: int) -> list[str]:
+    """`count` ordered colours, dark to light."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    ramp = LinearSegmentedColormap.from_list("n", RAMP)
+    return [to_hex(ramp(place)) for place in np.linspace(0.0, 1.0, max(count, 2))[:count]]
+
+
+def by_size(sizes: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """Colour and mark of every n."""
+    ordered = sorted(set(sizes))
+    return {
+        n: (c, MARKERS[i % len(MARKERS)]) for i, (n, c) in enumerate(zip(ordered, colours(len(ordered)), strict=True))
+    }
+
+
+def short(value: float) -> str:
+    """1.5M for 1.5e6; three digits."""
+    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= size * (1 - 1e-9):
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def log_axis(ax: Axes, low: float, high: float, label: str) -> None:
+    """A logarithmic horizontal axis with round, compact ticks."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.set_xlim(low, high)
+    decades = math.log10(high / low)
+    subs = (1.0, 2.0, 5.0) if decades < 2.4 else (1.0, 3.0) if decades < 4 else (1.0,)
+    ax.xaxis.set_major_locator(LogLocator(subs=subs))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(lambda value, _: short(value) if value > 0 else "")
+    ax.set_xlabel(label)
+
+
+def size_axis(ax: Axes, low: float, high: float, label: str) -> None:
+    """A vertical axis in octaves, for n or B_p."""
+    ax.set_yscale("log", base=2)
+    ax.set_ylim(low / 1.4, high * 1.4)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.set_ylabel(label)
+
+
+def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) -> None:
+    """Measured values; small and pale where there are `many` in one picture."""
+    size, alpha = (2.8, 0.45) if many else (4.2, 0.75)
+    ax.plot(
+        x, y, mark, color=colour, markersize=size, alpha=alpha, markeredgewidth=0, rasterized=len(x) > DENSE, zorder=2
+    )
+
+
+def star(ax: Axes, x: float, y: float, text: str, interval: tuple[float, float] | None = None) -> None:
+    """The plan: a star with its interval and a label above it. Raises the upper limit if the label needs room."""
+    if interval is not None:
+        ax.plot([x, x], interval, color=PLAN, linewidth=3.2, solid_capstyle="butt", zorder=5, label="plan interval")
+    ax.plot(
+        [x], [y], "*", color=PLAN, markersize=15, markeredgecolor="white", markeredgewidth=0.8, zorder=6, label="plan"
+    )
+    above = y if interval is None else interval[1]
+    scale = ax.transScale.transform
+    (left, low), (_, high) = scale(ax.transData.inverted().transform(ax.bbox.corners())[[0, 3]])
+    place, top = scale((x, above))
+    if (top - low) / (high - low) > HIGHEST:
+        high = low + (top - low) / HIGHEST
+        ax.set_ylim(top=float(ax.transScale.inverted().transform((left, high))[1]))
+    right = bool(ax.transLimits.transform((place, top))[0] < 0.3)
+    ax.annotate(
+        text,
+        (x, above),
+        xytext=(6 if right else -6, 8),
+        textcoords="offset points",
+        ha="left" if right else "right",
+        va="bottom",
+        color=PLAN,
+        fontweight="bold",
+        bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "alpha": 0.85, "linewidth": 0},
+        zorder=7,
+    )
+
+
+def upright(ax: Axes, x: float, text: str, *, top: bool = False) -> None:
+    """A dotted vertical line with its meaning at the bottom or at the top."""
+    ax.axvline(x, color=MUTED, linestyle=":", linewidth=1.1, zorder=1)
+    ax.annotate(
+        text,
+        (x, 1.0 if top else 0.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(-3, -5 if top else 5),
+        textcoords="offset points",
+        rotation=90,
+        ha="right",
+        va="top" if top else "bottom",
+        color=MUTED,
+        fontsize=8,
+    )
+
+
+def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Labels (y, text, colour) beside the right end of their lines, moved apart where they would overlap.
+
+    Call it last, when the limits stand.
+    """
+    if not labels:
+        return
+    ordered = sorted(labels, key=lambda one: one[0])
+    figure = ax.get_figure(root=True)
+    assert figure is not None, "axes belong to a figure"
+    figure.draw_without_rendering()
+    box, scale = ax.get_window_extent(), 72 / figure.dpi
+    wanted = [scale * (ax.transData.transform((ax.get_xlim()[1], y))[1] - box.y0) for y, *_ in ordered]
+    heights = [LINE * (text.count("\n") + 1) for _, text, _ in ordered]
+    placed = spread(wanted, heights, scale * box.height)
+    moved = [abs(now - was) > 2 for was, now in zip(wanted, placed, strict=True)]
+    for (y, text, colour), was, now, led in zip(ordered, wanted, placed, moved, strict=True):
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate(
+            text,
+            (1.0, y),
+            xycoords=("axes fraction", "data"),
+            xytext=(14 if any(moved) else 5, now - was),
+            textcoords="offset points",
+            ha="left",
+            va="center",
+            color=colour,
+            fontsize=9,
+            linespacing=1.0,
+            annotation_clip=False,
+            arrowprops=line if led else None,
+        )
+
+
+def spread(wanted: Sequence[float], heights: Sequence[float], room: float) -> list[float]:
+    """Centres as near as possible to `wanted` (increasing) so that labels of these heights do not overlap.
+
+    Least squares under the order constraint (isotonic regression); kept within 0 to `room` if they fit.
+    """
+    from scipy.optimize import isotonic_regression
+
+    height = np.asarray(heights, dtype=float)
+    offset = np.concatenate([[0.0], np.cumsum((height[1:] + height[:-1]) / 2)])
+    free = isotonic_regression(np.asarray(wanted) - offset).x
+    low, high = height[0] / 2, room - offset[-1] - height[-1] / 2
+    return list(np.clip(free, low, max(low, high)) + offset)
+
+
+def save_figure(figure: Figure, path: str | Path) -> Path:
+    """Write a figure (PNG, SVG or PDF by its suffix); a kill leaves the old file or the new one.
+
+    Raises:
+        IsoComputeError: an unknown suffix, or a file that cannot be written.
+    """
+    from matplotlib import rc_context
+
+    def write(temporary: Path) -> None:
+        with rc_context(SAVING):
+            figure.savefig(temporary, dpi=DPI, metadata=METADATA.get(temporary.suffix.lower()))
+
+    with files.saving(path) as target:
+        kinds = figure.canvas.get_supported_filetypes()
+        if target.suffix.removeprefix(".").lower() not in kinds:
+            raise FitError(
+                f"{target} ends in {target.suffix!r}; accepted: {', '.join(f'.{kind}' for kind in kinds)}",
+                "Use one of these suffixes, such as .png.",
+            )
+        return files.write_with(target, write)

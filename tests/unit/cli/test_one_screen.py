@@ -1,0 +1,97 @@
+"""Plans on one screen: what comes first, what is left for --verbose, and commands that work when they are pasted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk.laws import measured_easy
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+LINES, COLUMNS = 24, 80
+PASTED = ("  isocompute ", "next: isocompute ", "or train it as it is: isocompute ")
+
+
+@pytest.fixture
+def runs_csv(tmp_path: Path) -> Path:
+    """The paper's measured runs."""
+    columns, context = measured_easy()
+    path = tmp_path / "my runs.csv"
+    iso.RunSet.from_columns(columns, metric="avg@4", **context).to_polars().write_csv(path)
+    return path
+
+
+@pytest.fixture
+def pilot_csv(runs_csv: Path) -> Path:
+    """Short runs of three group sizes, which leave n open far beyond them."""
+    few = pl.read_csv(runs_csv).filter(pl.col("rollouts") < 1.2e6, pl.col("group_size").is_in([8, 32, 128]))
+    few.write_csv(runs_csv.with_name("pilot.csv"))
+    return runs_csv
+
+
+def screen(shell: Shell, command: str) -> list[str]:
+    done = shell(f"COLUMNS={COLUMNS} isocompute {command}")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    # A terminal wraps what is printed longer than it is wide.
+    assert sum(-(-max(len(line.rstrip()), 1) // COLUMNS) for line in lines) < LINES
+    assert lines[0].startswith("verdict")
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("command", "commands"),
+    [
+        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 3),
+        ("allocate pilot.csv --budget 10M", 2),
+        ("plan --budget 3M", 2),
+    ],
+)
+@pytest.mark.usefixtures("pilot_csv")
+def test_a_plan_fits_one_screen_and_every_command_on_it_can_be_pasted(
+    shell: Shell, command: str, commands: int
+) -> None:
+    found = [line for line in screen(shell, command) if line.startswith(PASTED)]
+    assert len(found) == commands
+    for line in found:
+        pasted = shell(line[line.index("isocompute ") :])
+        assert pasted.returncode == 0, (line, pasted.stderr)
+
+
+def test_a_saved_plan_names_the_command_that_shows_its_script(shell: Shell) -> None:
+    named = screen(shell, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.json'")[-1]
+    assert "train_ppo_ray" in shell(named.partition(": ")[2]).stdout
+
+
+@pytest.mark.usefixtures("pilot_csv")
+def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> None:
+    words = ("allocate", "pilot.csv", "--budget", "10M")
+    brief, whole, document = (isocompute(*words, *flag).stdout for flag in ((), ("-v",), ("--json",)))
+    plan = json.loads(document)
+    codes = [note["code"] for note in plan["notes"]]
+    assert sum(code in brief for code in codes) == 2
+    assert all(code in whole for code in codes)
+    order = [severity for line in whole.splitlines() for severity in ("warning", "info") if line.startswith(severity)]
+    assert order == sorted(order, reverse=True)
+    assert "backtest" in whole
+    assert "backtest" not in brief
+
+
+@pytest.mark.usefixtures("pilot_csv")
+def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Command, tmp_path: Path) -> None:
+    text = isocompute("allocate", "pilot.csv", "--budget", "10M", "--json").stdout
+    (tmp_path / "plan.json").write_text(text)
+    plan = iso.Plan.load(tmp_path / "plan.json")
+    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "10M", "--slots", "2", "--json").stdout)
+    assert plan.next_runs is not None
+    assert [run.rollouts for run in plan.next_runs.runs] == [
+        run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]
+    ]
+    assert plan.next_runs.runs
