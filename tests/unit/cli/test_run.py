@@ -32,6 +32,8 @@ options: %s
 Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]
 
+REFRESH = 'http-equiv="refresh"'
+
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
@@ -343,14 +345,23 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     watch = start("status", "runs/small", "--watch", "--interval", 0.2)
     _, err = finish(start("run", "study.yaml"), 1)
     assert str(first.pid) in err
-    seen = watch.stdout
-    assert seen is not None
-    earlier = "".join(iter(seen.readline, "\n"))  # The first block of the watch ends with an empty line.
-    open_gate(tmp_path)
+    page, versions = tmp_path / "runs" / "small" / "report.html", list[str]()
+    while watch.poll() is None:
+        text = page.read_text() if page.exists() else ""
+        if text and text not in versions:
+            assert text.rstrip().endswith("</html>")
+            versions.append(text)
+            open_gate(tmp_path)
+        time.sleep(0.02)
     finish(first)
     shown, _ = finish(watch)
+    # While runs go on a browser loads the page anew; it is rewritten once a minute, and at the end.
+    assert [REFRESH in text for text in (versions[0], page.read_text())] == [True, False]
+    assert len(versions) <= 3
+    assert shown.count("report.html") == 1
     blocks = shown.strip().split("\n\n")
-    assert str(first.pid) in earlier
+    assert len(blocks) > 1
+    assert str(first.pid) in blocks[0]
     assert blocks[-1].count("finished") >= 2
     assert "pilot 12,800 rollouts" in blocks[-1]
     document = json.loads(ask("status", "runs/small", "--json")[0])
