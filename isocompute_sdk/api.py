@@ -315,7 +315,7 @@ def published(name: str) -> Fits:
         FitError: unknown name.
 
     Examples:
-        >>> law = published("qwen2.5-7b-instruct/guru-math-easy").law("group_size")
+        >>> law = iso.published("qwen2.5-7b-instruct/guru-math-easy").law("group_size")
         >>> round(float(law.predict(1e6)))
         118
     """

@@ -38,7 +38,7 @@ def avg_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error"
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
 
     Examples:
-        >>> avg_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=4)
+        >>> iso.avg_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=4)
         0.625
     """
     rewards_P_N, counts_P, k = _checked(rewards, k, insufficient)
@@ -63,7 +63,7 @@ def best_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
 
     Examples:
-        >>> best_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=2)
+        >>> iso.best_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=2)
         0.75
     """
     rewards_P_N, counts_P, k = _checked(rewards, k, insufficient)
@@ -88,7 +88,7 @@ def worst_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "erro
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
 
     Examples:
-        >>> worst_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=2)
+        >>> iso.worst_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=2)
         0.5
     """
     return 0.0 - best_at_k(-_as_rewards(rewards), k, insufficient=insufficient)

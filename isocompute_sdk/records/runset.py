@@ -143,7 +143,7 @@ class RunSet:
 
         Examples:
             >>> table = {"n": [8, 8], "B_p": [32, 32], "step": [0, 10], "avg@4": [0.41, 0.44]}
-            >>> RunSet.from_columns(table).to_polars()["rollouts"].to_list()
+            >>> iso.RunSet.from_columns(table).to_polars()["rollouts"].to_list()
             [0.0, 2560.0]
         """
         constants = {**(set or {}), **constants}

@@ -100,9 +100,9 @@ class Budget(Spec):
             SpecError: not an amount above 0 in a known unit.
 
         Examples:
-            >>> Budget.parse("3M").rollouts
+            >>> iso.Budget.parse("3M").rollouts
             3000000
-            >>> print(Budget.parse("200 gpu_hours"))
+            >>> print(iso.Budget.parse("200 gpu_hours"))
             200 gpu-hours
         """
         return value if isinstance(value, Budget) else cls.model_validate(value)

@@ -195,7 +195,7 @@ class Recipe(Spec):
         """Learning rate anchor * (B / anchor_batch)^p, p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3.
 
         Examples:
-            >>> Recipe().learning_rate(4096)
+            >>> iso.Recipe().learning_rate(4096)
             2e-06
         """
         ratio = rollouts_per_batch / self.learning_rate_anchor_batch
