@@ -51,6 +51,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "doctor",
         "audit",
         "launch",
+        "plot",
         "scorecard",
         "sweep",
         "run",
