@@ -46,6 +46,15 @@ def _unlink_metrics(app: Sphinx, document: nodes.document) -> None:
             link.replace_self(nodes.Text(link.astext()))
 
 
+def _note_anchors(app: Sphinx, document: nodes.document) -> None:
+    """An anchor for every code in the tables of the page on notes: notes.html#near-tie."""
+    if app.env.docname == "docs/notes":
+        for table in document.findall(nodes.table):
+            table["classes"].append("stacked")
+        for row in document.findall(nodes.row):
+            row["ids"] += [code.astext() for code in row[0].findall(nodes.literal)]
+
+
 def _long_dashes(app: Sphinx, document: nodes.document) -> None:
     """Lists of arguments: a dash between name and text. Smart quotes would also change flags."""
     for text in list(document.findall(nodes.Text)):
@@ -71,6 +80,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     app.connect("builder-inited", _generate)
     app.connect("doctree-read", _unlink_metrics)
+    app.connect("doctree-read", _note_anchors)
     app.connect("doctree-read", _long_dashes)
     app.connect("doctree-read", _mark_examples)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

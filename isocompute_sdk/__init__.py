@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isocompute_sdk import ingest as ingest
+    from isocompute_sdk import plots as plots
     from isocompute_sdk.api import fit, forecast, launch_script, list_published, published, published_prior, refit
     from isocompute_sdk.auditing import Audit, audit
     from isocompute_sdk.campaigns.campaign import Campaign
@@ -118,8 +119,8 @@ _HOMES = {
     ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-_MODULES = ("ingest",)
-"""Modules that are public themselves: `ingest.propose`, `ingest.diagnose` and the like."""
+_MODULES = ("ingest", "plots")
+"""Modules that are public themselves: `ingest.propose`, `plots.reward_curves` and the like."""
 
 __version__ = "0.1.0"
 __all__ = [

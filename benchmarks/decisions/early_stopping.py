@@ -29,7 +29,7 @@ RATIOS = (3.0, 10.0)
 TRAILING_SHARE = 0.8
 TIED = 0.005
 """True reward within which another n makes up for a stopped winner."""
-CUTS = (0.03, 0.05, 0.07, 0.1, 0.15)
+CUTS = (0.03, 0.05, 0.07, 0.1)
 """Probabilities below which a run is stopped, to compare with the one in use."""
 
 

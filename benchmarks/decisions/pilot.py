@@ -1,7 +1,7 @@
 """How much reward is lost by each way of piloting, at equal pilot cost, on simulated tasks whose truth is known.
 
     python benchmarks/decisions/pilot.py --scenarios 1200 --output results.jsonl  # appends; the same command continues
-    python benchmarks/decisions/pilot.py --summary results.jsonl
+    python benchmarks/decisions/pilot.py --summary benchmarks/data/pilot.parquet            # the table in docs/pilot.md
 
 Every design spends the same rollouts P on pilot runs of the same task, with the same noise wherever two make the same
 run. The surface is fitted to what each measured, and the planner chooses n for budgets of 3 P and 10 P (and 30 P
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
@@ -41,7 +42,7 @@ from isocompute_sdk.fitting.surface.answers.passport import passport
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.planning.experiment import design_pilot
-from isocompute_sdk.planning.experiment.asking import ask
+from isocompute_sdk.planning.experiment.asking import Question, ask
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
@@ -50,7 +51,7 @@ from isocompute_simulator.truths.processes import PROCESSES, draw_process
 from isocompute_simulator.truths.scenario_families import draw_truth
 from isocompute_simulator.truths.truth import Task
 
-TUNING_SEED, TEST_SEED = 30_001, 95_001
+TUNING_SEED, TEST_SEED = 30_001, 97_001
 """Scenarios on which constants of the designer may be chosen, and scenarios for reported numbers."""
 ALL_FAMILIES = (*FAMILIES, *PROCESSES)
 DESIGNED_RATIOS = (3.0, 10.0)
@@ -64,6 +65,8 @@ PILOT_FACTOR = (1.0, 6.0)
 FOUR = (8, 32, 128, 512)
 EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
 DRAWS = 150
+ADVISED, EVERY_ADVISED = "next-run", 4
+"""Rows about what `Planner.next_runs` says that a run saves, and of how many scenarios one has them."""
 SLOTS, ROUNDS = 1, 1
 """Runs of a round of `designed` after the first, and such rounds; each spends half of what is left, the last all."""
 
@@ -86,6 +89,10 @@ class World:
     pilot: float
     """Rollouts that every design spends."""
     reward_range: float = field(init=False)
+    surfaces: dict[frozenset[tuple[Cell, int]], tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]] = field(
+        init=False, default_factory=dict[Any, Any]
+    )
+    """Fits of this task by the runs behind them: designs that have made the same runs share their fit."""
 
     def __post_init__(self) -> None:
         self.reward_range = max(self.best(10 * self.pilot) - self.truth.base_reward, 1e-6)
@@ -230,21 +237,33 @@ def designed(world: World, ratio: float) -> Pilot:
     for left in range(ROUNDS, 0, -1):
         if pilot.left < 0.03 * world.pilot:
             break
-        fits = fitted(pilot)
-        planner = iso.Planner(fits, recipe=recipe)
-        options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
-        budget = iso.Budget(rollouts=total - pilot.cost)
-        question = planner._question(budget, options)  # pyright: ignore[reportPrivateUsage]
         most = pilot.left if left == 1 else pilot.left / 2
         # Equal cost: what `Planner.next_runs` would not spend is spent here all the same.
-        found = ask(question, SLOTS, np.random.default_rng(world.index), most=most, spend_all=True)
+        found = ask(
+            question(pilot, total - pilot.cost), SLOTS, np.random.default_rng(world.index), most=most, spend_all=True
+        )
         for run in found.runs:
             pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
     return pilot
 
 
+def question(pilot: Pilot, budget: float) -> Question:
+    """What the planner asks about further runs with this much left."""
+    floor = pilot.world.floor
+    planner = iso.Planner(fitted(pilot), recipe=iso.Recipe(min_problems_per_batch=floor))
+    options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
+    return planner._question(iso.Budget(rollouts=budget), options)  # pyright: ignore[reportPrivateUsage]
+
+
 def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
     """The surface of `fit(...)`; laws and backtest, which decide nothing here, would take most of the time."""
+    known, key = pilot.world.surfaces, frozenset(pilot.steps.items())
+    if key not in known:
+        known[key] = _fit(pilot)
+    return known[key]
+
+
+def _fit(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
     runs: list[SurfaceRun] = []
     for cell in sorted(pilot.steps):
         n, bp, _ = cell
@@ -303,6 +322,27 @@ def without_pilot(world: World, ratio: float) -> int:
     ).group_size
 
 
+def advised(world: World, ratio: float) -> dict[str, Any] | None:
+    """What one run of `Planner.next_runs` after four runs is said to save, and what it does; None if none is advised.
+
+    Both are rewards at the target, the cost of the run taken off.
+    """
+    pilot = four_steps(world)
+    now = planned(world, pilot, (ratio,))[ratio]
+    found = ask(question(pilot, ratio * world.pilot), 1, np.random.default_rng(world.index))
+    if not found.runs:
+        return None
+    run = found.runs[0]
+    pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
+    left = ratio - run.cost / world.pilot
+    after = planned(world, pilot, (left,))[left]
+    # A run that the plan continues is no loss.
+    target = ratio if after == run.group_size else left
+    before = float(world.truth.best(ratio * world.pilot, now, world.floor))
+    gained = float(world.truth.best(target * world.pilot, after, world.floor)) - before
+    return {"ratio": ratio, "said": found.saving, "saved": gained, "share": found.share}
+
+
 def examine(index: int, seed: int) -> list[dict[str, Any]]:
     """All designs on one scenario."""
     world = World.draw(index, seed)
@@ -350,11 +390,34 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
         for ratio in RATIOS:
             note("prior-only", ratio, without_pilot(world, ratio), 0.0, 0.0)
             note("only-16", ratio, 16, 0.0, 0.0)
+        if index % EVERY_ADVISED == 0:
+            for ratio in DESIGNED_RATIOS:
+                one = advised(world, ratio)
+                if one is not None:
+                    rows.append({"scenario": index, "family": world.family, "design": ADVISED, **one})
     return rows
 
 
+def savings(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What `Planner.next_runs` says that its run saves against what it saves, by thirds of what it says."""
+    lines = ["| savings | runs | said | saved |", "|---|---|---|---|"]
+    for ratio in DESIGNED_RATIOS:
+        found = sorted((row["said"], row["saved"]) for row in rows if row["ratio"] == ratio)
+        for part in np.array_split(np.array(found).reshape(-1, 2), 3):
+            if len(part):
+                error = 1.96 * float(part[:, 1].std()) / np.sqrt(len(part))
+                low, high = part[0, 0], part[-1, 0]
+                lines.append(
+                    f"| {ratio:g} x, {low:.4f} to {high:.4f} | {len(part)} | {part[:, 0].mean():.4f} | "
+                    f"{part[:, 1].mean():.4f} ± {error:.4f} |"
+                )
+    return lines
+
+
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean regrets by design and target, and paired differences of `designed` with 95 % intervals, as Markdown."""
+    """Mean regrets by design and target, paired differences of `designed` with 95 % intervals, and named savings."""
+    told = [row for row in rows if row["design"] == ADVISED]
+    rows = [row for row in rows if row["design"] != ADVISED]
     designs = list(dict.fromkeys(row["design"] for row in rows))
     by = {(r["scenario"], r["design"], r["ratio"]): float(r["regret"]) for r in rows}
     scenarios = sorted({r["scenario"] for r in rows})
@@ -384,13 +447,16 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
     }
     lines.append("")
     lines.append("best of the three simple designs: " + ", ".join(f"{r:g} x {value:.4f}" for r, value in best.items()))
+    lines += ["", *savings(told)]
     return "\n".join(lines)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Rows of every complete scenario in a results file."""
+    """Rows of every complete scenario in a results file: JSON lines as written, or the table in benchmarks/data."""
     if not path.exists():
         return []
+    if path.suffix == ".parquet":
+        return [{k: v for k, v in row.items() if v is not None} for row in pl.read_parquet(path).to_dicts()]
     rows: list[dict[str, Any]] = []
     for line in path.read_text().splitlines():
         try:
@@ -399,6 +465,13 @@ def read(path: Path) -> list[dict[str, Any]]:
             # The last line of a run that was killed.
             continue
     return rows
+
+
+def write_table(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """The rows without runs and times as one small table, regrets and rewards to five digits."""
+    kept = [{k: v for k, v in row.items() if k not in ("runs", "seconds")} for row in rows]
+    table = pl.DataFrame(kept, infer_schema_length=None).with_columns(pl.selectors.float().round(5).cast(pl.Float32))
+    table.sort("scenario", maintain_order=True).write_parquet(path, compression="zstd", compression_level=19)
 
 
 def carry_out(
@@ -415,9 +488,13 @@ def carry_out(
     parser.add_argument("--seed", type=int, default=TEST_SEED)
     parser.add_argument("--output", type=Path, default=Path(output))
     parser.add_argument("--summary", type=Path, nargs="+")
+    parser.add_argument("--table", type=Path, help="with --summary: write the rows here (Parquet)")
     given = parser.parse_args(arguments)
     if given.summary:
-        print(summarise([row for path in given.summary for row in read(path)]))
+        rows = [row for path in given.summary for row in read(path)]
+        if given.table:
+            write_table(rows, given.table)
+        print(summarise(rows))
         return 0
     done = {row["scenario"] for row in read(given.output)}
     for index in range(given.first, given.first + given.scenarios):

@@ -23,6 +23,12 @@ class Section:
     names: tuple[str, ...]
 
 
+def _public(module: str) -> tuple[str, ...]:
+    """Functions and classes in `__all__` of a module; plain data and submodules have no entry."""
+    found = import_module(module)
+    return tuple(name for name in found.__all__ if callable(getattr(found, name)))
+
+
 SECTIONS = (
     Section(
         "runs",
@@ -78,14 +84,46 @@ SECTIONS = (
 )
 """Public names of the package; a test compares them with `isocompute_sdk.__all__`."""
 
+MODULES = (
+    Section(
+        "ingest",
+        "isocompute_sdk.ingest: logs",
+        "Checking, mapping and reading logs, and what a log format is made of.",
+        "isocompute_sdk.ingest",
+        _public("isocompute_sdk.ingest"),
+    ),
+    Section(
+        "plots",
+        "isocompute_sdk.plots: figures",
+        "Figures with matplotlib.",
+        "isocompute_sdk.plots",
+        _public("isocompute_sdk.plots"),
+    ),
+    Section(
+        "training",
+        "isocompute_sdk.training: writing a backend",
+        "The contract of a backend, and a base class that renders one script from a template.",
+        "isocompute_sdk.training",
+        ("Backend", "BackendInfo", "BackendOption", "FrameworkOptions", "Launch", "Needs", "ScriptBackend"),
+    ),
+    Section(
+        "executors",
+        "isocompute_sdk.campaigns.executors: writing an executor",
+        "The contract of what starts runs.",
+        "isocompute_sdk.campaigns.executors",
+        ("Executor", "Job", "Handle", "Seen", "Slots", "Engine", "EngineJob", "ClusterExecutor", "LocalExecutor"),
+    ),
+)
+"""Public modules beside the package itself."""
+
 
 def pages() -> Iterator[tuple[str, str]]:
     """The list of all names, and a page per section."""
-    for section in SECTIONS:
+    for section in (*SECTIONS, *MODULES):
         yield f"python/{section.file}.md", _page(section)
     rows = [
         (f"{{py:obj}}`{name} <{section.module}.{name}>`", _first_line(section.module, name))
-        for section in SECTIONS
+        for section in (*SECTIONS, *MODULES)
         for name in section.names
     ]
     yield "parts/python.md", table(("name", "what it is"), rows)

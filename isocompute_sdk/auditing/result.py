@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
@@ -14,6 +14,9 @@ from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers.contrast import Estimate
 from isocompute_sdk.notes import Note, by_severity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SAVED_INTERVAL = {
     "type": "object",
@@ -267,6 +270,23 @@ class Audit(Saved):
         runs = sum(len(group.runs) for group in self.groups)
         groups = f"{len(self.groups)} group(s) of comparable runs"
         return f"{runs} run(s) in {groups}; {self.metric} on {self.eval_set}; {self.level:.0%} intervals"
+
+    def plot(self, kind: str | None = None, **options: Any) -> Axes:
+        """Draw one group of this audit with matplotlib.
+
+        Args:
+            kind: `runs` or `costs`. None: runs.
+            **options: arguments of that function in `isocompute_sdk.plots`, and `group`, by default the first.
+
+        Returns:
+            The axes, of several panels the first; the figure is `axes.figure`.
+
+        Raises:
+            FitError: another kind, an unknown group, or one that was not fitted.
+        """
+        from isocompute_sdk.plots import draw
+
+        return draw(self, kind, **options)
 
     def __repr__(self) -> str:
         return f"Audit({self.headline()}; summary() has the findings)"

@@ -260,4 +260,7 @@ def _stage(folder: Path, study: Study, statuses: Sequence[RunStatus], taken: Dec
         return f"sweep: {finished} of {total} runs finished"
     if not taken.rounds:
         return "checking the recipe" if taken.qualified is None else taken.qualified.reason
-    return "pilot is over" if taken.ended else f"pilot, round {len(taken.rounds)}: {taken.rounds[-1].reason}"
+    number = len(taken.rounds)
+    stops = [look.reason for look in taken.looks.get(number, ()) if any(one.stopped for one in look.judged)]
+    now = stops[-1] if stops else taken.rounds[-1].reason
+    return "pilot is over" if taken.ended else f"pilot, round {number}: {now}"

@@ -8,7 +8,7 @@ import typer
 
 from isocompute_sdk import __version__
 from isocompute_sdk.cli import backends, schema
-from isocompute_sdk.cli.planning import allocate, fit, forecast, launch, plan, published, replan, report
+from isocompute_sdk.cli.planning import allocate, fit, forecast, launch, plan, plot, published, replan, report
 from isocompute_sdk.cli.planning import next as next_
 from isocompute_sdk.cli.quickstart import command as quickstart
 from isocompute_sdk.cli.reading import audit, doctor, ingest
@@ -47,6 +47,7 @@ for _name, _function in (
     ("fit", fit.fit),
     ("allocate", allocate.allocate),
     ("next", next_.next_runs),
+    ("plot", plot.plot),
     ("forecast", forecast.forecast),
     ("replan", replan.replan),
     ("ingest", ingest.ingest),

@@ -39,6 +39,8 @@ from isocompute_sdk.records.frames import frame_of
 from isocompute_sdk.records.run_settings import RunSettings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from isocompute_sdk.fitting.one_run.forecast import Forecast
     from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.frames import Frame
@@ -595,6 +597,24 @@ class Fits:
         from isocompute_sdk.api import forecast_in_sweep
 
         return forecast_in_sweep(self, run_id, to, **options)
+
+    def plot(self, kind: str | None = None, **options: Any) -> Axes:
+        """Draw these fits with matplotlib.
+
+        Args:
+            kind: `curves`, `allocation`, `steps`, `sensitivity-n`, `sensitivity-bp` or `backtest`.
+                None: curves, or the allocation without curves.
+            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
+
+        Returns:
+            The axes, of several panels the first; the figure is `axes.figure`.
+
+        Raises:
+            FitError: another kind, or data that it needs are missing.
+        """
+        from isocompute_sdk.plots import draw
+
+        return draw(self, kind, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write as JSON, keeping every bit; a kill leaves the old file or the new one.

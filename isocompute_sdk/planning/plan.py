@@ -30,6 +30,7 @@ from isocompute_sdk.specs.sweep import Sized
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.axes import Axes
 
 SCHEMA_VERSION = 2
 SLACK = 1e-9
@@ -277,6 +278,24 @@ class Plan(Sized):
         if self.pilot is not None:
             lines.append(describe_pilot(self.pilot))
         return "\n".join(lines)
+
+    def plot(self, kind: str | None = None, **options: Any) -> Axes:
+        """Draw this plan with matplotlib, on the curves or on the best n by budget.
+
+        Args:
+            kind: `curves`, `allocation`, `steps`, `sensitivity-n`, `sensitivity-bp` or `backtest`.
+                None: curves, or the allocation without curves.
+            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
+
+        Returns:
+            The axes, of several panels the first; the figure is `axes.figure`.
+
+        Raises:
+            FitError: another kind, or data that it needs are missing.
+        """
+        from isocompute_sdk.plots import draw
+
+        return draw(self, kind, **options)
 
     def __repr__(self) -> str:
         expected = "" if self.predicted_reward is None else f"; predicted {self.metric} {self.predicted_reward:.3f}"

@@ -1,17 +1,78 @@
-"""Figures as matplotlib figures that are not registered with pyplot: they are freed like any object."""
+"""What can be drawn of what: the kinds of `.plot()` and `isocompute plot`, and figures in place of axes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from isocompute_sdk.auditing import Audit
+from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.plots.allocation import allocation, step_laws
+from isocompute_sdk.plots import checks, runs
+from isocompute_sdk.plots.audits import audit_costs, audit_runs, fitted_group
+from isocompute_sdk.plots.best_n import allocation, step_laws
 from isocompute_sdk.plots.curves import reward_curves
+from isocompute_sdk.records import RunSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+def _runs_of_audit(audit: Audit, *, group: str | None = None, ax: Axes | None = None) -> Axes:
+    return audit_runs(fitted_group(audit, group), audit.metric, ax=ax)
+
+
+def _costs_of_audit(audit: Audit, *, group: str | None = None, ax: Axes | None = None) -> Axes:
+    return audit_costs(fitted_group(audit, group), ax=ax)
+
+
+OF_FITS: Mapping[str, Callable[..., Axes]] = {
+    "curves": reward_curves,
+    "allocation": allocation,
+    "steps": step_laws,
+    "sensitivity-n": checks.sensitivity_to_n,
+    "sensitivity-bp": checks.sensitivity_to_bp,
+    "backtest": checks.backtest,
+}
+"""Figures of fits and of plans, by kind."""
+OF_RUNS: Mapping[str, Callable[..., Axes]] = {
+    "evaluations": runs.evaluations,
+    "coverage": runs.coverage,
+    "records": runs.records,
+    "side-by-side": runs.side_by_side,
+}
+"""Figures of runs, by kind."""
+OF_AUDIT: Mapping[str, Callable[..., Axes]] = {"runs": _runs_of_audit, "costs": _costs_of_audit}
+"""Figures of an audit, by kind."""
+
+
+def draw(source: Fits | Plan | RunSet | Audit, kind: str | None = None, **options: Any) -> Axes:
+    """Draw one kind of figure.
+
+    Args:
+        source: what to draw.
+        kind: a key of `OF_FITS` (also for plans), `OF_RUNS` or `OF_AUDIT`. None: the first; for a plan or fits without
+            reward curves `allocation`.
+        **options: arguments of the figure's function, such as `ax`.
+
+    Returns:
+        The axes; of several panels the first.
+
+    Raises:
+        FitError: no such kind, or the data for it are missing.
+        RecordError: as `FitError`, for runs.
+    """
+    kinds = OF_RUNS if isinstance(source, RunSet) else OF_AUDIT if isinstance(source, Audit) else OF_FITS
+    if kind is None:
+        fits = source.fits if isinstance(source, Plan) else source
+        kind = "allocation" if isinstance(fits, Fits) and not fits.curves else next(iter(kinds))
+    if kind not in kinds:
+        raise FitError(
+            f"{type(source).__name__} has no figure {kind!r}; accepted: {', '.join(kinds)}", "Use one of these."
+        )
+    return kinds[kind](source, **options)
 
 
 def plot_reward_curves(source: Fits | Plan, problems_per_batch: int | None = None) -> Figure:

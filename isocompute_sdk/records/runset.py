@@ -29,6 +29,7 @@ from isocompute_sdk.records.table import build, join
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    from matplotlib.axes import Axes
 
 
 class ArrowTable(Protocol):
@@ -139,6 +140,11 @@ class RunSet:
 
         Raises:
             RecordError: for anything missing, malformed or contradictory, with its row, column and value.
+
+        Examples:
+            >>> table = {"n": [8, 8], "B_p": [32, 32], "step": [0, 10], "avg@4": [0.41, 0.44]}
+            >>> iso.RunSet.from_columns(table).to_polars()["rollouts"].to_list()
+            [0.0, 2560.0]
         """
         constants = {**(set or {}), **constants}
         options = Options(metric, eval_set, on_duplicate, tuple(ignore), dict(rename or {}), constants)
@@ -357,6 +363,24 @@ class RunSet:
             RecordError: no such column, or no row is left.
         """
         return RunSet(select(self._frame, predicates, conditions), self._notes)
+
+    def plot(self, kind: str | None = None, **options: Any) -> Axes:
+        """Draw these runs with matplotlib, without a fit.
+
+        Args:
+            kind: `evaluations`, `coverage`, `records` or `side-by-side`. None: evaluations.
+            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
+
+        Returns:
+            The axes, of several panels the first; the figure is `axes.figure`.
+
+        Raises:
+            FitError: another kind, or data that it needs are missing.
+            RecordError: an unknown metric or evaluation set.
+        """
+        from isocompute_sdk.plots import draw
+
+        return draw(self, kind, **options)
 
     def __len__(self) -> int:
         """Number of rows."""

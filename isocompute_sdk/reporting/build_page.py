@@ -28,12 +28,13 @@ SECTIONS = (
 """Sections in the order of the page: first what decides, then what it rests on, then the runs."""
 
 
-def build(material: Material, now: datetime | None = None) -> Page:
+def build(material: Material, now: datetime | None = None, refresh_seconds: int | None = None) -> Page:
     """The page of this material.
 
     Args:
         material: what `gather` found.
         now: time for the foot of the page; None for the present.
+        refresh_seconds: after what time browsers load the page anew; None: never.
     """
     when = datetime.now().astimezone() if now is None else now
     found = answer(material)
@@ -45,6 +46,7 @@ def build(material: Material, now: datetime | None = None) -> Page:
         sections=sections,
         palette=palette(_sizes(material)),
         made=f"isocompute {__version__}, {when:%Y-%m-%d %H:%M %Z}".strip(),
+        refresh_seconds=refresh_seconds,
     )
 
 

@@ -194,6 +194,8 @@ class Page:
     """Colours by theme (`light`, `dark`) and name."""
     made: str
     """Version and time, for the foot of the page."""
+    refresh_seconds: int | None = None
+    """The browser loads the page anew after this time; None: never."""
 
     def charts(self) -> tuple[Chart, ...]:
         """Every chart on the page, in order."""

@@ -25,6 +25,7 @@ def report(
     planner: Mapping[str, Any] | None = None,
     fit: Mapping[str, Any] | None = None,
     study: Study | None = None,
+    refresh_seconds: int | None = None,
     **options: Any,
 ) -> Path:
     """Write the answer as one self-contained HTML page: no network, opens in any browser.
@@ -40,6 +41,7 @@ def report(
         planner: arguments of `Planner` besides the fits, such as `{"throughput": Throughput(...)}`.
         fit: arguments of `fit` for runs, such as `{"metric": "avg@8", "pool": ("learning_rate",)}`.
         study: the study of a folder of runs; its budget, recipe, hardware and files are used.
+        refresh_seconds: after what time a browser loads the page anew, for a page that is rewritten while runs go on.
         **options: further arguments of `Planner.allocate`.
 
     Returns:
@@ -56,4 +58,4 @@ def report(
         options=options,
         fit=fit or {},
     )
-    return write(build(gather(source, asked, study)), Path(path))
+    return write(build(gather(source, asked, study), refresh_seconds=refresh_seconds), Path(path))

@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import isocompute_sdk
 from isocompute_sdk.cli.app import app
+from isocompute_sdk.laws.catalogue import published_names
+from isocompute_sdk.planning.assessment.verdict import VerdictKind
 from isocompute_sdk.specs import Study, json_schema, load_study
 from isocompute_sdk.specs.executor import available, executor_type
 
@@ -85,3 +88,19 @@ def test_every_example_study_loads(repository: Path) -> None:
     for file in files:
         study = load_study(file)
         assert study.has_runs or study.designed is not None
+
+
+def test_every_note_has_an_anchor(site: Path, repository: Path) -> None:
+    source = (repository / "docs" / "notes.md").read_text(encoding="utf-8")
+    first = [row.split("|")[1] for row in source.splitlines() if row.startswith("| `")]
+    codes = {code for cell in first for code in re.findall(r"`([^`]+)`", cell)}
+    assert len(codes) > 200
+    assert codes <= anchors(site / "docs" / "notes.html")
+
+
+def test_every_verdict_and_every_published_law_is_explained(site: Path) -> None:
+    for page, words in (("planning", get_args(VerdictKind)), ("laws", published_names())):
+        shown = set(
+            re.findall(r'<span class="pre">([^<]+)</span>', (site / "docs" / f"{page}.html").read_text("utf-8"))
+        )
+        assert set(words) <= shown

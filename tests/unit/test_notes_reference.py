@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from isocompute_sdk.planning.assessment.caveats import LOST_BEYOND
@@ -14,28 +15,57 @@ DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x
 """Codes that caveats.extrapolation puts together from the ratio."""
 
 
+SEVERITIES = ("info", "warning", "refuse")
+
+
+def severities_in(file: Path) -> Iterator[tuple[str, set[str]]]:
+    """Code of every call of Note, and of what becomes one, with the severities written in that call."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and node.args:
+            code, *more = node.args
+            given = more[:1] or [keyword.value for keyword in node.keywords if keyword.arg == "severity"]
+            words = [part.value for value in given for part in ast.walk(value) if isinstance(part, ast.Constant)]
+            if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                yield code.value, {word for word in words if word in SEVERITIES}
+
+
 def codes_in(file: Path) -> set[str]:
     """First arguments of every call of Note, and of what becomes one, in a source file."""
-    calls = [
-        node
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and node.args
-    ]
-    first = [call.args[0] for call in calls]
-    return {arg.value for arg in first if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
+    return {code for code, _ in severities_in(file)}
+
+
+def documented(repository: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Codes and further cells of every row of docs/notes.md."""
+    for row in (repository / "docs" / "notes.md").read_text(encoding="utf-8").splitlines():
+        if row.startswith("| `"):
+            codes, *cells = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+            yield re.findall(r"`([^`]+)`", codes), cells
+
+
+def sources(repository: Path) -> list[Path]:
+    return [*repository.glob("isocompute_sdk/**/*.py"), *repository.glob("backends/**/*.py")]
 
 
 def test_every_code_is_documented_and_every_documented_code_exists(repository: Path) -> None:
-    sources = [*repository.glob("isocompute_sdk/**/*.py"), *repository.glob("backends/**/*.py")]
-    given = set[str]().union(*map(codes_in, sources)) | DYNAMIC
-    listed = {
-        code
-        for row in (repository / "docs" / "notes.md").read_text(encoding="utf-8").splitlines()
-        if row.startswith("| `")
-        for code in re.findall(r"`([^`]+)`", row.split("|")[1])
-    }
+    given = set[str]().union(*map(codes_in, sources(repository))) | DYNAMIC
+    listed = {code for codes, _ in documented(repository) for code in codes}
     assert given - listed == set(), "codes without documentation"
     assert listed - given == set(), "documented codes that nothing gives"
+
+
+def test_every_documented_code_has_the_severity_of_the_code_a_meaning_and_a_remedy(repository: Path) -> None:
+    given: dict[str, set[str]] = {}
+    for source in sources(repository):
+        for code, severities in severities_in(source):
+            given.setdefault(code, set()).update(severities)
+    for codes, (severity, meaning, remedy) in documented(repository):
+        told = set(re.findall("|".join(SEVERITIES), severity))
+        written = set[str]().union(*(given.get(code, set()) for code in codes))
+        # A severity that is computed stands in no call.
+        assert written <= told, codes
+        assert told, codes
+        assert meaning, codes
+        assert remedy, codes
 
 
 def test_the_losses_that_plans_quote_are_those_of_the_benchmark(repository: Path) -> None:

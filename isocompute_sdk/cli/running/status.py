@@ -34,7 +34,8 @@ def status(
 
     For the folder of a study or a campaign also: the best n so far with the set that holds the best with 80 %
     probability, what was spent by kind, what is left of the budget, and the time left. --watch fits what has been
-    measured for that; without it only fits on file are used.
+    measured for that, at most once a minute, and rewrites report.html in the folder, which an open browser then loads
+    anew; without it only fits on file are used.
 
     Unreadable runs are reported last, with exit code 1.
 

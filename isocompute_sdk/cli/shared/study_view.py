@@ -14,6 +14,7 @@ from isocompute_sdk.errors import IsoComputeError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.overview import BestSoFar, Overview, Spent
+    from isocompute_sdk.specs import Study
 
 SECONDS_BETWEEN_FITS = 60.0
 """Least time between two fits of what was measured."""
@@ -59,7 +60,7 @@ def follow_study(folder: Path, interval: float, *, json: bool) -> None:
         elif sys.stdout.isatty():
             _in_place(look, interval)
         else:
-            look.repeat(interval, lambda: print("\n".join([*look.lines(), ""]), flush=True))
+            look.repeat(interval, lambda: print("\n".join([*look.lines(), *look.news(), ""]), flush=True))
     except KeyboardInterrupt:
         print("stopped watching; runs go on", file=sys.stderr)
 
@@ -70,7 +71,7 @@ def _in_place(look: _Look, interval: float) -> None:
     from rich.text import Text
 
     with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
-        look.repeat(interval, lambda: live.update(Text("\n".join(look.lines())), refresh=True))
+        look.repeat(interval, lambda: live.update(Text("\n".join([*look.lines(), look.page])), refresh=True))
 
 
 class _Look:
@@ -82,6 +83,14 @@ class _Look:
         self._next_fit = 0.0
         self._mark: object = None
         self._goes_on = True
+        self.page = ""
+        """Where the page is, or why there is none."""
+        self._said = ""
+
+    def news(self) -> list[str]:
+        """The page's place, once."""
+        known, self._said = self._said, self.page
+        return [] if self.page == known else [self.page]
 
     def repeat(self, interval: float, show: Callable[[], None]) -> None:
         """Show it until nothing goes on, the last look included."""
@@ -128,17 +137,31 @@ class _Look:
         return found, statuses
 
     def _refresh_best(self, found: Overview) -> None:
-        """The best n, by a new fit if something was measured since the last one."""
+        """The best n and the page, by a new fit if something was measured since the last one."""
         from isocompute_sdk.campaigns.overview import best_so_far
 
         mark = [(status.run_id, tuple(status.metrics.items()), status.step) for status in found.statuses]
         now = time.monotonic()
-        if mark == self._mark or (now < self._next_fit and self._goes_on):
+        # The last look always counts: the page must no longer load itself anew.
+        if self._goes_on and (mark == self._mark or now < self._next_fit):
             return
         self._mark = mark
         self._best = best_so_far(self.folder, found.study) or self._best
+        self._write_page(found.study)
         took = time.monotonic() - now
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
+
+    def _write_page(self, study: Study) -> None:
+        """Rewrite the page of the study; browsers load it anew while runs go on."""
+        from isocompute_sdk.reporting.report import FILE, report
+
+        seconds = int(SECONDS_BETWEEN_FITS) if self._goes_on else None
+        try:
+            path = report(self.folder, self.folder / FILE, study=study, refresh_seconds=seconds)
+        except IsoComputeError as error:
+            self.page = printable(f"no report: {error.message}")
+        else:
+            self.page = f"the answer on one page: {path}"
 
 
 def _has_fits(folder: Path) -> bool:

@@ -17,7 +17,17 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
-from isocompute_sdk.planning.experiment.search import ABOVE, BELOW, LARGEST_SIZE, SHARES, Pick, Ran, candidates, choose
+from isocompute_sdk.planning.experiment.search import (
+    ABOVE,
+    BELOW,
+    FEWEST_STEPS,
+    LARGEST_SIZE,
+    SHARES,
+    Pick,
+    Ran,
+    candidates,
+    choose,
+)
 from isocompute_sdk.planning.experiment.wider import widened
 
 if TYPE_CHECKING:
@@ -44,7 +54,7 @@ class Question:
     plan: tuple[int, int]
     """n and B_p of the present plan."""
     fewest_trial_steps: int | None = None
-    """Fewest update steps of a trial; None for those of a plan."""
+    """Fewest update steps of a new run; None for `search.FEWEST_STEPS`, or those of a plan if they are more."""
 
     @property
     def surface(self) -> Surface:
@@ -136,7 +146,7 @@ def ask(
             [one for one in ran if one.run_id not in going],
             question.cost,
             budget,
-            question.fewest_trial_steps or max(question.min_update_steps, 1),
+            question.fewest_trial_steps or max(question.min_update_steps, FEWEST_STEPS),
             each,
             SETTLING if settle else SHARES,
         )

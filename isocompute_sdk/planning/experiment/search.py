@@ -12,8 +12,10 @@ from isocompute_sdk.planning.experiment.decision import Outlook, Trial, Worth
 
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
 """Costs of candidate runs, as shares of the budget."""
-FEWEST_STEPS = 8
-"""Fewest update steps that a trial adds: shorter ones hardly leave their warm-up."""
+FEWEST_STEPS = 30
+"""Fewest update steps of a new run: shorter ones hardly leave their warm-up and show little of the rise."""
+FEWEST_ADDED = 8
+"""Fewest update steps that a continuation adds."""
 WORTH_IT = 0.0005
 """Least saving that a run must have, as a share of the metric's range: smaller ones are noise of the draws."""
 NEAR_MOST = 0.6
@@ -66,7 +68,7 @@ def candidates(
         ran: runs that exist; a continuation starts where they end.
         cost: of (rollouts per batch, update steps), in the budget's unit.
         budget: what is left of it.
-        fewest_steps: fewest update steps of a new run, and that a continuation adds.
+        fewest_steps: fewest update steps of a new run.
         most: largest cost of a run; None for the largest of the shares.
         shares: costs of runs, as shares of the budget, increasing.
     """
@@ -80,7 +82,7 @@ def candidates(
     for one in ran:
         if one.run_id is not None:
             n, bp = one.group_size, one.problems_per_batch
-            found += _lengths(n, bp, one.seed, one.run_id, one.update_steps, amounts, cost, fewest_steps)
+            found += _lengths(n, bp, one.seed, one.run_id, one.update_steps, amounts, cost, FEWEST_ADDED)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,6 +108,21 @@ def test_a_finished_campaign_decides_and_trains_nothing_again(whole: tuple[Path,
     assert written(folder) == before
 
 
+def test_rounds_of_an_earlier_release_keep_their_looks(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
+    folder = shutil.copytree(whole[0] / FOLDER, tmp_path / FOLDER)
+    for path in folder.glob("round-*.json"):
+        content = json.loads(path.read_text())
+        for name in ("looks", "added", "asked" if "-look-" in path.name else "looks"):
+            content.pop(name, None)
+        path.write_text(json.dumps(content))
+    now, then = read_decisions(whole[0]), read_decisions(tmp_path)
+    assert {one.looks for one in then.rounds} == {(1 / 3, 2 / 3)}
+    assert [one.runs for one in then.rounds] == [one.runs for one in now.rounds]
+    assert {number: len(looks) for number, looks in then.looks.items()} == {
+        number: len(looks) for number, looks in now.looks.items()
+    }
+
+
 def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     seen = overview(whole[0])
     assert seen is not None
@@ -166,7 +182,7 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
         fits: object, runs: Sequence[tuple[int, int, float]], budget: float, ended: object
     ) -> tuple[Prospect, ...]:
         assert all(budget > 10 * done for _, _, done in runs)
-        return tuple(Prospect(0.001 if n == 4 else 0.5, n == 4) for n, _, _ in runs)
+        return tuple(Prospect(0.001 if n == 8 else 0.5, n == 8) for n, _, _ in runs)
 
     monkeypatch.setattr(designed, "prospects", judged)
     folder = tmp_path / "out"
@@ -178,7 +194,7 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     longest = {run.run_id: run.update_steps for one in taken.rounds for run in one.runs}
     for name, one in stopped.items():
         status = store.RunWatch(folder / "runs" / "auto" / name).status()
-        assert name.startswith("n4-")
+        assert name.startswith("n8-")
         assert (status.state, status.step) == ("finished", one.update_steps)
         assert status.message.startswith("stopped early")
         assert one.update_steps < longest[name]

@@ -51,6 +51,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
         "doctor",
         "audit",
         "launch",
+        "plot",
         "scorecard",
         "sweep",
         "run",
@@ -73,11 +74,17 @@ def test_the_version_can_be_asked_for(isocompute: Command) -> None:
     assert succeeded(isocompute("--version")) == f"isocompute {__version__}\n"
 
 
-def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocompute: Command, tmp_path: Path) -> None:
+def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(
+    isocompute: Command, tmp_path: Path, repository: Path
+) -> None:
     text = succeeded(isocompute("quickstart", "--paper", "--output", "out"))
     assert "2,998,272 = 512 x 32 x 183" in text
     assert text.splitlines()[0].startswith("verdict")
     assert len(text.splitlines()) < 24
+    # The README shows what it prints; only lines break elsewhere.
+    readme = (repository / "README.md").read_text(encoding="utf-8")
+    shown = readme[readme.index("\nverdict ") : readme.index("\nwarning ")]
+    assert " ".join(shown.split()) in " ".join(text.split())
     assert "n = 256, B_p = 32, M = 366: 0.646" in text
     for name in ("runs.csv", "fits.json", "plan.json", "launch.sh", "reward_curves.png", "allocation_law.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000, name

@@ -42,7 +42,8 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(i
     assert "spent: pilot" in status
     assert "best n so far: n = " in status
     watched = isocompute("status", "runs/auto", "--watch")
-    assert watched.stdout.strip().splitlines()[-1].startswith("left: ")
+    assert watched.stdout.strip().splitlines()[-2].startswith("left: ")
+    assert watched.stdout.count(found["report"]) == 1
     asked = isocompute("allocate", "runs/auto", "--eval-set", "validation", "--budget", "100k", "--against", "n=4,bp=8")
     assert asked.returncode == 0, asked.stderr
     assert "probability" in asked.stdout

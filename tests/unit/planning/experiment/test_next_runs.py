@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published_prior
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import design_pilot, prospects
@@ -167,6 +167,51 @@ def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
     assert len({run.group_size for run in design.runs}) >= 3
     assert design.first.cost <= design.pilot_share * 3e6
     assert Planner(published_prior()).next_runs("3M").runs
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    budget=st.floats(5.0, 9.0).map(lambda exponent: 10.0**exponent),
+    floor=st.sampled_from([8, 32, 128]),
+    slots=st.integers(1, 6),
+)
+def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: float, floor: int, slots: int) -> None:
+    design = design_pilot(budget, slots=slots, recipe=Recipe(min_problems_per_batch=floor))
+    assert design.first.cost <= design.pilot_share * budget * (1 + 1e-9)
+    assert all(run.rollouts == run.group_size * floor * run.update_steps for run in design.runs)
+    assert len({run.group_size for run in design.runs}) == len(design.runs)
+    lengths = [run.rollouts for run in sorted(design.runs, key=lambda run: run.group_size)]
+    assert lengths == sorted(lengths)
+    # Three group sizes of 30 updates: n = 8, 16 and 32 with rollouts that grow as n^.75.
+    if 0.35 * budget > 1.3 * 30 * floor * 32 * (1 + 0.5**0.75 + 0.25**0.75):
+        assert all(run.update_steps >= 30 for run in design.runs)
+        assert not design.runs or len(design.runs) >= 3
+    far = budget / max(lengths, default=budget)
+    noted = any(note.code == "target-beyond-10x" for note in design.first.notes)
+    # The rest of the last step and the batch of the plan leave a margin.
+    assert noted or far <= 10.5
+
+
+def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> None:
+    for budget in (5e5, 1e6, 3e6, 3e7):
+        for run in planner.next_runs(budget, slots=4).runs:
+            assert run.continues is not None or run.update_steps >= 30
+
+
+def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:
+    regrets: list[float] = []
+    for longest in (1e5, 4e5, 1.6e6):
+        rng = np.random.default_rng(3)
+        compute = np.concatenate([[0.0], np.geomspace(longest / 40, longest, 20)])
+
+        def noisy(n: int, bp: int, c: float, rng: np.random.Generator = rng) -> float:
+            return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
+
+        fits = fit(make_runs(noisy, [(n, 32) for n in (8, 32, 128)], compute), draws=200)
+        regrets.append(Planner(fits).next_runs(4e6).regret_now)
+    assert regrets[1] <= regrets[0] + 0.003
+    assert regrets[2] <= regrets[1] + 0.003
+    assert regrets[2] < regrets[0]
 
 
 def test_a_budget_for_nothing_is_refused(planner: Planner) -> None:
