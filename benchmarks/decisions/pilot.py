@@ -1,7 +1,7 @@
 """How much reward is lost by each way of piloting, at equal pilot cost, on simulated tasks whose truth is known.
 
     python benchmarks/decisions/pilot.py --scenarios 1200 --output results.jsonl  # appends; the same command continues
-    python benchmarks/decisions/pilot.py --summary results.jsonl
+    python benchmarks/decisions/pilot.py --summary benchmarks/data/pilot.parquet            # the table in docs/pilot.md
 
 Every design spends the same rollouts P on pilot runs of the same task, with the same noise wherever two make the same
 run. The surface is fitted to what each measured, and the planner chooses n for budgets of 3 P and 10 P (and 30 P
@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
@@ -451,9 +452,11 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Rows of every complete scenario in a results file."""
+    """Rows of every complete scenario in a results file: JSON lines as written, or the table in benchmarks/data."""
     if not path.exists():
         return []
+    if path.suffix == ".parquet":
+        return [{k: v for k, v in row.items() if v is not None} for row in pl.read_parquet(path).to_dicts()]
     rows: list[dict[str, Any]] = []
     for line in path.read_text().splitlines():
         try:
@@ -462,6 +465,13 @@ def read(path: Path) -> list[dict[str, Any]]:
             # The last line of a run that was killed.
             continue
     return rows
+
+
+def write_table(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """The rows without runs and times as one small table, regrets and rewards to five digits."""
+    kept = [{k: v for k, v in row.items() if k not in ("runs", "seconds")} for row in rows]
+    table = pl.DataFrame(kept, infer_schema_length=None).with_columns(pl.selectors.float().round(5).cast(pl.Float32))
+    table.sort("scenario", maintain_order=True).write_parquet(path, compression="zstd", compression_level=19)
 
 
 def carry_out(
@@ -478,9 +488,13 @@ def carry_out(
     parser.add_argument("--seed", type=int, default=TEST_SEED)
     parser.add_argument("--output", type=Path, default=Path(output))
     parser.add_argument("--summary", type=Path, nargs="+")
+    parser.add_argument("--table", type=Path, help="with --summary: write the rows here (Parquet)")
     given = parser.parse_args(arguments)
     if given.summary:
-        print(summarise([row for path in given.summary for row in read(path)]))
+        rows = [row for path in given.summary for row in read(path)]
+        if given.table:
+            write_table(rows, given.table)
+        print(summarise(rows))
         return 0
     done = {row["scenario"] for row in read(given.output)}
     for index in range(given.first, given.first + given.scenarios):

@@ -22,7 +22,8 @@ class CurveBackend:
     """Meets the Backend protocol.
 
     `options` may hold seconds (a pause per step), fail_at (a step), flat (no reward and no gradient for this n) and
-    hang (for this n nothing comes after the first evaluation). A run needs none of the package, so methods import it.
+    hang (for this n nothing comes after the first evaluation) and gate (a file without which nothing comes after it).
+    A run needs none of the package, so methods import it.
     """
 
     name = "curve"
@@ -81,6 +82,8 @@ def train(run: dict[str, object], folder: Path) -> None:
                 print("the curve broke", file=sys.stderr)
                 write("end", step, status="failed", message="the curve broke")
                 sys.exit(1)
+            while last >= 0 and "gate" in options and not Path(str(options["gate"])).exists():
+                time.sleep(0.02)
             time.sleep(3600.0 if options.get("hang") == n and last >= 0 else float(options.get("seconds", 0.0)))
             noise = 0.004 * np.random.default_rng([seed, n, bp, step]).normal()
             gain = (0.3 + 0.03 * np.log2(n)) * -np.expm1(-step * n * bp / (500.0 * n))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocompute_sdk.records import RunSet
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
 
 
 @dataclass(frozen=True)
@@ -127,4 +128,6 @@ def timed_logs(
         seconds = clock.evaluation_seconds(samples, step * batch, gpus) * run_factor
         add(run, step, "evaluation_seconds", seconds, "validation")
         add(run, step, "evaluation_rollouts", float(samples), "validation")
+    from isocompute_sdk.records import RunSet
+
     return RunSet.from_columns(columns)

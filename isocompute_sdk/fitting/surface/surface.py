@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from statistics import NormalDist
 from typing import Annotated, Literal
 
@@ -35,6 +36,8 @@ RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
 
+KEPT_PLACES, KEPT_ANSWERS = 32, 256
+"""Answers of `draws` that are kept: those of so many places at most, and so many of them."""
 INSIDE_FADE = 0.7
 """Units of ln C before the end of the data over which draws with a drift give way to their fits inside the data."""
 
@@ -101,7 +104,7 @@ class Surface:
         *,
         at: bool = False,
     ) -> Array:
-        """Noise-free reward of the best checkpoint up to C, averaged over runs: shape (draws, Q).
+        """Noise-free reward of the best checkpoint up to C, averaged over runs: read-only, shape (draws, Q).
 
         Args:
             compute: positive, shape (Q,) or broadcastable to it.
@@ -122,6 +125,24 @@ class Surface:
                 else np.asarray(n_problems, dtype=float),
             )
         )
+        # A planner asks for the reward of one place many times: for its choice, its verdict, its alternatives.
+        place = (at, *(axis.tobytes() for axis in (spent, sizes, problems, sets)))
+        reward_DQ = self._asked.pop(place, None)
+        if reward_DQ is None:
+            reward_DQ = self._draws(spent, sizes, problems, sets, at)
+            reward_DQ.flags.writeable = False
+        if len(spent) <= KEPT_PLACES:
+            self._asked[place] = reward_DQ
+        if len(self._asked) > KEPT_ANSWERS:
+            del self._asked[next(iter(self._asked))]
+        return reward_DQ
+
+    @cached_property
+    def _asked(self) -> dict[tuple[bool | bytes, ...], Array]:
+        """The last answers of `draws`, the oldest first."""
+        return {}
+
+    def _draws(self, spent: Array, sizes: Array, problems: Array, sets: Array, at: bool) -> Array:
         design = self.layout.design(np.log2(sizes), problems, sets)
         curves_DQ4 = _curves(self.parameters_DP, design)
         log_DQ = np.broadcast_to(np.log(spent), curves_DQ4.shape[:2])
@@ -170,12 +191,10 @@ class Surface:
 
     def _risen(self, shape_D: tuple[str, ...], curves_DQ4: Array, log_DQ: Array, hats_QK: Array) -> Array:
         """Rewards of rising curves, lack of fit included."""
-        names = np.array(shape_D)
 
         def reward(curves: Array, log_compute_DQ: Array) -> Array:
             out_DQ = np.empty(log_compute_DQ.shape)
-            for name in dict.fromkeys(names.tolist()):
-                chosen = names == name
+            for name, chosen in _draws_by_shape(shape_D):
                 out_DQ[chosen] = curve(name, curves[chosen], log_compute_DQ[chosen], self.layout.top)
             return out_DQ
 
@@ -237,6 +256,13 @@ class Surface:
             np.clip(low, self.layout.floor, self.layout.top),
             np.clip(high, self.layout.floor, self.layout.top),
         )
+
+
+@lru_cache(maxsize=8)
+def _draws_by_shape(shape_D: tuple[str, ...]) -> tuple[tuple[str, npt.NDArray[np.intp]], ...]:
+    """Places of the draws of each shape."""
+    names = np.array(shape_D)
+    return tuple((name, np.flatnonzero(names == name)) for name in dict.fromkeys(shape_D))
 
 
 def _curves(parameters_DP: Array, design_Q4P: Array) -> Array:

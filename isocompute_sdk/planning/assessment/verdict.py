@@ -129,6 +129,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
     others = [str(n) for n in likely if n != plan.group_size]
     if chance < SURE and others:
         sentence += f"; n = {', '.join(others)} may be best too, by less than {tie:g} on average"
+    elif chance < SURE:
+        sentence += f"; another n may be best, but by less than {tie:g} with probability {near:.0%}"
     return Verdict("clear", sentence + _edge(plan))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingest.log_files import write_events, write_hydra
-from tests.unit.ingest.test_saved_arguments import EVERY, launch
+from tests.unit.ingest.stores.test_saved_arguments import EVERY, launch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LOGGERS = Path(__file__).parents[1] / "ingest" / "loggers"

@@ -27,7 +27,7 @@ sweep:
   problems_per_batch: 4
   rollouts: 6400
 backend: curve
-options: {seconds: %s, fail_at: %s}
+options: %s
 """
 Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]
@@ -88,8 +88,25 @@ def finish(process: subprocess.Popen[str], code: int = 0) -> tuple[str, str]:
     return out, err
 
 
-def write_study(folder: Path, seconds: float = 0.0, fail_at: int = -1) -> None:
-    (folder / "study.yaml").write_text(STUDY % (seconds, fail_at))
+def write_study(folder: Path, **options: object) -> None:
+    (folder / "study.yaml").write_text(STUDY % json.dumps(options))
+
+
+def open_gate(folder: Path) -> None:
+    """Let runs of a study with `gate="open"` go on, which have evaluated the base model and wait."""
+    (folder / "open").touch()
+
+
+def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int) -> list[Path]:
+    """Wait until so many runs have measured something; returns the journals of these."""
+    deadline = time.monotonic() + 60
+    while True:
+        measured = [path for path in folder.glob("runs/small/*/metrics.jsonl") if "evaluation" in path.read_text()]
+        if len(measured) >= runs:
+            return measured
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
 
 
 def test_run_carries_a_study_out_and_status_tells(start: Start, ask: Ask, tmp_path: Path) -> None:
@@ -114,19 +131,15 @@ def test_run_carries_a_study_out_and_status_tells(start: Start, ask: Ask, tmp_pa
 
 
 def test_run_goes_on_after_an_interrupt_and_says_so(start: Start, ask: Ask, tmp_path: Path) -> None:
-    write_study(tmp_path, seconds=0.2)
+    write_study(tmp_path, gate="open")
     process = start("run", "study.yaml")
-    journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not (journal.exists() and len(journal.read_text().splitlines()) > 4):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
+    journal, *_ = wait_until_measured(tmp_path, process, 1)
     process.send_signal(signal.SIGINT)
     _, err = finish(process, 130)
     assert "the same command resumes" in err
     assert "stopped" in ask("status", "runs")[0]
     measured = journal.read_text()
+    open_gate(tmp_path)
     finish(start("run", "study.yaml"))
     assert journal.read_text().startswith(measured)
     assert ask("status", "runs")[0].count("finished") == 2
@@ -177,15 +190,6 @@ def test_a_status_of_nothing_is_an_error(ask: Ask, tmp_path: Path) -> None:
     assert "holds no runs" in ask("status", ".", code=1)[1]
 
 
-def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int) -> None:
-    """Wait until so many runs have measured something."""
-    deadline = time.monotonic() + 60
-    while sum("evaluation" in path.read_text() for path in folder.glob("runs/small/*/metrics.jsonl")) < runs:
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
-
-
 def states(ask: Ask) -> dict[str, str]:
     document = json.loads(ask("status", "runs", "--json")[0])
     return {run["run_id"]: run["state"] for run in document["runs"]}
@@ -194,11 +198,12 @@ def states(ask: Ask) -> dict[str, str]:
 def test_stop_ends_the_named_run_and_the_controller_goes_on_with_the_others(
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:
-    write_study(tmp_path, seconds=0.5)
+    write_study(tmp_path, gate="open")
     controller = start("run", "study.yaml", "--parallel", 2)
     wait_until_measured(tmp_path, controller, 2)
     out, _ = ask("stop", "study.yaml", "--run", "n4-bp4-seed0", "--json")
     assert json.loads(out)["ended"] == ["runs/small/n4-bp4-seed0"]
+    open_gate(tmp_path)
     _, err = finish(controller, 1)
     assert "n4-bp4-seed0" in err
     assert states(ask) == {"n4-bp4-seed0": "stopped", "n16-bp4-seed0": "finished"}
@@ -210,7 +215,7 @@ def test_stop_ends_the_named_run_and_the_controller_goes_on_with_the_others(
 def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:
-    write_study(tmp_path, seconds=2)
+    write_study(tmp_path, gate="never")
     controller = start("run", "study.yaml", "--parallel", 1)
     wait_until_measured(tmp_path, controller, 1)
     # The second run has not begun, and must not.
@@ -245,25 +250,24 @@ def append(folder: Path, text: str) -> None:
         file.write(text + "\n")
 
 
-def test_a_run_that_learns_nothing_is_no_success(start: Start, tmp_path: Path) -> None:
-    write_study(tmp_path)
-    text = (tmp_path / "study.yaml").read_text()
-    (tmp_path / "study.yaml").write_text(text.replace("options: {", "options: {flat: 4, "))
+def test_a_run_that_learns_nothing_is_no_success(start: Start, ask: Ask, tmp_path: Path) -> None:
+    write_study(tmp_path, flat=4)
     out, err = finish(start("run", "study.yaml"), 1)
     assert "nothing-learned" in out
     assert "next: isocompute fit" not in out
     assert "n4-bp4-seed0" in err
-    document = json.loads(finish(start("run", "study.yaml", "--json"), 1)[0])
+    document = json.loads(ask("run", "study.yaml", "--json", code=1)[0])
     assert document["learned_nothing"] == ["n4-bp4-seed0"]
     assert document["notes"][0]["code"] == "nothing-learned"
 
 
 def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Start, ask: Ask, tmp_path: Path) -> None:
-    write_study(tmp_path, seconds=0.2)
+    write_study(tmp_path, gate="open")
     document = json.loads(finish(start("run", "study.yaml", "--parallel", 1, "--detach", "--json"))[0])
     assert document["log"] == "runs/small/controller.log"
     process = document["controller"]
-    assert set(states(ask).values()) <= {"running", "waiting"}
+    assert states(ask) == {"n4-bp4-seed0": "running", "n16-bp4-seed0": "waiting"}
+    open_gate(tmp_path)
     deadline = time.monotonic() + 60
     while locks.process_ref(process) is not None:
         assert time.monotonic() < deadline
@@ -274,7 +278,7 @@ def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Star
 def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_over(
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:
-    write_study(tmp_path, seconds=0.8)
+    write_study(tmp_path, gate="open")
     append(tmp_path, "supervision: {on_signal: detach}\nexecutor: {name: local, parallel: 2}")
     controller = start("run", "study.yaml")
     wait_until_measured(tmp_path, controller, 2)
@@ -284,6 +288,7 @@ def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_ov
     document = json.loads(ask("status", "runs", "--json")[0])
     assert {(run["state"], run["engine"]) for run in document["runs"]} == {("running", "local")}
     assert all(locks.process_ref(int(run["job"])) for run in document["runs"])
+    open_gate(tmp_path)
     finish(start("run", "study.yaml", "--executor", "local"))
     assert set(states(ask).values()) == {"finished"}
     journal = (tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl").read_text()
@@ -332,15 +337,11 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
 
 
 def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_work(
-    start: Start, tmp_path: Path
+    start: Start, ask: Ask, tmp_path: Path
 ) -> None:
-    write_study(tmp_path, seconds=0.7)
+    write_study(tmp_path, gate="open")
     first = start("run", "study.yaml")
-    journal = tmp_path / "runs" / "small" / "n4-bp4-seed0" / "metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not journal.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_measured(tmp_path, first, 1)
     watch = start("status", "runs/small", "--watch", "--interval", 0.2)
     _, err = finish(start("run", "study.yaml"), 1)
     assert str(first.pid) in err
@@ -350,6 +351,7 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
         if text and text not in versions:
             assert text.rstrip().endswith("</html>")
             versions.append(text)
+            open_gate(tmp_path)
         time.sleep(0.02)
     finish(first)
     shown, _ = finish(watch)
@@ -362,9 +364,9 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     assert str(first.pid) in blocks[0]
     assert blocks[-1].count("finished") >= 2
     assert "pilot 12,800 rollouts" in blocks[-1]
-    document = json.loads(finish(start("status", "runs/small", "--json"))[0])
+    document = json.loads(ask("status", "runs/small", "--json")[0])
     assert document["study"]["spent"]["pilot"]["rollouts"] == 12_800
     assert document["study"]["controller"] is None
     (tmp_path / "study.yaml").write_text((tmp_path / "study.yaml").read_text().replace("model: tiny", "model: other"))
-    _, err = finish(start("run", "study.yaml"), 1)
+    _, err = ask("run", "study.yaml", code=1)
     assert "model: 'tiny' -> 'other'" in err

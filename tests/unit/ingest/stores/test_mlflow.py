@@ -14,7 +14,7 @@ from isocompute_sdk.ingest.stores.mlflow_runs import is_database, read_folder, r
 from isocompute_sdk.records import RunSet
 
 pytest.importorskip("mlflow")
-PROGRAM = Path(__file__).parent / "loggers" / "log_to_mlflow.py"
+PROGRAM = Path(__file__).parents[1] / "loggers" / "log_to_mlflow.py"
 
 
 @pytest.fixture(scope="module")

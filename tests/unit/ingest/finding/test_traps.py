@@ -11,11 +11,11 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.stores.saved_config import in_source, translate
 from isocompute_sdk.records import RunSet
+from tests.unit.ingest.finding.test_strangers_folders import GENERATION, SIZES, rows, write_state
+from tests.unit.ingest.formats.test_other_frameworks import write_rows
 from tests.unit.ingest.log_files import write_events, write_verl
-from tests.unit.ingest.test_console_logs import trainer_console
-from tests.unit.ingest.test_other_frameworks import write_rows
-from tests.unit.ingest.test_saved_arguments import EVERY, arguments, launch, save, verl_configuration
-from tests.unit.ingest.test_strangers_folders import GENERATION, SIZES, rows, write_state
+from tests.unit.ingest.stores.test_console_logs import trainer_console
+from tests.unit.ingest.stores.test_saved_arguments import EVERY, arguments, launch, save, verl_configuration
 
 
 def sizes(folder: Path) -> list[tuple[str, str, float | None]]:

@@ -17,8 +17,8 @@ from isocompute_sdk.ingest.stores.printed import banner, printed_configurations
 from isocompute_sdk.ingest.stores.saved_config import flags
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import write_events
-from tests.unit.ingest.test_console_logs import HISTORY, trainer_console
-from tests.unit.ingest.test_saved_arguments import EVERY, save, state, verl_configuration
+from tests.unit.ingest.stores.test_console_logs import HISTORY, trainer_console
+from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, state, verl_configuration
 
 TRANSFORMERS = """\
 ***** Running training *****

@@ -12,7 +12,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
 
-DATA = Path(__file__).parent / "data" / "trl"
+DATA = Path(__file__).parents[1] / "data" / "trl"
 
 
 def codes(runs: RunSet) -> set[str]:

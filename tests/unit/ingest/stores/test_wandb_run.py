@@ -16,7 +16,7 @@ from isocompute_sdk.ingest.stores.wandb_run import read_wandb_run
 from isocompute_sdk.records import RunSet
 
 pytest.importorskip("wandb")
-PROGRAM = Path(__file__).parent / "loggers" / "log_to_wandb.py"
+PROGRAM = Path(__file__).parents[1] / "loggers" / "log_to_wandb.py"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.records import RunSet
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def left(tmp_path: Path, *parts: str) -> Path:

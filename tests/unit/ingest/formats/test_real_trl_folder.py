@@ -18,7 +18,7 @@ from isocompute_sdk.records import RunSet
 pytest.importorskip("trl")
 pytest.importorskip("wandb")
 pytestmark = pytest.mark.slow
-PROGRAM = Path(__file__).parent / "loggers" / "train_with_trl.py"
+PROGRAM = Path(__file__).parents[1] / "loggers" / "train_with_trl.py"
 EVALUATED = {"eval_strategy": "steps", "eval_steps": 3, "per_device_eval_batch_size": 8}
 HALVES = {"per_device_train_batch_size": 1, "num_generations": 3, "steps_per_generation": 3}
 """Three steps of accumulation in a generation, two in an update."""

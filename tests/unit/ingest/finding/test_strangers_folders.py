@@ -17,7 +17,7 @@ from isocompute_sdk.ingest import diagnose
 from isocompute_sdk.ingest.stores.saved_config import in_source
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import write_events, write_verl
-from tests.unit.ingest.test_saved_arguments import EVERY, save, verl_configuration
+from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, verl_configuration
 
 SIZES = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 GENERATION = {"steps_per_generation": 2, "generation_batch_size": 32}
@@ -170,7 +170,7 @@ def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) 
 
 
 def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> None:
-    from tests.unit.ingest.test_twins import VERL
+    from tests.unit.ingest.finding.test_twins import VERL
 
     write_verl(tmp_path / "proj" / "exp.jsonl", range(61))
     write_events(tmp_path / "tensorboard_log" / "proj" / "exp", range(61), VERL)
@@ -183,7 +183,7 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
 
 
 def test_a_missing_package_costs_only_the_files_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.ingest.test_twins import VERL
+    from tests.unit.ingest.finding.test_twins import VERL
 
     write_verl(tmp_path / "exp.jsonl", range(61))
     write_events(tmp_path / "tensorboard_log" / "proj" / "other", range(61), VERL)
