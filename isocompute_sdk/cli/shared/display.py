@@ -76,7 +76,7 @@ def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False,
     if first is not None:
         rows[0] = ("verdict", f"Measure first: {first.reason}")
         runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
-        rows[1:1] = [("run first" if i == 0 else "", text) for i, text in enumerate(runs)]
+        rows[1:1] = [("run first", text) for text in runs]
     if not verbose:
         rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
     _print_rows(rows)
