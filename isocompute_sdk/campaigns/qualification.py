@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from isocompute_sdk.campaigns.decisions import Chosen
-from isocompute_sdk.campaigns.run_health import checked_early
-from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.campaigns.run_health import checked_early, records_of
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.health.advice import ADVICE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
@@ -107,7 +107,7 @@ def judge_checks(
     """
     if not checks:
         return True, "the recipe was not checked", ()
-    found = {one: _records(backend, folder) for one, folder in zip(checks, folders, strict=True)}
+    found = {one: records_of(backend, folder) for one, folder in zip(checks, folders, strict=True)}
     sick = {one: checked_early(records, UNHEALTHY) for one, records in found.items() if records is not None}
     own = [(one, codes) for one, codes in sick.items() if codes and one.learning_rate_factor == 1]
     if own:
@@ -155,10 +155,3 @@ def _last(records: RunSet, metric: str) -> float | None:
     except (RecordError, ValueError):
         return None
     return float(series.value_T[-1])
-
-
-def _records(backend: Backend, folder: Path) -> RunSet | None:
-    try:
-        return backend.read_records(folder)
-    except IsoComputeError:
-        return None

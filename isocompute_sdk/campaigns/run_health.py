@@ -26,7 +26,7 @@ FEWEST_UPDATES = 10
 
 def health_of(backend: Backend, folders: Iterable[Path]) -> Health:
     """What the detectors find in the runs of these folders; runs without readable measurements are left out."""
-    found = [records for records in (_records(backend, folder) for folder in folders) if records is not None]
+    found = [records for records in (records_of(backend, folder) for folder in folders) if records is not None]
     if not found:
         return Health((), {}, 0)
     traces = gather(found[0].concat(*found[1:]))
@@ -54,7 +54,7 @@ def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[
         return None
 
     def look() -> str:
-        records = _records(backend, folder)
+        records = records_of(backend, folder)
         if records is None:
             return ""
         found = [one for run in gather(records) for one in (*detect(run), *nothing_learned(run, EARLY_UPDATES))]
@@ -64,7 +64,8 @@ def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[
     return look
 
 
-def _records(backend: Backend, folder: Path) -> RunSet | None:
+def records_of(backend: Backend, folder: Path) -> RunSet | None:
+    """What a run has logged; None if it cannot be read."""
     try:
         return backend.read_records(folder)
     except IsoComputeError:
