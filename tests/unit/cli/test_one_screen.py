@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
+from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.laws import measured_easy
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -95,3 +96,16 @@ def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Com
         run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]
     ]
     assert plan.next_runs.runs
+
+
+def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
+    typed = Typed(("allocate", "my runs.csv", "--metric=avg@8", "--budget=3M", "-o", "a.json", "--plot=pics", "-v"))
+    assert typed.saving() == "isocompute allocate 'my runs.csv' --metric=avg@8 --budget=3M --output plan.json"
+    assert typed.asking("next") == "isocompute next 'my runs.csv' --metric=avg@8 --budget=3M"
+    planned = Typed(("plan", "--fits", "fits.json", "--budget", "3M", "--json"))
+    assert planned.asking("next") == "isocompute next fits.json --budget 3M"
+    borrowed = Typed(("plan", "--published", "some/law", "--budget", "3M", "--spend", "all"), own=False)
+    assert borrowed.asking("next") == "isocompute next --budget 3M --spend all"
+    assert borrowed.with_options("--spend worthwhile") == (
+        "isocompute plan --published some/law --budget 3M --spend worthwhile"
+    )
