@@ -109,3 +109,15 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     assert borrowed.with_options("--spend worthwhile") == (
         "isocompute plan --published some/law --budget 3M --spend worthwhile"
     )
+
+
+def test_laws_in_steps_are_shown_on_request(isocompute: Command, tmp_path: Path) -> None:
+    rows = [
+        f"{n},{512 // n},{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}"
+        for n in (8, 32, 128)
+        for c in (5e3, 2e4, 8e4, 3e5, 1e6)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,avg@4", *rows]) + "\n")
+    brief, whole = (isocompute("fit", "runs.csv", *flag).stdout for flag in ((), ("-v",)))
+    assert "_vs_steps" not in brief
+    assert "group_size_vs_steps" in whole
