@@ -60,6 +60,7 @@ python_maximum_signature_line_length = 88
 add_module_names = False
 default_role = "py:obj"
 doctest_test_doctest_blocks = "default"
+doctest_global_setup = "import isocompute_sdk as iso"
 
 html_theme = "furo"
 html_title = f"isocompute {release}"

@@ -313,6 +313,11 @@ def published(name: str) -> Fits:
 
     Raises:
         FitError: unknown name.
+
+    Examples:
+        >>> law = iso.published("qwen2.5-7b-instruct/guru-math-easy").law("group_size")
+        >>> round(float(law.predict(1e6)))
+        118
     """
     return find_published(str(name))
 

@@ -36,6 +36,10 @@ def avg_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error"
 
     Raises:
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
+
+    Examples:
+        >>> iso.avg_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=4)
+        0.625
     """
     rewards_P_N, counts_P, k = _checked(rewards, k, insufficient)
     means_P = np.full(len(counts_P), np.nan)
@@ -57,6 +61,10 @@ def best_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "error
 
     Raises:
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
+
+    Examples:
+        >>> iso.best_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=2)
+        0.75
     """
     rewards_P_N, counts_P, k = _checked(rewards, k, insufficient)
     best_P = np.full(len(counts_P), np.nan)
@@ -78,6 +86,10 @@ def worst_at_k(rewards: ArrayLike, k: int, *, insufficient: Insufficient = "erro
 
     Raises:
         RecordError: rewards of another shape, infinite ones, k < 1, or too few samples.
+
+    Examples:
+        >>> iso.worst_at_k([[0, 0, 0, 1], [1, 1, 1, 1]], k=2)
+        0.5
     """
     return 0.0 - best_at_k(-_as_rewards(rewards), k, insufficient=insufficient)
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 import polars as pl
 
 import isocompute_sdk as iso
-from isocompute_sdk import RunSet
+from isocompute_sdk import RunSet, plots
 
 DATA = Path(__file__).parents[1] / "data" / "recorded"
 SETS = ("easy", "hard")
@@ -277,35 +277,9 @@ def _decision_line(name: str, origin: float | None, factor: float, rows: Sequenc
 
 
 def figure(path: Path, folder: Path = DATA) -> None:
-    """Draw the recorded curves: smoothed reward against rollouts, mean over seeds with their range."""
-    import matplotlib as mpl
-
-    mpl.use("agg")
-    import matplotlib.pyplot as plt
-
-    drawing: Any = plt.subplots(1, len(SETS), figsize=(10, 4), constrained_layout=True)
-    for axes, name in zip(drawing[1], SETS, strict=True):
-        recorded = Recorded.read(name, folder)
-        for i, (n, curves) in enumerate(recorded.curves.items()):
-            longest = max(float(at[-1]) for at, _ in curves)
-            grid = np.geomspace(max(3_000.0, 4.0 * n * PROBLEMS_PER_BATCH), longest, 60)
-            values = np.stack([np.where(grid <= at[-1], smoothed(at, reward, grid), np.nan) for at, reward in curves])
-            colour = plt.get_cmap("viridis")(i / 6.5)
-            axes.plot(grid, np.nanmean(values, axis=0), color=colour, label=f"n = {n} ({len(curves)})")
-            axes.fill_between(
-                grid, np.nanmin(values, axis=0), np.nanmax(values, axis=0), color=colour, alpha=0.25, lw=0
-            )
-        axes.set(xscale="log", xlabel="rollouts", ylabel="avg@4, validation", title=f"{name.capitalize()}, B_p = 16")
-        axes.legend(fontsize=8, title="group size (seeds)", title_fontsize=8)
-    drawing[0].savefig(path, dpi=110)
-
-
-def smoothed(at: Array, reward: Array, grid: Array) -> Array:
-    """For each compute of a grid the mean of the evaluations near it; NaN without any."""
-    trained = at > 0
-    near = np.abs(np.log(grid)[:, None] - np.log(at[trained])[None, :]) <= np.log(WINDOW)
-    count = near.sum(axis=1)
-    return np.where(count > 0, near @ reward[trained] / np.maximum(count, 1), np.nan)
+    """Draw the recorded evaluations, one panel for each set."""
+    sets = {f"{name.capitalize()}, B_p = {PROBLEMS_PER_BATCH}": Recorded.read(name, folder).runs for name in SETS}
+    plots.save_figure(plots.figure_of(plots.side_by_side(sets, METRIC)), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -267,6 +267,7 @@ def _complete(before: Plan, after: Plan, given: Mapping[str, Any]) -> Plan:
         binding=before.binding if same else after.binding,
         other_metrics=before.other_metrics,
         optima=before.optima if same else (),
+        next_runs=before.next_runs if same else None,
     )
     return replace(after, saved_verdict=_verdict(before, after, same=same))
 

@@ -185,9 +185,9 @@ class Inheritance:
         matter = [row for row in rows if row.differs and row.name not in (*CHANGES_NO_MEANING, *OWN_NOTES)]
         notes = [_taken([row for row in taken if row.name in named], self.recipe)] if taken else []
         notes += [_unknown(unknown, self.recipe)] if unknown and self.assumed else []
-        notes += _differing([row for row in matter if row.source == "given"])
-        notes += _several([row for row in matter if row.source == "runs"])
-        notes += _not_carried([row for row in matter if row.source == "preset"])
+        for source, told in (("given", _differing), ("runs", _several), ("preset", _not_carried)):
+            if some := [row for row in matter if row.source == source]:
+                notes.append(told(some))
         stale = _stale(by_name["off_policy"].runs)
         return notes + ([_off_policy(stale, timed=timed)] if stale else [])
 
@@ -417,48 +417,36 @@ def _taken(rows: Sequence[Setting], recipe: Recipe) -> Note:
     )
 
 
-def _differing(rows: Sequence[Setting]) -> list[Note]:
-    if not rows:
-        return []
-    return [
-        Note(
-            "recipe-differs-from-runs",
-            "warning",
-            f"The plan differs from its runs by values that were given: {_listed(rows)}. Curves and predicted reward "
-            "are those of the runs. Leave the values out to train as the runs did, or run one configuration with the "
-            "new ones and fit it.",
-            _data(rows),
-        )
-    ]
+def _differing(rows: Sequence[Setting]) -> Note:
+    return Note(
+        "recipe-differs-from-runs",
+        "warning",
+        f"The plan differs from its runs by values that were given: {_listed(rows)}. Curves and predicted reward "
+        "are those of the runs. Leave the values out to train as the runs did, or run one configuration with the "
+        "new ones and fit it.",
+        _data(rows),
+    )
 
 
-def _several(rows: Sequence[Setting]) -> list[Note]:
-    if not rows:
-        return []
-    return [
-        Note(
-            "runs-differ-in-recipe",
-            "warning",
-            f"The runs were pooled although they differ: {_listed(rows)}. The plan takes the value of the most runs, "
-            "and the learning rate of the nearest ones; its predicted reward belongs to no single recipe. Fit runs of "
-            "one recipe, or name the value with --recipe-value NAME=VALUE.",
-            _data(rows),
-        )
-    ]
+def _several(rows: Sequence[Setting]) -> Note:
+    return Note(
+        "runs-differ-in-recipe",
+        "warning",
+        f"The runs were pooled although they differ: {_listed(rows)}. The plan takes the value of the most runs, "
+        "and the learning rate of the nearest ones; its predicted reward belongs to no single recipe. Fit runs of "
+        "one recipe, or name the value with --recipe-value NAME=VALUE.",
+        _data(rows),
+    )
 
 
-def _not_carried(rows: Sequence[Setting]) -> list[Note]:
-    if not rows:
-        return []
-    return [
-        Note(
-            "recipe-not-carried",
-            "warning",
-            f"The runs used what a plan cannot carry: {_listed(rows)}. Curves and predicted reward are those of the "
-            "runs. Change the launch script by hand, or run one configuration as the plan would and fit it.",
-            _data(rows),
-        )
-    ]
+def _not_carried(rows: Sequence[Setting]) -> Note:
+    return Note(
+        "recipe-not-carried",
+        "warning",
+        f"The runs used what a plan cannot carry: {_listed(rows)}. Curves and predicted reward are those of the "
+        "runs. Change the launch script by hand, or run one configuration as the plan would and fit it.",
+        _data(rows),
+    )
 
 
 def _off_policy(values: Sequence[str], *, timed: bool) -> Note:

@@ -86,6 +86,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         last[key] = max(last.get(key, 0.0), end)
     many = sum(len(curve.compute_T) for curve in curves) > MANY
     labels: dict[int, tuple[float, str, str]] = {}
+    ends: dict[int, float] = {}
     for curve in curves:
         n = curve.group_size
         colour, mark = look[n]
@@ -94,6 +95,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         grid = np.geomspace(curve.first_compute, last.get((n, curve.problems_per_batch), curve.last_compute), 120)
         values = curve.predict(grid)
         ax.plot(grid, values, color=colour, linewidth=1.6, zorder=3)
+        ends[n] = float(grid[-1])
         labels[n] = (float(values[-1]), f"n = {n}", colour)
     grid = np.geomspace(low, high, 240)
     ax.plot(grid, fits.frontier(grid).reward, color=style.INK, linewidth=8, alpha=0.16, label="frontier", zorder=1.5)
@@ -111,7 +113,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         loc="lower right",
         handletextpad=0.2,
     )
-    style.end_labels(ax, list(labels.values()))
+    style.end_labels(ax, list(labels.values()), list(ends.values()))
     return ax
 
 

@@ -46,7 +46,7 @@ def forecast(source: Forecast, *, ax: Axes | None = None) -> Axes:
     style.upright(ax, source.rollouts, "so far")
     keep = source.card.keep
     if keep.reward is not None:
-        style.star(ax, keep.rollouts, keep.reward, "checkpoint to keep")
+        style.star(ax, keep.rollouts, keep.reward, "checkpoint to keep", what="to keep")
     labels = [
         (float(curve.mean[-1]), "forecast", style.PLAN),
         (float(curve.low[-1]), f"{source.level:.0%} interval", style.PLAN),

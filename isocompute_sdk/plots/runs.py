@@ -70,6 +70,7 @@ def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int,
     """Points and lines of every run, with a label for every n at its mean end."""
     many = sum(len(one.value_T) for one in series) > MANY
     ends: dict[int, list[float]] = {}
+    last: dict[int, float] = {}
     low, high = np.inf, 0.0
     for one in series:
         colour, mark = look[one.group_size]
@@ -77,6 +78,7 @@ def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int,
         if not seen.any():
             continue
         x, y = one.rollouts_T[seen], one.value_T[seen]
+        last[one.group_size] = max(last.get(one.group_size, 0.0), float(x[-1]))
         style.points(ax, x, y, colour, mark, many=many)
         ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
@@ -87,7 +89,8 @@ def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int,
         )
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
     ax.set_ylabel(metric)
-    style.end_labels(ax, [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()])
+    labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
+    style.end_labels(ax, labels, [last[n] for n in ends])
 
 
 @style.styled

@@ -32,6 +32,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 4.6, 3.5
 """Inches of one of several panels."""
 DPI = 200
 """Dots per inch of PNG files, and of dense points inside PDF and SVG."""
+EARLY = 0.93
+"""Share of the axes' width before which a line ends early."""
 LINE = 11.5
 """Points of height of one line of a label."""
 HIGHEST = 0.8
@@ -159,12 +161,17 @@ def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) 
     )
 
 
-def star(ax: Axes, x: float, y: float, text: str, interval: tuple[float, float] | None = None) -> None:
-    """The plan: a star with its interval and a label above it. Raises the upper limit if the label needs room."""
+def star(
+    ax: Axes, x: float, y: float, text: str, interval: tuple[float, float] | None = None, what: str = "plan"
+) -> None:
+    """The plan, or what else is chosen: a star with its interval and a label above it.
+
+    Raises the upper limit if the label needs room.
+    """
     if interval is not None:
         ax.plot([x, x], interval, color=PLAN, linewidth=3.2, solid_capstyle="butt", zorder=5, label="plan interval")
     ax.plot(
-        [x], [y], "*", color=PLAN, markersize=15, markeredgecolor="white", markeredgewidth=0.8, zorder=6, label="plan"
+        [x], [y], "*", color=PLAN, markersize=15, markeredgecolor="white", markeredgewidth=0.8, zorder=6, label=what
     )
     above = y if interval is None else interval[1]
     scale = ax.transScale.transform
@@ -205,24 +212,31 @@ def upright(ax: Axes, x: float, text: str, *, top: bool = False) -> None:
     )
 
 
-def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], ends: Sequence[float] = ()) -> None:
     """Labels (y, text, colour) beside the right end of their lines, moved apart where they would overlap.
+
+    `ends`: x at which each line ends, if some end before the axes; dots lead from there to the edge.
 
     Call it last, when the limits stand.
     """
     if not labels:
         return
+    edge = ax.get_xlim()[1]
+    for (y, _, colour), end in zip(labels, ends, strict=False):
+        if ax.transAxes.inverted().transform(ax.transData.transform((end, y)))[0] < EARLY:
+            ax.hlines(y, end, edge, color=colour, linewidth=0.7, linestyle=":", zorder=1)
     ordered = sorted(labels, key=lambda one: one[0])
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
     figure.draw_without_rendering()
     box, scale = ax.get_window_extent(), 72 / figure.dpi
-    wanted = [scale * (ax.transData.transform((ax.get_xlim()[1], y))[1] - box.y0) for y, *_ in ordered]
+    wanted = [scale * (ax.transData.transform((edge, y))[1] - box.y0) for y, *_ in ordered]
     heights = [LINE * (text.count("\n") + 1) for _, text, _ in ordered]
     placed = spread(wanted, heights, scale * box.height)
     moved = [abs(now - was) > 2 for was, now in zip(wanted, placed, strict=True)]
     for (y, text, colour), was, now, led in zip(ordered, wanted, placed, moved, strict=True):
-        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
+        line: dict[str, Any] = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0}
+        line["relpos"] = (0.0, 0.5)
         ax.annotate(
             text,
             (1.0, y),

@@ -140,6 +140,11 @@ class RunSet:
 
         Raises:
             RecordError: for anything missing, malformed or contradictory, with its row, column and value.
+
+        Examples:
+            >>> table = {"n": [8, 8], "B_p": [32, 32], "step": [0, 10], "avg@4": [0.41, 0.44]}
+            >>> iso.RunSet.from_columns(table).to_polars()["rollouts"].to_list()
+            [0.0, 2560.0]
         """
         constants = {**(set or {}), **constants}
         options = Options(metric, eval_set, on_duplicate, tuple(ignore), dict(rename or {}), constants)

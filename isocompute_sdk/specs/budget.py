@@ -98,6 +98,12 @@ class Budget(Spec):
 
         Raises:
             SpecError: not an amount above 0 in a known unit.
+
+        Examples:
+            >>> iso.Budget.parse("3M").rollouts
+            3000000
+            >>> print(iso.Budget.parse("200 gpu_hours"))
+            200 gpu-hours
         """
         return value if isinstance(value, Budget) else cls.model_validate(value)
 

@@ -7,7 +7,6 @@ their types and documentation, and `executor()`, which makes the executor.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -15,13 +14,13 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from isocompute_sdk.errors import BackendError, show
+from isocompute_sdk.plugins import Plugins
 from isocompute_sdk.specs.base import Count, Quantity, Spec, in_unit
 from isocompute_sdk.specs.run import FolderName
 from isocompute_sdk.specs.syntax.complaints import close_match, problem
 from isocompute_sdk.specs.syntax.quantities import Number
 
-GROUP = "isocompute.executors"
-"""Entry-point group of executors."""
+_EXECUTORS = Plugins("isocompute.executors", "executor", BackendError)
 
 
 class ExecutorSpec(Spec):
@@ -48,7 +47,7 @@ class ExecutorSpec(Spec):
 
 def available() -> tuple[str, ...]:
     """Sorted names of all registered executors, without importing them."""
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return _EXECUTORS.names()
 
 
 def executor_type(name: str) -> type[ExecutorSpec]:
@@ -57,35 +56,13 @@ def executor_type(name: str) -> type[ExecutorSpec]:
     Raises:
         BackendError: no entry point or several have that name, or the class cannot be imported (the cause is chained).
     """
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
-        meant = close_match(name, available())
-        raise BackendError(
-            f"no executor is registered as {name!r}; registered: {', '.join(available()) or 'none'}",
-            f"Did you mean {meant!r}?" if meant else "Install the package that contains the executor.",
-        )
-    if len(found) > 1:
-        raise BackendError(
-            f"executor {name!r} is registered {len(found)} times: {'; '.join(sorted(map(_origin, found)))}",
-            "Uninstall all but one of these packages.",
-        )
-    try:
-        loaded: object = found[0].load()
-    except Exception as error:
-        raise BackendError(
-            f"executor {name!r} ({_origin(found[0])}) cannot be loaded: {type(error).__name__}: {error}",
-            "Install or repair that package, with the extras it needs.",
-        ) from error
+    loaded, origin = _EXECUTORS.load(name)
     if not (isinstance(loaded, type) and issubclass(loaded, ExecutorSpec)):
         raise BackendError(
-            f"{_origin(found[0])} is registered as executor {name!r}, but is no ExecutorSpec",
+            f"{origin} is registered as executor {name!r}, but is no ExecutorSpec",
             "Register a subclass of isocompute_sdk.specs.ExecutorSpec.",
         )
     return loaded
-
-
-def _origin(entry: EntryPoint) -> str:
-    return f"{entry.value} from {entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
 
 
 class _ByName:

@@ -192,7 +192,12 @@ class Recipe(Spec):
         return changed
 
     def learning_rate(self, rollouts_per_batch: float) -> float:
-        """Learning rate anchor * (B / anchor_batch)^p, p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3."""
+        """Learning rate anchor * (B / anchor_batch)^p, p = 1/2 (sqrt), 1 (linear) or 0 (constant); paper section 3.
+
+        Examples:
+            >>> iso.Recipe().learning_rate(4096)
+            2e-06
+        """
         ratio = rollouts_per_batch / self.learning_rate_anchor_batch
         return self.learning_rate_anchor * math.pow(ratio, _EXPONENT[self.learning_rate_rule])
 

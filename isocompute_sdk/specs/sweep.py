@@ -59,7 +59,13 @@ class Allocation(Sized, Spec):
 
 
 class Sweep(Spec):
-    """All pairs of `group_size` and `problems_per_batch` within the batch limits, each once per seed."""
+    """All pairs of `group_size` and `problems_per_batch` within the batch limits, each once per seed.
+
+    Examples:
+        >>> sweep = iso.Sweep(group_size=[8, 64], problems_per_batch=32, rollouts="100k")
+        >>> [(run.group_size, run.update_steps) for run in sweep.expand()]
+        [(8, 390), (64, 48)]
+    """
 
     group_size: Annotated[tuple[GroupSize, ...], Items(), in_unit("rollouts per problem")]
     """Group sizes n to try, in rollouts per problem."""

@@ -1,27 +1,21 @@
-"""Backends by name, found through the entry-point group `isocompute.backends`.
-
-A third party adds a backend with a package whose metadata names a class in that group. Only the requested backend is
-imported, so a broken plug-in does not affect the others.
-"""
+"""Backends by name: classes that packages register in the entry-point group `isocompute.backends`."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from isocompute_sdk.errors import BackendError, IsoComputeError
+from isocompute_sdk.plugins import Plugins
 from isocompute_sdk.run_folders.store import RunWatch, read_spec
 from isocompute_sdk.training.backend import Backend, follow
 
-GROUP = "isocompute.backends"
-"""Entry-point group of backends."""
+_BACKENDS = Plugins("isocompute.backends", "backend", BackendError)
 
 
 def available() -> tuple[str, ...]:
     """Sorted names of all registered backends, without importing them."""
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return _BACKENDS.names()
 
 
 def load(name: str) -> Backend:
@@ -31,24 +25,16 @@ def load(name: str) -> Backend:
         BackendError: no entry point or several have that name, import or construction fails (the cause is chained), or
             the object is not a backend of that name.
     """
-    entry = _only_entry(name)
-    try:
-        candidate = entry.load()()
-    except Exception as error:
-        raise BackendError(
-            f"backend {name!r} ({entry.value}, from {_origin(entry)}) cannot be loaded: "
-            f"{type(error).__name__}: {error}",
-            f"Install or repair {_origin(entry)}, with the extras it needs.",
-        ) from error
+    candidate, origin = _BACKENDS.load(name, lambda found: found())
     if not isinstance(candidate, Backend):
         missing = [m for m in ("name", "describe", "preflight", "script", "prepare") if not hasattr(candidate, m)]
         raise BackendError(
-            f"{entry.value} (from {_origin(entry)}) is registered as backend {name!r} but lacks {', '.join(missing)}",
+            f"{origin} is registered as backend {name!r} but lacks {', '.join(missing)}",
             "Add them: a backend implements isocompute_sdk.training.Backend.",
         )
     if candidate.name != name:
         raise BackendError(
-            f"{entry.value} (from {_origin(entry)}) is registered as {name!r} but calls itself {candidate.name!r}",
+            f"{origin} is registered as {name!r} but calls itself {candidate.name!r}",
             "Make the registered name and the backend's `name` the same.",
         )
     return candidate
@@ -80,26 +66,3 @@ def watches(folders: Iterable[str | Path]) -> tuple[RunWatch, ...]:
         else:
             found.append(follow(backend, folder))
     return tuple(found)
-
-
-def _only_entry(name: str) -> EntryPoint:
-    found = list(entry_points(group=GROUP, name=name))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        owners = "; ".join(sorted(f"{entry.value} from {_origin(entry)}" for entry in found))
-        raise BackendError(
-            f"backend {name!r} is registered {len(found)} times: {owners}",
-            "Uninstall all but one of these packages.",
-        )
-    names = available()
-    close = difflib.get_close_matches(name, names, n=1)
-    suggestion = f"Did you mean {close[0]!r}? " if close else ""
-    raise BackendError(
-        f"no backend is registered as {name!r}; registered: {', '.join(names) or 'none'}",
-        f"{suggestion}Install the package that contains the backend.",
-    )
-
-
-def _origin(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed distribution"

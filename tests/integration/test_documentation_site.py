@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import isocompute_sdk
 from isocompute_sdk.cli.app import app
+from isocompute_sdk.laws.catalogue import published_names
+from isocompute_sdk.planning.assessment.verdict import VerdictKind
 from isocompute_sdk.specs import Study, json_schema, load_study
 from isocompute_sdk.specs.executor import available, executor_type
 
@@ -93,3 +96,11 @@ def test_every_note_has_an_anchor(site: Path, repository: Path) -> None:
     codes = {code for cell in first for code in re.findall(r"`([^`]+)`", cell)}
     assert len(codes) > 200
     assert codes <= anchors(site / "docs" / "notes.html")
+
+
+def test_every_verdict_and_every_published_law_is_explained(site: Path) -> None:
+    for page, words in (("planning", get_args(VerdictKind)), ("laws", published_names())):
+        shown = set(
+            re.findall(r'<span class="pre">([^<]+)</span>', (site / "docs" / f"{page}.html").read_text("utf-8"))
+        )
+        assert set(words) <= shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from isocompute_sdk.cli.shared.fitting_options import FittingOptions
 from isocompute_sdk.cli.shared.option_groups import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import PlanError, SpecError
 
 if TYPE_CHECKING:
@@ -95,7 +97,8 @@ def next_runs(
     if study is not None:
         lines = _study_commands(first, paths[0], output)
     else:
-        lines = _commands(first, paths, planning, _Saved.of(first, paths, checkpoints or (), fits))
+        saved = _Saved.of(first, paths, checkpoints or (), fits)
+        lines = _commands(first, paths, saved, model_known=bool(planning.model or _model(fits)))
     for line in lines:
         say(line)
 
@@ -234,13 +237,23 @@ class _Saved:
         return cls(found, places)
 
 
-def _commands(first: NextRuns, paths: Sequence[Path], planning: BudgetOptions, saved: _Saved) -> list[str]:
-    """What to type to make these runs."""
+def _model(fits: Fits | FitsSet | None) -> str | None:
+    """The model of the runs; None if they do not say."""
+    from isocompute_sdk.fitting.fits import Fits
+
+    if fits is None:
+        return None
+    return fits.model if isinstance(fits, Fits) else fits.first.model
+
+
+def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, *, model_known: bool) -> list[str]:
+    """What to type to make these runs; a plan of an unknown model leaves it to whoever pastes them."""
+    plan = Typed(tuple(sys.argv[1:])).asking("allocate" if paths else "plan", "--output plan.json")
     if not first.runs:
-        return [f"next: {_plan_command(paths, planning)}"] if paths else []
+        return [f"next: {plan}"] if paths else []
     lines: list[str] = []
     for number, run in enumerate(first.runs, start=1):
-        steps, model = run.update_steps, ""
+        steps, model = run.update_steps, "" if model_known else " --model NAME_OR_FOLDER"
         if run.continues is not None:
             checkpoint = saved.of_run.get(run.continues)
             folder = None if checkpoint is None else checkpoint.loadable
@@ -270,12 +283,4 @@ def _commands(first: NextRuns, paths: Sequence[Path], planning: BudgetOptions, s
             f"problems_per_batch={run.problems_per_batch} --change update_steps={steps}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
-    return ["scripts:", _plan_command(paths, planning), *lines]
-
-
-def _plan_command(paths: Sequence[Path], planning: BudgetOptions) -> str:
-    model = "" if planning.model is None else f" --model {quote(planning.model)}"
-    rest = f"--budget {quote(planning.budget or '')}{model} --output plan.json"
-    if not paths:
-        return f"isocompute plan {rest}"
-    return f"isocompute allocate {' '.join(quote(str(path)) for path in paths)} {rest}"
+    return ["scripts:", plan, *lines]

@@ -215,7 +215,6 @@ def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> N
     say(f"pilot: {len(sweep)} runs of {PILOT_ROLLOUTS:,} rollouts")
     for name, runs in (("pilot", sweep), ("planned run", (campaign.planned_run(),))):
         say(f"{name} took {spending(campaign.root / run_folder(run) for run in runs).summary()}")
-    say()
     print_notes(note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned"))
     say()
     for line in describe_outcome(outcome):

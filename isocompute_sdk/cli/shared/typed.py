@@ -17,6 +17,8 @@ VALUES = {
     "--output": 1,
     "-o": 1,
     "--plot": 1,
+    "--slots": 1,
+    "--checkpoints": 1,
     "--json": 0,
     "--verbose": 0,
     "-v": 0,
@@ -30,7 +32,8 @@ VALUES = {
     "--evaluation": 1,
 }
 """Options that are left out or replaced, with their number of values."""
-SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v")
+SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
+"""Options that are not handed on: where to write, how to print, and how to search for runs."""
 MEASURE = (
     "extrapolation",
     "extrapolation-beyond-3x",
@@ -86,7 +89,7 @@ class Typed:
         return " ".join(["isocompute", shlex.join(self._without((*SHOWN, *flags))), *options])
 
     def asking(self, command: str, *options: str) -> str:
-        """Another command about the same runs and budget: `next` or `report`."""
+        """Another command about the same runs and budget: `next`, `report`, `allocate` or `plan`."""
         dropped = (*SHOWN, "--published", "--prior", *(PAPER if command == "next" else ()))
         words = self._without(dropped if self.own else (*dropped, "--fits"))
         if words[0] == "plan":

@@ -151,6 +151,11 @@ class AllocationLaw:
 
         Raises:
             FitError: fewer than two points or x values, values that are not positive or not finite.
+
+        Examples:
+            >>> law = iso.AllocationLaw.fit([1e5, 3e5, 6e5, 1e6, 2e6, 4e6], [8, 10, 32, 90, 240, 256])
+            >>> law.rising, 200 < law.upper_plateau < 300
+            (True, True)
         """
         raw, sizes = _numbers("x values", x_values).ravel(), _numbers("group sizes", group_sizes).ravel()
         if raw.shape != sizes.shape:

@@ -43,6 +43,8 @@ PER_DOUBLING = 5
 """Points of the forecast per doubling of compute."""
 DOUBLINGS = 6
 """Doublings that are looked ahead for the point from which the run is flat."""
+NEAR, TOO_FAR = 3, 3.0
+"""Evaluations up to a checkpoint whose mean replaces the curve's reward there, if they differ by so many errors."""
 PAST = 40
 """Points of the curve before the last evaluation."""
 SICK = frozenset(
@@ -460,6 +462,11 @@ class _Answer:
     def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
         at = np.log(max(rollouts, 1e-300) / self.one.last_compute)
         reward = float(np.interp(at, self.at_Q[: now + 1], mean_Q[: now + 1]))
+        measured = self.live.one.value_T[self.live.one.rollouts_T <= rollouts * 1.0001][-NEAR:]
+        error = float(np.max(self.one.noise_T)) / np.sqrt(max(len(measured), 1))
+        # A curve does not follow a sudden collapse: its level just before would be that of the way down.
+        if len(measured) and abs(float(np.mean(measured)) - reward) > TOO_FAR * error:
+            reward = float(np.mean(measured))
         return Checkpoint(rollouts, self._step(rollouts), reward)
 
     def _keep(self, mean_Q: Array, now: int) -> Checkpoint:

@@ -1,7 +1,7 @@
-"""Log formats by name, found through the entry-point group `isocompute.log_formats`.
+"""Log formats by name: each a `LogFormat` that a package registers in the entry-point group `isocompute.log_formats`.
 
-A third party adds a format by shipping a package whose metadata names a `LogFormat` in that group. Recognising a log
-asks every format; one that cannot be loaded keeps no other from being asked, and is named in a note on what was read.
+Recognising a log asks every format; one that cannot be loaded keeps no other from being asked, and is named in a note
+on what was read.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_SET, LogFormat, Meaning
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import did_you_mean
+from isocompute_sdk.plugins import Plugins
 
 GROUP = "isocompute.log_formats"
 """Entry-point group that formats register in."""
+_FORMATS = Plugins(GROUP, "log format", RecordError)
 
 
 def available() -> tuple[str, ...]:
     """Names of all registered formats, sorted; none of them is imported."""
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return _FORMATS.names()
 
 
 def load(name: str) -> LogFormat:
@@ -39,32 +39,11 @@ def load(name: str) -> LogFormat:
 @lru_cache(maxsize=64)
 def _load(name: str, path: tuple[str, ...]) -> LogFormat:
     del path
-    found = list(entry_points(group=GROUP, name=name))
-    if not found:
-        names = available()
-        raise RecordError(
-            f"no log format is registered as {name!r}; registered: {', '.join(names) or 'none'}",
-            f"{did_you_mean(name, names)}A format becomes known when the package that ships it is installed.",
-        )
-    if len(found) > 1:
-        owners = "; ".join(sorted(f"{entry.value} from {_origin(entry)}" for entry in found))
-        raise RecordError(
-            f"log format {name!r} is registered {len(found)} times: {owners}",
-            "Uninstall all but one of these packages.",
-        )
-    (entry,) = found
-    try:
-        candidate = entry.load()
-    except Exception as error:
-        raise RecordError(
-            f"log format {name!r} ({entry.value}, from {_origin(entry)}) cannot be loaded: "
-            f"{type(error).__name__}: {error}",
-            f"Install or repair {_origin(entry)}.",
-        ) from error
+    candidate, origin = _FORMATS.load(name)
     if not isinstance(candidate, LogFormat) or candidate.name != name:
         received = f"a format named {candidate.name!r}" if isinstance(candidate, LogFormat) else repr(candidate)[:60]
         raise RecordError(
-            f"{entry.value} (from {_origin(entry)}) is registered as log format {name!r} but is {received}",
+            f"{origin} is registered as log format {name!r} but is {received}",
             "Register an isocompute_sdk.ingest.LogFormat under its own name.",
         )
     return candidate
@@ -133,7 +112,3 @@ def _loaded(path: tuple[str, ...]) -> tuple[tuple[LogFormat, ...], dict[str, Rec
         except RecordError as error:
             failed[name] = error
     return tuple(found), failed
-
-
-def _origin(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed distribution"

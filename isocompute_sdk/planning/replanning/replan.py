@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.one_run.borrowed import borrowed_prior
-from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior
+from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior, draw_prior, unit_curve
 from isocompute_sdk.fitting.one_run.forecast import (
     FALLING,
     FURTHEST,
@@ -24,6 +24,7 @@ from isocompute_sdk.fitting.one_run.forecast import (
     draw_rewards,
     forecast_run,
 )
+from isocompute_sdk.fitting.surface.model import logistic
 from isocompute_sdk.health.live_run import live_run
 from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
@@ -45,8 +46,21 @@ EASY_FROM = 0.2
 TERMS = 1e-3
 """KL and entropy coefficients of the easy preset."""
 AGAIN: dict[Name, float] = {"roll-back-terms-on": 0.3, "roll-back-terms-off": 0.3, "halve-learning-rate": 0.4}
-"""Probability that trouble returns although an option is followed. A guess: neither the paper nor the recorded runs
-measured it."""
+"""Probability that trouble returns although an option is followed, for a reward that only falls. A guess."""
+OF_TERMS = frozenset({"entropy-collapse", "entropy-explosion", "kl-drift"})
+"""Findings that the KL term and the entropy bonus answer for; the learning rate answers for other sicknesses."""
+REMEDIES: tuple[frozenset[Name], frozenset[Name]] = (
+    frozenset({"roll-back-terms-on", "roll-back-terms-off"}),
+    frozenset({"halve-learning-rate"}),
+)
+"""Options that answer for a sickness: of the terms, and other."""
+AGAIN_SICK = (0.25, 0.75)
+"""Probability that a sickness returns with its remedy, and with another option: (k + 1) / (N + 2), where it did in k of
+N = 2 runs of the built-in task: 0 with either remedy, 2 with the others (`benchmarks/decisions/replan.py`)."""
+AS_USUAL = 0.5
+"""Share of the draws in which a run that gets other terms after such a finding gains from its checkpoint on as runs
+usually do, since its own curve was that of the terms. A guess, made after two such runs had gained .1 more than their
+own curves said."""
 CHANGED = 0.4
 """Standard deviation of the logarithm of what a changed recipe does to the pace of the rise. A guess."""
 SLOWER = {"halve-learning-rate": 0.8}
@@ -75,8 +89,8 @@ class _Situation:
     """Reward at the checkpoint."""
     going_on_D: Array
     """Best checkpoint up to the end, as the run is."""
-    healthy_D: Array
-    """The same from the checkpoint on, if the trouble had not come."""
+    healthy_D: Array | None
+    """The same from the checkpoint on, if the trouble had not come; None if it came before a curve could be seen."""
     rng: np.random.Generator
 
     @property
@@ -121,7 +135,7 @@ def replan(
     at_step = (
         by_step(checkpoints).get(int(found.card.keep.step)) if exists and found.card.keep.step is not None else None
     )
-    notes = [*found.notes, *_notes(found, at_step, options, factor_asked=(reached + left) / reached)]
+    notes = [*found.notes, *_notes(found, at_step, options, _trouble(live), factor_asked=(reached + left) / reached)]
     return Replan(
         run_id=series.run_id,
         metric=live.metric,
@@ -183,7 +197,8 @@ def _situation(
     )
     until = None if found.onset is None else found.onset.rollouts
     before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
-    if len(before) < FEWEST_LEFT:
+    unseen = until is not None and len(before) < FEWEST_LEFT
+    if unseen:
         until = None
     # The curve before the trouble, as it would go on without it.
     healthy = prior if found.onset is None else replace(prior, falls=0.0)
@@ -191,6 +206,8 @@ def _situation(
         series, [kept, kept + left], until=until, prior=healthy, bounds=bounds, best=live.best, draws=DRAWS, rng=rng
     )
     keep_D = reward_DQ[:, 0]
+    if keep.reward is not None:
+        keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
     return _Situation(
         planner,
         live,
@@ -199,7 +216,7 @@ def _situation(
         problems,
         keep_D,
         np.maximum(reward_DQ[:, 1:].max(axis=1), keep_D),
-        keep_D + best_D2[:, 1] - best_D2[:, 0],
+        None if unseen else keep_D + best_D2[:, 1] - best_D2[:, 0],
         rng,
     )
 
@@ -260,14 +277,36 @@ def _options(at: _Situation, steps: int, level: float) -> list[Option]:
     return options
 
 
-def _after_change(at: _Situation, name: Name) -> Array:
-    """Best reward after a change of the recipe: the healthy curve, at another pace, unless trouble returns."""
-    count = len(at.healthy_D)
+def _after_change(at: _Situation, name: Name, share: float = 1.0, more: Array | float = 0.0) -> Array:
+    """Best reward after a change of the recipe, unless trouble returns.
+
+    A share of the healthy curve's gain, at another pace, and something more.
+    """
+    count = len(at.keep_D)
     pace = SLOWER.get(name, 1.0) * np.exp(CHANGED * at.rng.standard_normal(count) - CHANGED**2 / 2.0)
-    gained = at.keep_D + (at.healthy_D - at.keep_D) * pace
+    gain_D = _usual_gain(at) if at.healthy_D is None else at.healthy_D - at.keep_D
+    trouble = frozenset(_trouble(at.live))
+    if trouble & OF_TERMS and name in REMEDIES[0]:
+        gain_D = np.where(at.rng.random(count) < AS_USUAL, _usual_gain(at), gain_D)
     # Without trouble so far there is nothing that could return.
-    again = at.rng.random(count) < (AGAIN.get(name, 0.0) if at.forecast.onset is not None else 0.0)
-    return np.where(again, at.keep_D, gained)
+    again = at.rng.random(count) < (_returns(name, trouble) if at.forecast.onset is not None else 0.0)
+    return np.where(again, at.keep_D, at.keep_D + share * gain_D * pace + more)
+
+
+def _returns(name: Name, trouble: frozenset[str]) -> float:
+    """Probability that trouble returns."""
+    if not trouble & SICK:
+        return AGAIN.get(name, 0.0)
+    remedy = REMEDIES[0] if trouble & OF_TERMS else REMEDIES[1]
+    return AGAIN_SICK[0] if name in remedy else AGAIN_SICK[1]
+
+
+def _usual_gain(at: _Situation) -> Array:
+    """What runs of all sets gain from where this one has its checkpoint, by the prior of their curves."""
+    particles = draw_prior(replace(DEFAULT_PRIOR, falls=0.0), len(at.keep_D), at.rng)
+    room = (at.bounds[1] - float(at.live.one.value_T[0])) * logistic(particles.values_N5[:, 0])
+    ends = unit_curve(particles, np.array([0.0, np.log1p(at.left / max(at.keep.rollouts, 1.0))]))
+    return room * (ends[:, 1] - ends[:, 0])
 
 
 def _terms(at: _Situation) -> tuple[Name, str, str, dict[str, Change]] | None:
@@ -319,7 +358,7 @@ def _other_sizes(at: _Situation) -> list[tuple[Name, int, Basis, str, Array]]:
         else:
             more = LATE_SWITCH[0] + LATE_SWITCH[1] * at.rng.standard_normal(len(at.keep_D))
             # Its updates are fewer for the same rollouts: half of the gain ahead, and what a late switch gained there.
-            drawn_D = at.keep_D + 0.5 * (_after_change(at, "larger-group-size") - at.keep_D) + more
+            drawn_D = _after_change(at, "larger-group-size", 0.5, more)
             why = "BroRL (arXiv 2510.01180) gained about .01 late with n from 16 to 512; nothing of yours shows it."
             found.append(("larger-group-size", larger, "guess", why, drawn_D))
     return found
@@ -356,6 +395,11 @@ def _followed(options: Sequence[Option], worth: float) -> Name:
     return "go-on" if best.reward - go_on.reward < worth else best.name
 
 
+def _span(values: Iterable[float]) -> str:
+    low, high = min(given := list(values)), max(given)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
 def _trouble(live: LiveRun) -> tuple[str, ...]:
     codes = [note.code for note in live.findings if note.code in SICK | FALLING and note.severity != "info"]
     return tuple(dict.fromkeys(codes))
@@ -388,18 +432,22 @@ def _plan(planner: Planner, candidate: Candidate, budget: Budget) -> Plan:
 
 
 def _notes(
-    found: Forecast, checkpoint: SavedCheckpoint | None, options: Sequence[Option], factor_asked: float
+    found: Forecast,
+    checkpoint: SavedCheckpoint | None,
+    options: Sequence[Option],
+    trouble: Sequence[str],
+    factor_asked: float,
 ) -> list[Note]:
     notes: list[Note] = []
-    changed = [one.name for one in options if one.changes]
-    if changed:
+    again = {one.name: _returns(one.name, frozenset(trouble)) for one in options if one.changes}
+    if again:
         text = (
-            f"{', '.join(changed)}: after a change of recipe the curve so far is only a prior. Their intervals are "
+            f"{', '.join(again)}: after a change of recipe the curve so far is only a prior. Their intervals are "
             f"widened by guesses: a pace that varies by {CHANGED:.0%}"
-            + (f", trouble that returns with probability {AGAIN['halve-learning-rate']:g}" if found.onset else "")
+            + (f", trouble that returns with probability {_span(again.values())}" if found.onset else "")
             + ". Forecast again after ten evaluations."
         )
-        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": changed, "again": dict(AGAIN)}))
+        notes.append(Note("old-fit-is-a-prior", "warning", text, {"options": list(again), "again": again}))
     if found.card.keep.path is None:
         text = (
             "No checkpoint up to the trouble was found on disk: options that roll back have no commands, and nothing "

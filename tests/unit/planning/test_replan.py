@@ -102,6 +102,38 @@ def test_terms_go_on_for_easy_sets_and_off_for_hard_ones(fallen: Replan) -> None
     assert not names & {"roll-back-terms-on", "roll-back-terms-off"}
 
 
+def test_entropy_that_grows_on_a_hard_set_is_answered_with_the_terms() -> None:
+    reward = rewards(fall=False, base=0.03) - np.where(STEPS > 400, (STEPS - 400) / 600 * 0.19, 0.0)
+    entropy = np.where(STEPS < 400, 0.8, 0.8 + (STEPS - 400) / 200)
+    context: dict[str, Any] = {"learning_rate": 1e-6, "kl_coef": 0.001, "entropy_coef": 0.1}
+    table = {"step": STEPS, "avg@4": np.clip(reward, 0.0, 1.0), "entropy": entropy}
+    runs = RunSet.from_columns(table, run_id="mine", group_size=16, problems_per_batch=32, **context)
+    found = planner(runs).replan(runs, "1M", checkpoints=saved(200, 400, 600, 800, 1000))
+    assert "entropy-explosion" in found.trouble
+    assert found.follow == "roll-back-terms-off"
+    off, halved = found.option("roll-back-terms-off"), found.option("halve-learning-rate")
+    assert off.high - off.low > 2 * (halved.high - halved.low)
+    # With the same terms trouble most likely returns: the low end is the checkpoint itself, and little is expected.
+    assert halved.reward - found.option("stop").reward < 0.3 * (off.reward - found.option("stop").reward)
+
+
+def test_a_sudden_collapse_keeps_the_reward_before_it_and_halves_the_learning_rate() -> None:
+    steps = np.arange(0, 201, 8.0)
+    reward = np.where(steps < 20, 0.45, 0.45 * np.exp(-(steps - 16) / 20.0))
+    reward = np.clip(reward + np.random.default_rng(0).normal(0.0, 0.005, len(steps)), 0.0, 1.0)
+    context: dict[str, Any] = {"learning_rate": 1e-4, "kl_coef": 0.0, "entropy_coef": 0.0}
+    table = {"step": steps, "avg@4": reward}
+    runs = RunSet.from_columns(table, run_id="mine", group_size=16, problems_per_batch=32, **context)
+    found = planner(runs).replan(runs, "300k", checkpoints=saved(16, 80, 160))
+    assert "collapsed-run" in found.trouble
+    assert found.checkpoint.path == "/runs/mine/checkpoint-16"
+    assert found.checkpoint.reward == pytest.approx(0.45, abs=0.02)
+    assert found.follow == "halve-learning-rate"
+    assert found.option("halve-learning-rate").reward > found.option("roll-back-terms-on").reward
+    (note,) = [note for note in found.notes if note.code == "old-fit-is-a-prior"]
+    assert note.data["again"]["halve-learning-rate"] < note.data["again"]["roll-back-terms-on"]
+
+
 def test_a_healthy_rising_run_goes_on() -> None:
     runs = runs_of(fall=False).filter(step=[float(step) for step in STEPS[STEPS <= 160]])
     found = planner(runs).replan(runs, 200_000, checkpoints=saved(100, 140))

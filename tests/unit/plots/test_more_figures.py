@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -232,3 +234,9 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
             source.plot("pie")
     with pytest.raises(FitError, match="'9'"):
         audit.plot("runs", group="9")
+
+
+def test_matplotlib_loads_when_something_is_drawn() -> None:
+    code = "import sys, isocompute_sdk as iso; iso.plots.reward_curves; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,75 @@
+"""Plug-ins by name, found through entry points: one loader for backends, log formats and executors.
+
+A third party adds one with a package whose metadata names it in the group. Only what is asked for is imported, so that
+a broken plug-in does not affect the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from isocompute_sdk.errors import IsoComputeError
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """One kind of plug-in."""
+
+    group: str
+    """Entry-point group that they register in."""
+    kind: str
+    """Word for one of them in messages."""
+    error: type[IsoComputeError]
+    """Error of those that cannot be used."""
+
+    def names(self) -> tuple[str, ...]:
+        """Sorted names of all that are registered, without importing them."""
+        return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
+
+    def load(self, name: str, make: Callable[[Any], object] = lambda found: found) -> tuple[object, str]:
+        """Import the plug-in that is registered as `name`.
+
+        Args:
+            name: its name.
+            make: makes the result from what was imported, such as an instance of a class.
+
+        Returns:
+            The result, and where it comes from.
+
+        Raises:
+            IsoComputeError: of the class `error`: no entry point or several have that name, or importing or making it
+                fails (the cause is chained).
+        """
+        found = list(entry_points(group=self.group, name=name))
+        if not found:
+            names = self.names()
+            close = difflib.get_close_matches(name.lower(), names, n=1)
+            raise self.error(
+                f"no {self.kind} is registered as {name!r}; registered: {', '.join(names) or 'none'}",
+                f"{f'Did you mean {close[0]!r}? ' if close else ''}Install the package that contains the {self.kind}.",
+            )
+        if len(found) > 1:
+            raise self.error(
+                f"{self.kind} {name!r} is registered {len(found)} times: {'; '.join(sorted(map(_origin, found)))}",
+                "Uninstall all but one of these packages.",
+            )
+        origin = _origin(found[0])
+        try:
+            return make(found[0].load()), origin
+        except Exception as error:
+            raise self.error(
+                f"{self.kind} {name!r} ({origin}) cannot be loaded: {type(error).__name__}: {error}",
+                f"Install or repair {_package(found[0])}, with the extras it needs.",
+            ) from error
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.value} from {_package(entry)}"
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed distribution"
