@@ -72,7 +72,8 @@ def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False,
 
     console = _console()
     first = plan.next_runs
-    rows = answer(plan)
+    # What a sentence says of Python is no help in a terminal.
+    rows = [(label, text.replace(" (Planner.next_runs)", "")) for label, text in answer(plan)]
     if first is not None:
         rows[0] = ("verdict", f"Measure first: {first.reason}")
         runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
@@ -143,7 +144,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
     if typed is not None and _measure(plan):
         said.add(typed.asking("next"))
     for note in ordered[:FIRST_NOTES]:
-        command = remedy(note)
+        command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
         lines = textwrap.wrap(
             f"{note.code}: {printable(note.message)}",

@@ -121,8 +121,8 @@ def _cost(plan: Plan) -> str:
     spent, available = (amount_text(part, unit) for part in (plan.cost, budget.available))
     text = f"{spent.partition(' ')[0]} of {available}"
     if budget.spent:
-        text += f" left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
-    return f"{text}, {1 - plan.unused_share:.1%}" + ("" if budget.spent else " of the budget")
+        return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
+    return f"{text}, {1 - plan.unused_share:.1%} of the budget"
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:
