@@ -63,10 +63,13 @@ class Plugins:
         except Exception as error:
             raise self.error(
                 f"{self.kind} {name!r} ({origin}) cannot be loaded: {type(error).__name__}: {error}",
-                "Install or repair that package, with the extras it needs.",
+                f"Install or repair {_package(found[0])}, with the extras it needs.",
             ) from error
 
 
 def _origin(entry: EntryPoint) -> str:
-    named = entry.dist
-    return f"{entry.value} from {named.name} {named.version}" if named is not None else entry.value
+    return f"{entry.value} from {_package(entry)}"
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "an unnamed distribution"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from isocompute_sdk.planning.assessment.caveats import LOST_BEYOND
@@ -18,15 +19,18 @@ DYNAMIC = {"extrapolation", "extrapolation-beyond-3x", "extrapolation-beyond-10x
 SEVERITIES = ("info", "warning", "refuse")
 
 
-def severities_in(file: Path) -> Iterator[tuple[str, set[str]]]:
+@cache
+def severities_in(file: Path) -> tuple[tuple[str, frozenset[str]], ...]:
     """Code of every call of Note, and of what becomes one, with the severities written in that call."""
+    found: list[tuple[str, frozenset[str]]] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in MAKERS and node.args:
             code, *more = node.args
             given = more[:1] or [keyword.value for keyword in node.keywords if keyword.arg == "severity"]
             words = [part.value for value in given for part in ast.walk(value) if isinstance(part, ast.Constant)]
             if isinstance(code, ast.Constant) and isinstance(code.value, str):
-                yield code.value, {word for word in words if word in SEVERITIES}
+                found.append((code.value, frozenset(word for word in words if word in SEVERITIES)))
+    return tuple(found)
 
 
 def codes_in(file: Path) -> set[str]:

@@ -48,7 +48,10 @@ def borrowed_prior(fits: Fits, live: LiveRun) -> tuple[CurvePrior | None, tuple[
         prepare(runs, fits.bounds[1] - fits.bounds[0]), fits.bounds, BORROWED_DRAWS, np.random.default_rng(0)
     )
     prior = _prior(surface, as_surface_run(one))
-    return replace(prior, pace=_pace(as_surface_run(one), runs, fits.bounds)), tuple(run.run_id for run in runs)
+    pace = _pace(as_surface_run(one), runs, fits.bounds)
+    # A pace measured on the others holds the rise that best@k announces; both together count it twice.
+    lead = DEFAULT_PRIOR.lead if pace is DEFAULT_PRIOR.pace else (0.0, 0.0)
+    return replace(prior, pace=pace, lead=lead), tuple(run.run_id for run in runs)
 
 
 def _pace(run: SurfaceRun, others: Sequence[SurfaceRun], bounds: tuple[float, float]) -> tuple[float, float]:
