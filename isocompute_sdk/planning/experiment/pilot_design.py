@@ -22,23 +22,16 @@ from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
 """Shares of the budget for which the expected regret is shown."""
-FIRST_ROUND = 0.7
-"""Share of the pilot in its first round: later rounds know where to look."""
-LEAST_LEVELS, MOST_LEVELS = 4, 5
-"""Group sizes of the first round, if the budget pays for them: four levels pin the steepness of n*(C) in 86 % of
-simulated sweeps, three in 80 %, two in 6 %."""
-FEWEST_LEVELS = 3
-"""Group sizes without which a pilot is not made, if any share of the budget pays for them."""
 LEAN = 0.75
 """Rollouts of a run grow with n to this power: larger groups rise later and win at the target. On 600 simulated tasks
 (tuning seeds of benchmarks/decisions/pilot.py, n = 8, 32, 128, 512) pilots with powers of 0, .5, 1 and 1.25 lost 19, 4,
 9 and 8 % more."""
-SPACINGS = (1, 2)
-"""Octaves between group sizes."""
-SHORTER = ((FEWEST_STEPS, FEWEST_LEVELS), (15, FEWEST_LEVELS), (8, 2))
-"""Fewest update steps of a run of the first round, and fewest group sizes; the next where no share of the budget pays
-for the one before. On the same tasks four n up to 512 lost a tenth more than three up to 128 where n = 512 got 13 to 26
-steps, and a tenth less where it got 26 to 52."""
+MOST_LEVELS = 4
+"""Group sizes, two octaves apart. On the same tasks seven, one octave apart, lost more."""
+SHORTER = ((FEWEST_STEPS, 3), (15, 3), (8, 2))
+"""Fewest update steps of a run, and fewest group sizes; the next where no share of the budget pays for the one before.
+On the same tasks four n up to 512 lost a tenth more than three up to 128 where n = 512 got 13 to 26 steps, and a tenth
+less where it got 26 to 52."""
 SWEEP_SHARE = 0.2
 """Largest part of the budget that a pilot in one round may cost."""
 METRIC = "avg@4"
@@ -73,7 +66,7 @@ def design_pilot(
 
     Args:
         budget: as of `Planner.allocate`.
-        slots: runs that can be made at the same time; a first round has four group sizes if the budget pays for them.
+        slots: runs that can be made at the same time. The first round is the same for all: its runs tell only together.
         recipe: its floor of B_p is that of the pilot; None for the preset `easy`.
         hardware: limits of the batch; no limits by default.
         throughput: needed for budgets in other units than rollouts.
@@ -98,11 +91,12 @@ def design_pilot(
     choices = _choices(pricing, limits, surface, bp, least)
     free = Outlook(surface, choices, copy.deepcopy(generator), sunk=True)
     outlook = Outlook(surface, choices, generator)
-    levels = max(LEAST_LEVELS, min(slots, MOST_LEVELS))
+    sizes = outlook.choices.group_size_J.tolist()
     best: dict[float, _Set] = {}
-    for fewest, least_levels in SHORTER:
-        among = range(levels, least_levels - 1, -1)
-        best = {share: _best_set(outlook, pricing, bp, share, among, LEAN, fewest) for share in shares}
+    for fewest, levels in SHORTER:
+        for share in shares:
+            trials = _round(sizes, bp, share * pricing.budget.available, LEAN, pricing, fewest, levels)
+            best[share] = _Set(trials, _saving(outlook, trials) if trials else 0.0)
         if any(found.trials for found in best.values()):
             break
     best = {share: _corrected(free, found) for share, found in best.items()}
@@ -119,13 +113,9 @@ def design_pilot(
     ]
     most = max(found.saving for found in best.values())
     share = min(one for one, found in best.items() if found.saving >= min(NEAR_MOST * most, most))
-    chosen_set = best[share]
-    if chosen_set.saving <= 0 and not spend_all:
+    first = best[share]
+    if first.saving <= 0 and not spend_all:
         share, first = 0.0, _Set((), 0.0)
-    else:
-        shorter = [_shortened(trial, FIRST_ROUND, pricing) for trial in chosen_set.trials]
-        first = _Set(tuple(shorter), _saving(outlook, shorter) if shorter else 0.0)
-        first = _corrected(free, first)
     return PilotDesign(_first_round(outlook, pricing, first, regret, share, bp), float(share), tuple(table))
 
 
@@ -149,12 +139,14 @@ def pilot_sweep(
         options = _choices(pricing, Hardware(), surface, problems_per_batch, 1)
     except PlanError:
         return None
-    outlook = Outlook(surface, options, rng)
-    found = _best_set(outlook, pricing, problems_per_batch, share, range(LEAST_LEVELS, 1, -1), 0.0, min_update_steps)
-    if not found.trials:
+    trials: tuple[Trial, ...] = ()
+    for levels in (3, 2):
+        sizes = options.group_size_J.tolist()
+        trials = trials or _round(sizes, problems_per_batch, share * rollouts, 0.0, pricing, min_update_steps, levels)
+    if not trials:
         return None
-    sizes = tuple(t.group_size for t in found.trials)
-    each = min(int(share * rollouts / len(sizes)), max(t.rollouts for t in found.trials))
+    sizes = tuple(t.group_size for t in trials)
+    each = min(int(share * rollouts / len(sizes)), max(t.rollouts for t in trials))
     return Sweep(group_size=sizes, problems_per_batch=(problems_per_batch,), rollouts=each)
 
 
@@ -195,30 +187,28 @@ def _choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, le
     )
 
 
-def _best_set(
-    outlook: Outlook,
-    pricing: Pricing,
-    bp: int,
-    share: float,
-    levels: Sequence[int],
-    lean: float,
-    fewest_steps: int,
-) -> _Set:
-    """The runs of this share of the budget that save most, of the first number of levels that it pays for."""
-    amount = share * pricing.budget.available
-    sizes = [n for n in outlook.choices.group_size_J.tolist() if n <= LARGEST_SIZE]
-    for least in levels:
-        tried: dict[tuple[tuple[int, int], ...], _Set] = {}
-        for count in range(least, max(least, MOST_LEVELS) + 1):
-            for spacing in SPACINGS:
-                for first in range(len(sizes) - (count - 1) * spacing):
-                    trials = _trials(sizes[first::spacing][:count], bp, amount, lean, pricing, fewest_steps)
-                    key = tuple((t.group_size, t.update_steps) for t in trials)
-                    if trials and key not in tried:
-                        tried[key] = _Set(trials, _saving(outlook, trials))
-        if tried:
-            return max(tried.values(), key=lambda found: found.saving)
-    return _Set((), 0.0)
+def _round(
+    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int, fewest_levels: int
+) -> tuple[Trial, ...]:
+    """Runs of group sizes two octaves apart, from the largest that this amount pays for down; none if it pays for none.
+
+    Args:
+        sizes: group sizes that a plan may choose, one octave apart.
+        bp: B_p of all of them.
+        amount: cost of all of them.
+        lean: their rollouts grow with n to this power.
+        pricing: what they cost.
+        fewest_steps: fewest update steps of each.
+        fewest_levels: fewest group sizes; near the smallest n they lie one octave apart instead.
+    """
+    known = sorted(n for n in sizes if n <= LARGEST_SIZE)
+    for top in range(len(known) - 1, -1, -1):
+        for spacing in (2, 1):
+            chosen = known[top::-spacing][:MOST_LEVELS][::-1]
+            trials = _trials(chosen, bp, amount, lean, pricing, fewest_steps)
+            if len(trials) >= fewest_levels:
+                return trials
+    return ()
 
 
 def _corrected(free: Outlook, found: _Set) -> _Set:
@@ -226,13 +216,6 @@ def _corrected(free: Outlook, found: _Set) -> _Set:
     if not found.trials:
         return found
     return replace(found, saving=found.saving + (UNDERSTATED - 1.0) * _saving(free, found.trials))
-
-
-def _shortened(trial: Trial, share: float, pricing: Pricing) -> Trial:
-    """The trial with this share of its steps, but at least the fewest that show something."""
-    steps = min(trial.update_steps, max(int(share * trial.update_steps), FEWEST_STEPS))
-    batch = trial.group_size * trial.problems_per_batch
-    return replace(trial, update_steps=steps, cost=pricing.cost(batch, steps))
 
 
 def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-_RAMP = (
-    *("#0d0887", "#3b049a", "#5c01a6", "#7e03a8", "#9c179e", "#b52f8c", "#cc4778"),
-    *("#de5f65", "#ed7953", "#f89540", "#fdb42f", "#fbd524", "#f0f921"),
-)
-"""The plasma colour map: lightness rises evenly, so that its order survives any colour vision and grey printing."""
-_PARTS = {"light": (0.0, 0.73), "dark": (0.36, 0.97)}
-"""Part of the map with enough contrast on the page of each theme."""
+from isocompute_sdk.plots.style import RAMP
+
+_RAMPS = {"light": RAMP, "dark": ("#9360e6", "#d0559f", "#ec7754", "#fb9f3a", "#fdcf27", "#f4f46a")}
+"""Colours of n from small to large: those of the pictures, and lighter ones for a dark page, all with a contrast of at
+least 3:1 (WCAG 2, graphics). Lightness rises, so that the order survives any colour vision and grey printing."""
 _FIXED = {
     "light": {
         "ink": "#1b2130",
@@ -20,7 +18,7 @@ _FIXED = {
         "card": "#ffffff",
         "accent": "#0b6bb8",
         "band": "#0b6bb833",
-        "second": "#b34700",
+        "second": "#007a9c",
         "clear": "#ffffff00",
     },
     "dark": {
@@ -30,7 +28,7 @@ _FIXED = {
         "card": "#182033",
         "accent": "#6cb8f6",
         "band": "#6cb8f633",
-        "second": "#ffb077",
+        "second": "#4fd8f5",
         "clear": "#00000000",
     },
 }
@@ -47,18 +45,18 @@ def palette(sizes: Iterable[int]) -> dict[str, dict[str, str]]:
     octaves = {n: math.log2(n) for n in sorted(levels)}
     first, last = min(octaves.values(), default=0.0), max(octaves.values(), default=0.0)
     found: dict[str, dict[str, str]] = {}
-    for theme, (low, high) in _PARTS.items():
-        scale = (high - low) / max(last - first, 1e-9)
-        found[theme] = _FIXED[theme] | {f"n{n}": _at(low + (at - first) * scale) for n, at in octaves.items()}
+    for theme, ramp in _RAMPS.items():
+        span = max(last - first, 1e-9)
+        found[theme] = _FIXED[theme] | {f"n{n}": _at(ramp, (at - first) / span) for n, at in octaves.items()}
     return found
 
 
-def _at(place: float) -> str:
-    """The colour at a place of the map between 0 and 1."""
-    position = place * (len(_RAMP) - 1)
-    i = min(int(position), len(_RAMP) - 2)
+def _at(ramp: Sequence[str], place: float) -> str:
+    """The colour at a place of the ramp between 0 and 1."""
+    position = place * (len(ramp) - 1)
+    i = min(int(position), len(ramp) - 2)
     share = position - i
     parts = [
-        round((1 - share) * int(_RAMP[i][k : k + 2], 16) + share * int(_RAMP[i + 1][k : k + 2], 16)) for k in (1, 3, 5)
+        round((1 - share) * int(ramp[i][k : k + 2], 16) + share * int(ramp[i + 1][k : k + 2], 16)) for k in (1, 3, 5)
     ]
     return "#" + "".join(f"{part:02x}" for part in parts)

@@ -80,7 +80,7 @@ def _reward_chart(material: Material, plan: Plan, ladder: Ladder) -> Chart:
     if all(end is not None for end in ends):
         low, high = [end[0] for end in ends if end], [end[1] for end in ends if end]
         series += charts.band("80 % interval", x, low, high)
-    series.append(charts.line("plan for each budget", list(zip(x, mean, strict=True)), "accent", hover, width=2.5))
+    series.append(charts.line("plan for each budget", list(zip(x, mean, strict=True)), "ink", hover, width=2.5))
     here = plan.budget.amount, float(plan.predicted_reward or 0.0)
     bounds = (-math.inf, math.inf) if plan.fits is None else plan.fits.bounds
     series.append(
@@ -201,9 +201,7 @@ def _size_chart(plan: Plan, ladder: Ladder) -> Chart:
         low = [math.log2(found[0]) for found in bands if found]
         high = [math.log2(found[1]) for found in bands if found]
         series += charts.band("80 % band", x, low, high, step="middle")
-    series.append(
-        charts.line("n of the plan", list(zip(x, sizes, strict=True)), "accent", hover, width=3, step="middle")
-    )
+    series.append(charts.line("n of the plan", list(zip(x, sizes, strict=True)), "ink", hover, width=3, step="middle"))
     start = rungs[ladder.start]
     here = start.amount, math.log2(start.plan.group_size)
     series.append(charts.dots("slider", [here], "second", id="here", symbolSize=16, symbol="diamond", z=6))

@@ -99,8 +99,8 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: 
     assert not any(one["differs"] for one in plain["settings"])
     given = isocompute(*asked, "--recipe-value", "learning_rate=2e-6", "--recipe-value", "kl_coef=0.001")
     assert given.returncode == 0, given.stderr
-    assert "recipe-differs-from-runs" in given.stdout
-    assert "unlike the runs" in given.stdout
+    assert "warning recipe-differs-from-runs" in given.stdout
+    assert "unlike the runs" in Plan.load(tmp_path / "plan.json").summary()
     done = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--json")
     answer = json.loads(done.stdout)
     unlike = {one["name"]: one for one in answer["recipe"]}

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
+from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.laws import measured_easy
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -95,3 +96,28 @@ def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Com
         run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]
     ]
     assert plan.next_runs.runs
+
+
+def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
+    typed = Typed(("allocate", "my runs.csv", "--metric=avg@8", "--budget=3M", "-o", "a.json", "--plot=pics", "-v"))
+    assert typed.saving() == "isocompute allocate 'my runs.csv' --metric=avg@8 --budget=3M --output plan.json"
+    assert typed.asking("next") == "isocompute next 'my runs.csv' --metric=avg@8 --budget=3M"
+    planned = Typed(("plan", "--fits", "fits.json", "--budget", "3M", "--json"))
+    assert planned.asking("next") == "isocompute next fits.json --budget 3M"
+    borrowed = Typed(("plan", "--published", "some/law", "--budget", "3M", "--spend", "all"), own=False)
+    assert borrowed.asking("next") == "isocompute next --budget 3M --spend all"
+    assert borrowed.with_options("--spend worthwhile") == (
+        "isocompute plan --published some/law --budget 3M --spend worthwhile"
+    )
+
+
+def test_laws_in_steps_are_shown_on_request(isocompute: Command, tmp_path: Path) -> None:
+    rows = [
+        f"{n},{512 // n},{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}"
+        for n in (8, 32, 128)
+        for c in (5e3, 2e4, 8e4, 3e5, 1e6)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,avg@4", *rows]) + "\n")
+    brief, whole = (isocompute("fit", "runs.csv", *flag).stdout for flag in ((), ("-v",)))
+    assert "_vs_steps" not in brief
+    assert "group_size_vs_steps" in whole

@@ -177,6 +177,20 @@ def test_every_group_size_has_its_own_colour_in_both_themes() -> None:
     assert {name for name in found["light"] if name[0] == "n"} == {"n24", *(f"n{2**i}" for i in range(2, 10))}
 
 
+def test_every_colour_of_a_chart_stands_out_from_its_page() -> None:
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    for theme in palette([4, 512]).values():
+        page = luminance(theme["card"])
+        for name, colour in theme.items():
+            if name[0] == "n" or name in {"ink", "accent", "second"}:
+                high, low = max(luminance(colour), page), min(luminance(colour), page)
+                assert (high + 0.05) / (low + 0.05) >= 3, (name, colour)
+
+
 def test_the_backtest_is_drawn_run_by_run(page: Page, fits: Fits) -> None:
     assert fits.passport is not None
     test = fits.passport.backtest
