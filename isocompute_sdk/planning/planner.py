@@ -517,7 +517,8 @@ class Planner:
             slots: most runs, each chosen beside those before it.
             most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
             going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
-                and what their rest costs, counts before anything else is chosen.
+                and what their rest costs, counts before anything else is chosen. Those without evaluations yet count
+                for nothing; `most` does not include them.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 

@@ -1,4 +1,4 @@
-"""Rewards: curves with their frontier and the plan, and how much depends on n and on B_p."""
+"""Reward curves with their frontier and the plan; what the other figures of fits share."""
 
 from __future__ import annotations
 

@@ -108,14 +108,15 @@ def _read(folder: Path) -> dict[str, PassCounts]:
     found: dict[str, PassCounts] = {}
     for name in dict.fromkeys(one.get("eval_set") or VALIDATION for one in kept) if sizes else ():
         mine = [one for one in kept if (one.get("eval_set") or VALIDATION) == name and one.get("rollouts") is not None]
-        counts = {len(one["pass_counts"]) for one in mine}
-        if len(counts) != 1:
+        samples = [one.get("sample_counts") or [one.get("samples") or 0] * len(one["pass_counts"]) for one in mine]
+        if len({len(one["pass_counts"]) for one in mine} | set(map(len, samples))) != 1:
             continue
-        samples = [one.get("sample_counts") or [one["samples"]] * len(one["pass_counts"]) for one in mine]
         at = np.array([one["rollouts"] for one in mine], dtype=float)
         passes, drawn = (np.array(part, dtype=float) for part in ([one["pass_counts"] for one in mine], samples))
         # A problem without a sample has no pass rate.
         known = np.all(drawn > 0, axis=0)
+        if not known.any():
+            continue
         found[name] = PassCounts(
             str(mine[0].get("run_id") or folder.name), sizes[0], at, passes[:, known], drawn[:, known]
         )

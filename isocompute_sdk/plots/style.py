@@ -145,7 +145,8 @@ def by_size(sizes: Iterable[int]) -> dict[int, tuple[str, str]]:
 def short(value: float) -> str:
     """1.5M for 1.5e6; three digits."""
     for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= size * (1 - 1e-9):
+        # 999,600 is 1M, not 1000k.
+        if abs(value) >= size * 0.9995:
             return f"{value / size:.3g}{suffix}"
     return f"{value:.3g}"
 

@@ -10,15 +10,6 @@ from isocompute_sdk.planning import Plan
 UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "wall_hours": "hours"}
 
 
-def short(value: float) -> str:
-    """Three digits with k, M or B."""
-    size = abs(value)
-    for factor, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if size >= factor * 0.9995:
-            return f"{float(f'{value / factor:.3g}'):g}{letter}"
-    return f"{float(f'{value:.3g}'):g}"
-
-
 def amount(value: float, unit: str) -> str:
     """An amount with its unit: `1,200 rollouts`, `25.3 GPU-hours`, `$75`."""
     if unit == "usd":

@@ -51,7 +51,7 @@ def test_long_tables_are_cut_and_counted() -> None:
 
 
 def test_dir_lists_public_names_only() -> None:
-    assert set(dir(iso)) == {*iso.__all__, "ingest", "__version__", "__doc__"}
+    assert set(dir(iso)) == {*iso.__all__, "ingest", "plots", "__version__", "__doc__"}
 
 
 def test_read_names_the_options_of_the_reader() -> None:

@@ -30,9 +30,11 @@ STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) -> None:
     """Passport, laws, hand-overs, one row per curve, notes; laws in steps only if `verbose`."""
     from rich.table import Table
+    from rich.text import Text
 
     console = _console()
-    console.print(f"[bold]{fits.metric}[/bold], method {fits.method}" + (f", {fits.model}" if fits.model else ""))
+    model = f", {fits.model}" if fits.model else ""
+    console.print(Text(fits.metric, style="bold") + Text(f", method {fits.method}{model}"))
     for line in () if fits.passport is None else fits.passport.lines():
         console.print(line)
     for name, law in fits.laws.items():
@@ -91,18 +93,17 @@ def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False,
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
     for line in () if typed is None else _next(plan, typed, str(saved[0]) if saved else ""):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for label, text in rows:
-        table.add_row(label, Text(text))
+        table.add_row(label, text)
     _console().print(table)
 
 
@@ -143,7 +144,8 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
     remedy, said = _remedies(plan, typed), set[str]()
     if typed is not None and _measure(plan):
         said.add(typed.asking("next"))
-    for note in ordered[:FIRST_NOTES]:
+    shown = ordered[:FIRST_NOTES]
+    for note in shown:
         command = None if note.severity == "info" else remedy(note)
         command = None if command in said else command
         lines = textwrap.wrap(
@@ -155,8 +157,8 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
         if command is not None:
             said.add(command)
-            console.print(f"  {command}", soft_wrap=True, markup=False)
-    more = len(plan.notes) - FIRST_NOTES
+            console.print(f"  {command}", soft_wrap=True)
+    more = len(plan.notes) - len(shown)
     if more > 0:
         where = "in the plan's file" if typed is None else "add -v"
         console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: {where}")
@@ -200,11 +202,11 @@ def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = la
         console.print(Padding(Text(printable(note.message, keep="\n")), (0, 0, 0, 2)))
         command = remedy(note)
         if command is not None:
-            console.print(f"  {command}", soft_wrap=True, markup=False)
+            console.print(f"  {command}", soft_wrap=True)
 
 
 def _console() -> Console:
     from rich.console import Console
 
-    # Numbers and names would be coloured at random otherwise.
-    return Console(highlight=False)
+    # Numbers and names would be coloured at random otherwise, and brackets in names read as styles.
+    return Console(highlight=False, markup=False)

@@ -275,10 +275,14 @@ class PlanningOptions(BudgetOptions):
                 say(f"wrote {path}")
 
     def _with_next_runs(self, planner: Planner, plan: Plan) -> Plan:
-        """The plan, with what to run before it where the runs do not carry it and that saves enough."""
+        """The plan, with what to run before it where the runs do not carry it and that saves enough.
+
+        Not with M or B fixed: `next_runs` compares plans that choose both.
+        """
         from isocompute_sdk.planning.assessment.verdict import UNCARRIED
 
-        if plan.verdict.kind not in UNCARRIED or plan.fits is None or plan.fits.surface is None:
+        fixed = self.update_steps is not None or self.rollouts_per_batch is not None
+        if fixed or plan.verdict.kind not in UNCARRIED or plan.fits is None or plan.fits.surface is None:
             return plan
         choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
         found = planner.next_runs(self.amount(), FIRST_RUNS, **choices)

@@ -30,6 +30,8 @@ VALUES = {
     "--max-rollouts-per-batch": 1,
     "--spend": 1,
     "--evaluation": 1,
+    "--update-steps": 1,
+    "--rollouts-per-batch": 1,
 }
 """Options that are left out or replaced, with their number of values."""
 SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
@@ -66,6 +68,8 @@ LOOK = (
 ONLY_PAPER = ("interval-uncalibrated", "law-and-curves-disagree")
 """Notes that the default method does not have."""
 PAPER = ("--method", "--points", "--bin-width", "--curve")
+NOT_NEXT = (*PAPER, "--update-steps", "--rollouts-per-batch")
+"""Options with which `isocompute next` has no answer."""
 CHANGES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "rest-not-worthwhile": lambda _: "--spend all",
     "evaluation-not-counted": lambda _: "--evaluation 300x4",
@@ -90,7 +94,7 @@ class Typed:
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `report`, `allocate` or `plan`."""
-        dropped = (*SHOWN, "--published", "--prior", *(PAPER if command == "next" else ()))
+        dropped = (*SHOWN, "--published", "--prior", *(NOT_NEXT if command == "next" else ()))
         words = self._without(dropped if self.own else (*dropped, "--fits"))
         if words[0] == "plan":
             # Only `plan` takes saved fits by an option.
@@ -130,6 +134,9 @@ class Typed:
                 skip -= 1
             elif flag in flags:
                 skip = 0 if equals else VALUES[flag]
+            elif "-o" in flags and word.startswith("-o"):
+                # As in -oplan.json: a command that is pasted must not write over that file.
+                continue
             else:
                 kept.append(word)
         return kept

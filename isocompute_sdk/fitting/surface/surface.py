@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -141,6 +141,10 @@ class Surface:
     def _asked(self) -> dict[tuple[bool | bytes, ...], Array]:
         """The last answers of `draws`, the oldest first."""
         return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: everything but the answers kept."""
+        return {name: value for name, value in vars(self).items() if name != "_asked"}
 
     def _draws(self, spent: Array, sizes: Array, problems: Array, sets: Array, at: bool) -> Array:
         design = self.layout.design(np.log2(sizes), problems, sets)

@@ -14,6 +14,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.assessment.summary import ALTERNATIVES
 from isocompute_sdk.planning.questions.compare import EQUALS
+from isocompute_sdk.plots.style import short
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
 from isocompute_sdk.reporting.material import Material
@@ -138,7 +139,7 @@ def _curve(
     seen = seen[charts.thinned(len(seen), most)]
     points = [(float(curve.compute_T[i]), float(curve.reward_T[i])) for i in seen]
     symbol = _symbol(place)
-    hover = [f"{label}\nC = {say.short(x)}\nmeasured {y:.3f}" for x, y in points]
+    hover = [f"{label}\nC = {short(x)}\nmeasured {y:.3f}" for x, y in points]
     found = [
         charts.dots(
             label,
@@ -152,15 +153,13 @@ def _curve(
     ]
     inside = np.geomspace(curve.first_compute, min(curve.last_compute, ends[1]), CURVE_POINTS)
     drawn = [float(value) for value in np.atleast_1d(curve.predict(inside))]
-    told = [f"{label}\nC = {say.short(float(x))}\nfitted {y:.3f}" for x, y in zip(inside, drawn, strict=True)]
+    told = [f"{label}\nC = {short(float(x))}\nfitted {y:.3f}" for x, y in zip(inside, drawn, strict=True)]
     found.append(charts.line(label, list(zip(inside, drawn, strict=True)), colour, told, width=2.4))
     last = found[-1]
     if ends[1] > curve.last_compute * 1.02:
         outside = np.geomspace(curve.last_compute, ends[1], 24)
         further = [float(value) for value in np.atleast_1d(curve.predict(outside))]
-        told = [
-            f"{label}\nC = {say.short(float(x))}\nextrapolated {y:.3f}" for x, y in zip(outside, further, strict=True)
-        ]
+        told = [f"{label}\nC = {short(float(x))}\nextrapolated {y:.3f}" for x, y in zip(outside, further, strict=True)]
         found.append(charts.line(label, list(zip(outside, further, strict=True)), colour, told, dashed=True, width=1.6))
         last = found[-1]
         drawn += further
@@ -259,7 +258,7 @@ def _backtest(material: Material, fits: Fits) -> list[Block]:
             Missing("No backtest: hiding the end of these runs would leave too few evaluations. Evaluate more often.")
         ]
     text = (
-        f"Backtest on your own runs: everything beyond {say.short(test.hidden_beyond)} was hidden and predicted from "
+        f"Backtest on your own runs: everything beyond {short(test.hidden_beyond)} was hidden and predicted from "
         f"the rest ({test.factor:.1f} times further). {test.coverage:.0%} of {say.plural(test.runs, 'run')} ended "
         f"inside their 80 % interval; predictions missed by {test.rms_error:.3f} (root mean square), and measured "
         f"rewards were {abs(test.mean_error):.3f} {'above' if test.mean_error > 0 else 'below'} them on average."
@@ -294,7 +293,7 @@ def _backtest(material: Material, fits: Fits) -> list[Block]:
             )
         )
         hover = [
-            f"{run.run_id}\nn = {n}, C = {say.short(run.compute)}\npredicted {run.predicted:.3f} ({run.low:.3f} to "
+            f"{run.run_id}\nn = {n}, C = {short(run.compute)}\npredicted {run.predicted:.3f} ({run.low:.3f} to "
             f"{run.high:.3f})\nmeasured {run.measured:.3f}"
             for run in runs
         ]

@@ -11,6 +11,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.assessment.summary import VERDICTS
 from isocompute_sdk.planning.plan import reward_draws
+from isocompute_sdk.plots.style import short
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Missing, Paragraph, Tone
@@ -182,7 +183,7 @@ def _facts_of_plan(plan: Plan) -> tuple[Fact, ...]:
 def _assumed_budget(material: Material, plan: Plan) -> list[Block]:
     """Says that the page chose the budget."""
     text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run."
-    return [Missing(text, f"isocompute report {material.typed} --budget {say.short(plan.budget.amount)}")]
+    return [Missing(text, f"isocompute report {material.typed} --budget {short(plan.budget.amount)}")]
 
 
 def _against_today(material: Material, plan: Plan) -> list[Block]:
@@ -270,8 +271,8 @@ def _of_audit(material: Material) -> Answer:
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
         sentence += (
-            f"; at that n the same rewards would have cost {say.short(cost.mean)} ({say.short(cost.low)} to "
-            f"{say.short(cost.high)}) of {say.short(largest.spent)} rollouts"
+            f"; at that n the same rewards would have cost {short(cost.mean)} ({short(cost.low)} to "
+            f"{short(cost.high)}) of {short(largest.spent)} rollouts"
         )
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
     proposals = [one for group in audit.groups for one in group.proposals]
@@ -287,7 +288,7 @@ def _of_audit(material: Material) -> Answer:
     spent = sum(group.spent for group in audit.groups)
     facts = (
         Fact("Runs", str(len(runs)), say.plural(len(audit.groups), "group")),
-        Fact("Spent", say.short(spent), "rollouts"),
+        Fact("Spent", short(spent), "rollouts"),
         Fact("Behind the best n", str(behind), "runs"),
         Fact("Cannot be told", str(sum(run.standing == "undecided" for run in runs)), "runs"),
     )
@@ -301,7 +302,7 @@ def _facts_of_runs(material: Material) -> tuple[Fact, ...]:
     runs = material.runs.runs()
     return (
         Fact("Runs", str(len(runs))),
-        Fact("Spent", say.short(spent_rollouts(material)), "rollouts"),
+        Fact("Spent", short(spent_rollouts(material)), "rollouts"),
         Fact("Group sizes", ", ".join(str(n) for n in sorted({run.group_size for run in runs}))),
     )
 

@@ -13,6 +13,7 @@ from isocompute_sdk.health import check_health
 from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
 from isocompute_sdk.metrics import average_of
+from isocompute_sdk.plots.style import short
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts
@@ -177,7 +178,7 @@ def _onset(onset_D: np.ndarray) -> tuple[str, str, str]:
     if not len(known):
         return "none", "", never
     low, middle, high = (float(value) for value in np.quantile(known, [0.1, 0.5, 0.9]))
-    return say.short(middle), f"{say.short(low)} to {say.short(high)}", never
+    return short(middle), f"{short(low)} to {short(high)}", never
 
 
 def _reward_charts(material: Material, runs: RunSet) -> list[Block]:

@@ -102,6 +102,8 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     typed = Typed(("allocate", "my runs.csv", "--metric=avg@8", "--budget=3M", "-o", "a.json", "--plot=pics", "-v"))
     assert typed.saving() == "isocompute allocate 'my runs.csv' --metric=avg@8 --budget=3M --output plan.json"
     assert typed.asking("next") == "isocompute next 'my runs.csv' --metric=avg@8 --budget=3M"
+    attached = Typed(("allocate", "runs.csv", "-oplan.json", "--update-steps", "90", "--rollouts-per-batch=512"))
+    assert attached.asking("next") == "isocompute next runs.csv"
     planned = Typed(("plan", "--fits", "fits.json", "--budget", "3M", "--json"))
     assert planned.asking("next") == "isocompute next fits.json --budget 3M"
     borrowed = Typed(("plan", "--published", "some/law", "--budget", "3M", "--spend", "all"), own=False)
@@ -109,6 +111,27 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     assert borrowed.with_options("--spend worthwhile") == (
         "isocompute plan --published some/law --budget 3M --spend worthwhile"
     )
+
+
+@pytest.mark.usefixtures("pilot_csv")
+def test_a_plan_with_fixed_steps_is_made_where_runs_should_come_first(isocompute: Command) -> None:
+    words = ("allocate", "pilot.csv", "--budget", "10M", "--update-steps", "500")
+    done = isocompute(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert (plan["update_steps"], plan["next_runs"]) == (500, None)
+
+
+def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: Path) -> None:
+    rows = [f"{n},32,{c:g},{0.3 + 0.4 * c / (c + 2e4 * n**0.5):.4f}" for n in (8, 64) for c in (1e4, 5e4, 2e5, 1e6)]
+    (tmp_path / "runs.csv").write_text("\n".join(["n,bp,C,value", *rows]) + "\n")
+    words = ("fit", "runs.csv", "--metric", "accuracy[/easy]", "-o", "[bold].json")
+    done = isocompute(*words)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy[/easy]" in done.stdout
+    planned = isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json")
+    assert planned.returncode == 0, planned.stderr
+    assert "wrote [red]plan.json" in planned.stdout
 
 
 def test_laws_in_steps_are_shown_on_request(isocompute: Command, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
 from isocompute_sdk.fitting.paper.record_breaking import record_breaking
 from isocompute_sdk.plots import problems
+from isocompute_sdk.plots.style import short
 from isocompute_sdk.run_folders.run_journal import Journal
 from tests.unit.plots.test_figures import check_layout, data_of, line
 
@@ -192,6 +193,23 @@ def test_pass_rates_at_matched_compute_and_their_polarisation(folders: Path) -> 
     assert even[-1] < 0.05
     assert divided[-1] == pytest.approx(1, abs=0.02)
     check_layout(figure_of(ax))
+
+
+def test_pass_counts_without_samples_are_left_out(folders: Path) -> None:
+    for name, samples in (("none", {}), ("ragged", {"sample_counts": [16, 16]}), ("zero", {"sample_counts": [0] * 3})):
+        (folders / name).mkdir()
+        journal = Journal(folders / name / "metrics.jsonl", name, 1)
+        journal.begin(resumed_step=None, group_size=8, problems_per_batch=4, seed=0, rollouts=0)
+        counts = {"metrics": {"avg@16": 0.5}, "eval_set": "validation", "pass_counts": [8, 8, 8]}
+        journal.append("evaluation", step=0, rollouts=0, tokens=0, **counts, **samples)
+    assert {run.run_id for run in problems.read_pass_counts(folders)} == {"even", "split"}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(999.4, "999"), (999.6, "1k"), (999_600, "1M"), (1.5e6, "1.5M"), (2e12, "2T"), (0.25, "0.25")]
+)
+def test_numbers_have_three_digits_and_the_next_unit_from_a_thousand(value: float, text: str) -> None:
+    assert short(value) == text
 
 
 def test_pass_rates_prefer_training_problems_and_name_what_is_missing(tmp_path: Path) -> None:
