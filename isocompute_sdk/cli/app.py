@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import getdoc
 from typing import Annotated
 
 import typer
@@ -67,4 +68,5 @@ for _name, _function in (
     ("backends", backends.backends),
     ("schema", schema.schema),
 ):
-    app.command(name=_name)(_function)
+    # Without an empty line the first example would be part of the paragraph "Examples:".
+    app.command(name=_name, help=(getdoc(_function) or "").replace("Examples:\n", "Examples:\n\n"))(_function)

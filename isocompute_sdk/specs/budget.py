@@ -122,6 +122,7 @@ _SHORT_FORM = re.compile(
     r"\s*(?P<dollar>\$)?\s*(?P<number>[+-]?[0-9][0-9_.,]*([eE][+-]?[0-9]+)?\s*([kKmMbBgGtT](?![a-zA-Z]))?)"
     r"\s*(?P<unit>[a-zA-Z][a-zA-Z _-]*?)?\s*"
 )
+_EXAMPLES = "Write one amount, for example 3M (rollouts), 200 gpu_hours, 1.5B tokens or $500."
 _UNIT_WORDS: dict[str, Unit] = {
     **{unit: unit for unit in UNITS},
     "rollout": "rollouts",
@@ -141,7 +142,7 @@ def _short_form(value: object) -> dict[str, object]:
     if found is None:
         raise problem(
             accepted="a number of rollouts, or a text such as '3M', '200 gpu_hours', '1.5B tokens', '$500'",
-            hint="Write one amount with its unit; without a unit it is rollouts.",
+            hint=_EXAMPLES,
         )
     word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"
     unit = "usd" if found["dollar"] and not found["unit"] else _UNIT_WORDS.get(word)
@@ -149,6 +150,6 @@ def _short_form(value: object) -> dict[str, object]:
         meant = close_match(word, UNITS)
         raise problem(
             message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
-            hint=f"Did you mean {meant}?" if meant and not found["dollar"] else "Use one of these units.",
+            hint=f"Did you mean {meant}?" if meant and not found["dollar"] else _EXAMPLES,
         )
     return {unit: found["number"].strip()}

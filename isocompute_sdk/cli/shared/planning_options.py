@@ -183,7 +183,17 @@ class BudgetOptions:
         given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
         if self.throughput is not None:
             return load_spec(self.throughput, Throughput).replace(**given)
-        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]}) if given else None
+        if not given:
+            return None
+        needed = ("rollouts_per_second", "step_overhead_seconds")
+        missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
+        if missing:
+            have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise SpecError(
+                f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
+                "Add it, or measure the speed: isocompute probe --read LOGS.",
+            )
+        return Throughput.model_validate({**given, "gpus": hardware.gpu_counts[0]})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,11 @@ from isocompute_sdk.specs import Budget, Evaluation, Throughput
 DEFAULT_EVALUATION = Evaluation()
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
+TIMED_IN_SHELL = (
+    "Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe STUDY, or isocompute "
+    "probe --read LOGS."
+)
+"""What to do at a command line without a throughput."""
 
 
 def amount_text(value: float, unit: str) -> str:
@@ -53,9 +58,8 @@ class Pricing:
         if throughput is None:
             raise PlanError(
                 f"{what} needs a throughput to convert into rollouts",
-                "Add --rollouts-per-second and --step-overhead-seconds (in Python: throughput=Throughput(...)), or "
-                "measure them: isocompute probe.",
-            ).in_shell("Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe.")
+                "Give throughput=Throughput(...), or measure it: Throughput.measure(runs).",
+            ).in_shell(TIMED_IN_SHELL)
         needed = {"tokens": "tokens_per_rollout", "usd": "usd_per_gpu_hour"}.get(budget.unit)
         if needed is not None and getattr(throughput, needed) is None:
             flag = f"--{needed.replace('_', '-')}"

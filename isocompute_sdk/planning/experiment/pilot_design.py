@@ -250,7 +250,10 @@ def _first_round(outlook: Outlook, pricing: Pricing, first: _Set, regret: float,
         )
         for t in first.trials
     )
-    start = f"nothing was run: by the prior alone n = {c.group_size_J[now]} is expected to lose {regret:.4f}"
+    start = (
+        f"nothing was run: over the reward curves believed possible n = {c.group_size_J[now]} loses least, "
+        f"{regret:.4f} on average (isocompute plan takes n from published laws instead, and may name another)"
+    )
     if runs:
         cost = sum(run.cost for run in runs)
         reason = (

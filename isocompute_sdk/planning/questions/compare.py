@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.surface.answers.contrast import Estimate, estimate_o
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats
 from isocompute_sdk.planning.assessment.verdict import TIE
-from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
+from isocompute_sdk.planning.choosing.pricing import TIMED_IN_SHELL, Pricing, amount_text
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_ESTIMATE, SAVED_PLAN, PlansByBudget
 from isocompute_sdk.specs import Allocation
@@ -315,8 +315,8 @@ def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) ->
     if hours is None:
         raise PlanError(
             "equal = 'time' needs seconds per step, and there is no throughput",
-            "Add --rollouts-per-second and --step-overhead-seconds (throughput=), or measure them: isocompute probe.",
-        ).in_shell("Add --rollouts-per-second and --step-overhead-seconds, or measure them: isocompute probe.")
+            "Give throughput=Throughput(...), or measure it: Throughput.measure(runs).",
+        ).in_shell(TIMED_IN_SHELL)
     if n * problems == plan.rollouts_per_batch:
         return problems, plan.update_steps
     return problems, pricing.most_steps("wall_hours", hours, n * problems)

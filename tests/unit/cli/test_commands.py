@@ -295,3 +295,16 @@ def test_a_wrong_number_is_refused_under_the_name_of_its_option(
     said = refused(isocompute("plan", "--budget", "3M", option, value))
     assert said.startswith(f"error: {option}: received '{value}'")
     assert all(reading in said.splitlines()[1] for reading in readings)
+
+
+def test_half_a_speed_is_refused_by_the_option_that_is_missing(isocompute: Command) -> None:
+    said = refused(isocompute("plan", "--budget", "3M", "--rollouts-per-second", "60"))
+    assert "--step-overhead-seconds" in said
+    assert "step_overhead_seconds" not in said
+
+
+@pytest.mark.parametrize("name", ["plan", "allocate", "next"])
+def test_every_example_of_help_begins_its_own_line(isocompute: Command, name: str) -> None:
+    lines = [line.strip() for line in succeeded(isocompute(name, "--help")).splitlines()]
+    after = next(line for line in lines[lines.index("Examples:") + 1 :] if line)
+    assert after.startswith(f"isocompute {name} ")
