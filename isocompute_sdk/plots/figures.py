@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,9 @@ def plot_allocation_law(source: Fits | Plan, name: str = "group_size") -> Figure
 
 
 def figure_of(axes: Axes) -> Figure:
-    """The whole figure that axes belong to."""
+    """The whole figure that axes belong to; a notebook shows it where it is returned, and not once more."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "axes that were drawn belong to a figure"
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close(figure)
     return figure

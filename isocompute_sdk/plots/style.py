@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -80,6 +81,11 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
     def with_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
         from matplotlib import rc_context
 
+        if _in_notebook():
+            from matplotlib import pyplot as plt
+
+            # Loads the notebook's backend, which changes settings that must outlast the context.
+            plt.draw_if_interactive()
         with rc_context(RC):
             return draw(*args, **kwargs)
 
@@ -87,24 +93,37 @@ def styled(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
 
 def canvas(ax: Axes | None = None, *, size: tuple[float, float] = (WIDTH, HEIGHT)) -> Axes:
-    """The axes given, or those of a new figure that is not registered with pyplot."""
-    if ax is not None:
-        return ax
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout="constrained").add_subplot()
+    """The axes given, or those of a new figure."""
+    return _figure(size).add_subplot() if ax is None else ax
 
 
 def panels(count: int, *, columns: int = 2, size: tuple[float, float] = (PANEL_WIDTH, PANEL_HEIGHT)) -> list[Axes]:
     """Axes of a new figure with so many panels, row by row."""
     if count == 1:
         return [canvas()]
-    from matplotlib.figure import Figure
-
     columns = min(columns, count)
     rows = math.ceil(count / columns)
-    figure = Figure(figsize=(columns * size[0], rows * size[1]), layout="constrained")
+    figure = _figure((columns * size[0], rows * size[1]))
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
+
+
+def _figure(size: tuple[float, float]) -> Figure:
+    """A new figure; of pyplot in a notebook, which shows such figures at the end of a cell and closes them."""
+    if _in_notebook():
+        from matplotlib import pyplot as plt
+
+        return plt.figure(figsize=size, layout="constrained")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
+def _in_notebook() -> bool:
+    if "ipykernel" not in sys.modules:
+        return False
+    from ipykernel.zmqshell import ZMQInteractiveShell
+
+    return ZMQInteractiveShell.initialized()
 
 
 def colours(count: int) -> list[str]:

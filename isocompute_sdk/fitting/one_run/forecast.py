@@ -362,7 +362,8 @@ class _Answer:
         mean_Q = self.reward_DQ.mean(axis=0)
         shown = self.at_Q <= np.log(max(factors)) + 1e-9
         compute_Q = one.last_compute * np.exp(self.at_Q)
-        onset = self._onset(mean_Q, now, falling)
+        keep = self._keep(mean_Q, now)
+        onset = self._onset(mean_Q, now, falling, keep)
         found = Forecast(
             run_id=series.run_id,
             metric=live.metric,
@@ -379,7 +380,7 @@ class _Answer:
             flat=self._flat(best_DQ, now),
             falling=falling,
             onset=onset,
-            card=Card("go-on", "", self._keep(mean_Q, now)),
+            card=Card("go-on", "", keep),
             borrowed=borrowed,
             evaluated=series.rollouts_T,
             measured=series.value_T,
@@ -444,11 +445,14 @@ class _Answer:
             reach=float(self.one.last_compute * np.exp(even[reach])),
         )
 
-    def _onset(self, mean_Q: Array, now: int, falling: float) -> Checkpoint | None:
-        """The earliest trouble: a finding's beginning, or the peak of a reward that falls."""
-        began = self._began(SICK | FALLING)
-        if falling >= CERTAIN:
-            began.append(float(self.one.last_compute * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
+    def _onset(self, mean_Q: Array, now: int, falling: float, keep: Checkpoint) -> Checkpoint | None:
+        """The earliest trouble: a finding's beginning, or the peak of a reward that falls; not before `keep`."""
+        fell = self._began(FALLING)
+        # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
+        if falling >= CERTAIN and not fell:
+            fell.append(float(self.one.last_compute * np.exp(self.at_Q[int(np.argmax(mean_Q[: now + 1]))])))
+        # A reward that is still as good as the best has not fallen.
+        began = [*self._began(SICK), *(max(one, keep.rollouts) for one in fell)]
         return self._checkpoint(min(began), mean_Q, now) if began else None
 
     def _began(self, codes: frozenset[str]) -> list[float]:
@@ -462,10 +466,13 @@ class _Answer:
     def _checkpoint(self, rollouts: float, mean_Q: Array, now: int) -> Checkpoint:
         at = np.log(max(rollouts, 1e-300) / self.one.last_compute)
         reward = float(np.interp(at, self.at_Q[: now + 1], mean_Q[: now + 1]))
-        measured = self.live.one.value_T[self.live.one.rollouts_T <= rollouts * 1.0001][-NEAR:]
+        near = np.flatnonzero((self.live.one.rollouts_T > 0) & (self.live.one.rollouts_T <= rollouts * 1.0001))[-NEAR:]
+        measured = self.live.one.value_T[near]
+        at_T = np.log(self.live.one.rollouts_T[near] / self.one.last_compute)
+        missed = measured - np.interp(at_T, self.at_Q[: now + 1], mean_Q[: now + 1])
         error = float(np.max(self.one.noise_T)) / np.sqrt(max(len(measured), 1))
         # A curve does not follow a sudden collapse: its level just before would be that of the way down.
-        if len(measured) and abs(float(np.mean(measured)) - reward) > TOO_FAR * error:
+        if len(measured) and abs(float(np.mean(missed))) > TOO_FAR * error:
             reward = float(np.mean(measured))
         return Checkpoint(rollouts, self._step(rollouts), reward)
 

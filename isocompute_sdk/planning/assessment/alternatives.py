@@ -21,9 +21,9 @@ class Alternative(Sized):
     """Another allocation worth knowing about, at the same budget."""
 
     kind: str
-    """`near-tie`; `close`: within a tie too, but ahead or behind by the 80 % interval of the difference; `on-grid`,
-    `beyond-grid`, `conservative`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person changed
-    `before-change`."""
+    """`near-tie`; `close`: within a tie too, but never run, or ahead or behind by the 80 % interval of the difference;
+    `on-grid`, `beyond-grid`, `conservative`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
+    changed `before-change`."""
     group_size: int
     problems_per_batch: int
     update_steps: int
@@ -70,10 +70,11 @@ def alternatives(
     if reward is not None:
         known = [(c, r) for c in rest if (r := request.reward(c)) is not None]
         tie = TIE * request.span
-        close = [(c, r) for c, r in known if abs(r - reward) <= tie]
-        found += [
-            Alternative.of("close" if request.apart(chosen, c) else "near-tie", c, r, reward - r) for c, r in close
-        ]
+        for c, r in known:
+            if abs(r - reward) <= tie:
+                # These runs cannot show that an n above the grid is as good.
+                unequal = c.group_size > request.largest or request.apart(chosen, c)
+                found.append(Alternative.of("close" if unequal else "near-tie", c, r, reward - r))
         best = max(known, key=lambda pair: pair[1], default=None)
         if best is not None and best[1] > reward + tie:
             kind = "beyond-grid" if best[0].group_size > request.largest else "best-by-curves"

@@ -32,7 +32,7 @@ ALIKE = 0.5
 """The same of every n that was run, from which n hardly matters. Nearly equal means are not enough: draws that put the
 best n anywhere have them too."""
 RIVAL = 0.25
-"""Probability of being best from which an n with an equal prediction counts as tied."""
+"""Probability of being best from which an n with an equal prediction makes the verdict a tie; it names all such n."""
 ABOVE, ABOVE_DECIDED = 0.25, 0.4
 """Probability that the octave above the grid is best from which it has to be measured first, and the same where the
 chosen n counts as decided."""
@@ -92,9 +92,7 @@ class Verdict:
             return _stop(plan)
         if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
             return _too_far(plan, beyond, unseen=unseen)
-        # An n above the grid was never run: it may be better, but these runs cannot show that.
-        largest = np.inf if fits is None else fits.group_size_range[1]
-        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie" and a.group_size <= largest]
+        ties = [a.group_size for a in plan.alternatives if a.kind == "near-tie"]
         if odds is not None:
             return _by_odds(plan, odds, ties, doubts)
         return _tie(plan, ties) if ties else cls("clear", f"n = {plan.group_size} is ahead of every other n tried")
@@ -119,9 +117,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
         return _measure_first(plan, odds)
     if not decided:
         return _open(plan, odds, here, doubts, kind="likely" if near >= LIKELY else "undecided")
-    rivals = odds.group_size[odds.probability_best >= RIVAL]
-    ties = [n for n in ties if n in rivals]
-    if ties:
+    if set(ties) & set(odds.group_size[odds.probability_best >= RIVAL].tolist()):
         return _tie(plan, ties)
     chance = float(odds.probability_best[here])
     sentence = f"n = {plan.group_size} is ahead, best with probability {chance:.0%}"

@@ -134,6 +134,29 @@ def test_a_sudden_collapse_keeps_the_reward_before_it_and_halves_the_learning_ra
     assert note.data["again"]["halve-learning-rate"] < note.data["again"]["roll-back-terms-on"]
 
 
+@pytest.mark.parametrize("kept", [(), (300, 400, 500)])
+def test_trouble_does_not_begin_before_the_checkpoint_that_is_kept(kept: tuple[int, ...]) -> None:
+    steps = np.arange(0, 601, 20.0)
+    sick = np.maximum(steps - 400, 0)
+    reward = 0.42 + 0.22 * (1 - np.exp(-np.minimum(steps, 400) / 180)) - 0.10 * (1 - np.exp(-sick / 60))
+    table = {"step": steps, "avg@4": reward + np.random.default_rng(3).normal(0.0, 0.005, len(steps))}
+    runs = RunSet.from_columns(table, run_id="mine", group_size=16, problems_per_batch=64)
+    found = planner(runs).replan(runs, "600k", checkpoints=saved(*kept))
+    assert found.onset is not None
+    assert found.onset.step is not None
+    assert abs(found.onset.step - 400) <= 20
+    assert found.checkpoint.rollouts <= found.onset.rollouts
+    assert found.checkpoint.path == ("/runs/mine/checkpoint-400" if kept else None)
+
+
+def test_the_reward_kept_of_a_run_that_still_rises_is_that_of_its_end() -> None:
+    steps = np.array([0, 10, 18, 40, 74, 158, 293, 541])
+    reward = np.array([0.427, 0.519, 0.556, 0.614, 0.691, 0.758, 0.818, 0.849])
+    runs = RunSet.from_columns({"step": steps, "avg@4": reward}, run_id="mine", group_size=32, problems_per_batch=16)
+    found = iso.forecast(runs)
+    assert found.card.keep.reward == pytest.approx(0.849, abs=0.01)
+
+
 def test_a_healthy_rising_run_goes_on() -> None:
     runs = runs_of(fall=False).filter(step=[float(step) for step in STEPS[STEPS <= 160]])
     found = planner(runs).replan(runs, 200_000, checkpoints=saved(100, 140))
