@@ -290,7 +290,6 @@ class DesignedPilot:
         if study.throughput is not None or not self.budget.timed:
             design = design_pilot(
                 self.budget,
-                slots=self.slots,
                 recipe=study.recipe,
                 hardware=study.hardware,
                 throughput=study.throughput,
@@ -345,7 +344,6 @@ class DesignedPilot:
         if number == 1:
             design = design_pilot(
                 left,
-                slots=self.slots,
                 recipe=self.study.recipe,
                 hardware=self.study.hardware,
                 throughput=self.throughput(taken),

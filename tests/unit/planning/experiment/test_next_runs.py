@@ -161,7 +161,7 @@ def test_what_is_saved_is_read_back(planner: Planner) -> None:
 
 
 def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
-    design = design_pilot("3M", slots=4)
+    design = design_pilot("3M")
     assert [one.share for one in design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
     regrets = [one.regret for one in design.by_share]
     assert min(regrets) < design.first.regret_now
@@ -174,10 +174,9 @@ def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
 @given(
     budget=st.floats(5.0, 9.0).map(lambda exponent: 10.0**exponent),
     floor=st.sampled_from([8, 32, 128]),
-    slots=st.integers(1, 6),
 )
-def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: float, floor: int, slots: int) -> None:
-    design = design_pilot(budget, slots=slots, recipe=Recipe(min_problems_per_batch=floor))
+def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: float, floor: int) -> None:
+    design = design_pilot(budget, recipe=Recipe(min_problems_per_batch=floor))
     assert design.first.cost <= design.pilot_share * budget * (1 + 1e-9)
     assert all(run.rollouts == run.group_size * floor * run.update_steps for run in design.runs)
     assert len({run.group_size for run in design.runs}) == len(design.runs)
