@@ -394,8 +394,7 @@ class DesignedPilot:
         def serves(name: str, steps: int) -> bool:
             if name not in existing:
                 return not (self.origin / self.study.output_dir / self.study.name / name).exists()
-            ran = existing[name].update_steps
-            return (extends and ran <= steps) or (not taken.rounds and ran >= steps)
+            return not taken.rounds and (extends or existing[name].update_steps >= steps)
 
         found: dict[str, Chosen] = {}
         for one in advised:
