@@ -290,7 +290,6 @@ class DesignedPilot:
         if study.throughput is not None or not self.budget.timed:
             design = design_pilot(
                 self.budget,
-                slots=self.slots,
                 recipe=study.recipe,
                 hardware=study.hardware,
                 throughput=study.throughput,
@@ -345,7 +344,6 @@ class DesignedPilot:
         if number == 1:
             design = design_pilot(
                 left,
-                slots=self.slots,
                 recipe=self.study.recipe,
                 hardware=self.study.hardware,
                 throughput=self.throughput(taken),
@@ -394,8 +392,7 @@ class DesignedPilot:
         def serves(name: str, steps: int) -> bool:
             if name not in existing:
                 return not (self.origin / self.study.output_dir / self.study.name / name).exists()
-            ran = existing[name].update_steps
-            return (extends and ran <= steps) or (not taken.rounds and ran >= steps)
+            return not taken.rounds and (extends or existing[name].update_steps >= steps)
 
         found: dict[str, Chosen] = {}
         for one in advised:

@@ -514,7 +514,7 @@ class Planner:
         Args:
             budget: as of `allocate`: what is left to spend, these runs included. None: three times the largest
                 compute that was run.
-            slots: most runs, each chosen beside those before it.
+            slots: most runs, each chosen beside those before it. The first round of a pilot does not depend on it.
             most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
             going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
                 and what their rest costs, counts before anything else is chosen. Those without evaluations yet count
@@ -543,7 +543,6 @@ class Planner:
         if self.fits.method not in FITTED:
             return design_pilot(
                 amount,
-                slots=slots,
                 recipe=self.recipe,
                 hardware=self.hardware,
                 throughput=self.throughput,

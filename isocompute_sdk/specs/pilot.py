@@ -23,7 +23,8 @@ class Pilot(Spec):
     stop_early: Flag = True
     """End a run once it can no longer change the plan at the target budget."""
     slots: Annotated[Count | None, in_unit("runs")] = None
-    """Runs of a round. None: as many as the executor carries out at a time, at most 8."""
+    """Runs of a round after the first, whose number is part of its design. None: as many as the executor carries out at
+    a time, at most 8."""
     largest_share: Annotated[float, Number(gt=0, lt=1), in_unit("share of the budget")] = 0.35
     """Largest share of the budget that checks and pilot may cost."""
     seed: Seed = 0

@@ -125,9 +125,9 @@ def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Pa
         return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     out = tmp_path / "isocompute-quickstart"
-    for reached in ("n4-bp16-seed0/metrics.jsonl", "plan-*/metrics.jsonl"):
+    for reached in ("runs/pilot/n8-bp16-seed0/metrics.jsonl", "decisions/planned-run.json"):
         process = start()
-        wait_for(lambda name=reached: bool(list(out.glob(f"runs/pilot/{name}"))), process, 900)
+        wait_for((out / reached).exists, process, 900)
         time.sleep(3)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
@@ -135,8 +135,8 @@ def test_the_quickstart_survives_kills_and_reports_what_it_measured(tmp_path: Pa
     document = json.loads(process.communicate(timeout=900)[0])
     assert process.returncode == 0
     plan, comparison = document["plan"], document["comparison"]
-    assert plan["rollouts"] >= 3 * comparison["largest_compute"]
-    assert comparison["measured"] > 0.6
+    assert plan["rollouts"] > 2 * comparison["largest_compute"]
+    assert comparison["measured"] > 0.8
     assert abs(comparison["error"]) < 0.15
     for name in ("study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json", "launch_openrlhf.sh"):
         assert (out / name).stat().st_size > 100, name

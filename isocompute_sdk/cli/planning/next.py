@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits_set import FitsSet
     from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign
-    from isocompute_sdk.specs import Study
+    from isocompute_sdk.specs import Allocation, Study
 
 YAML = (".yaml", ".yml")
 
@@ -39,7 +39,9 @@ def next_runs(
         list[Path] | None,
         typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). Nothing: design a pilot."),
     ] = None,
-    slots: Annotated[int, typer.Option(help="Runs that can go on at the same time.", min=1)] = 1,
+    slots: Annotated[
+        int, typer.Option(help="Runs that can go on at the same time; a designed pilot does not depend on it.", min=1)
+    ] = 1,
     checkpoints: Annotated[
         list[Path] | None,
         typer.Option("--checkpoints", help="Folder of checkpoints, if not below the runs; repeatable."),
@@ -62,7 +64,7 @@ def next_runs(
     --output next.json saves the answer.
 
     Examples:
-        isocompute next --budget 3M --slots 4
+        isocompute next --budget 3M
 
         isocompute next runs.csv --budget 3M --slots 2
 
@@ -83,8 +85,10 @@ def next_runs(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
             "A study says what is trained: give it in place of the runs.",
         )
+    from isocompute_sdk.planning import NextRuns
+
     found, fits = _answer(paths, study, slots, fitting, planning)
-    first = found if _is_next(found) else found.first  # pyright: ignore[reportAttributeAccessIssue]
+    first = found if isinstance(found, NextRuns) else found.first
     if output is not None:
         _write(output, found, first, study)
     if json:
@@ -103,13 +107,9 @@ def next_runs(
         say(line)
 
 
-def _is_next(found: NextRuns | PilotDesign) -> bool:
-    return found.to_dict()["kind"] == "next-runs"
-
-
 def _answer(
     paths: list[Path], study: Study | None, slots: int, fitting: FittingOptions, planning: BudgetOptions
-) -> tuple[Any, Fits | FitsSet | None]:
+) -> tuple[NextRuns | PilotDesign, Fits | FitsSet | None]:
     """`NextRuns` from runs, or a `PilotDesign` without any; and the fits behind it."""
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning.experiment import design_pilot
@@ -137,7 +137,6 @@ def _answer(
         settings = planner if study is None else study
         design = design_pilot(
             budget,
-            slots=slots,
             recipe=settings.recipe,
             hardware=settings.hardware,
             throughput=planner.throughput or settings.throughput,
@@ -196,7 +195,7 @@ def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: St
     files.write_text(path, dump_spec(study.replace(runs=(*kept, *(run.allocation for run in first.runs)))))
 
 
-def _same(one: Any, run: NextRun) -> bool:
+def _same(one: Allocation, run: NextRun) -> bool:
     return (one.group_size, one.problems_per_batch, one.seed) == (run.group_size, run.problems_per_batch, run.seed)
 
 

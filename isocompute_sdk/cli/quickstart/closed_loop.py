@@ -15,6 +15,7 @@ from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_fits, print_notes
 from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.whole_campaign import STAGES, say_decisions, say_spending
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 
@@ -23,24 +24,15 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
 
 FOLDER = Path("isocompute-quickstart")
-BUDGET = "128k"
-PILOT_ROLLOUTS = 40_000
-SMALLEST_BUDGET = 3 * PILOT_ROLLOUTS
-"""Smallest budget whose planned run goes well beyond the pilot."""
-GROUP_SIZES, PROBLEMS_PER_BATCH = (4, 16, 64), (16, 32)
+BUDGET = "368k"
+SMALLEST_BUDGET = 120_000
+"""Smallest budget whose pilot has more than one group size for long enough."""
+PROBLEMS_PER_BATCH = 16
 TASK = "task"
 FAMILY, DIFFICULTY, SEED = "mul31", "easy", 0
 ANSWER_TOKENS = 5
 """Four digits and the end token."""
 NEEDED = ("torch", "transformers")
-LABELS = {
-    "sweep": "pilot sweep",
-    "fit": "fitting reward curves and law",
-    "allocate": "planning",
-    "train": "training the plan",
-    "compare": "comparing",
-    "refit": "fitting again with the new run",
-}
 
 
 def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose: bool, json: bool) -> None:
@@ -70,9 +62,9 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose:
             study=make_study(budget, measured),
             folder=output,
             executor=LocalExecutor(parallel),
-            fit_options={"pool": ("learning_rate",)},
             plan_options={"spend": "all"},
-            watch=lambda stage, statuses: progress.runs(LABELS[stage], statuses),
+            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses),
+            on_decision=progress.say,
         )
         outcome = campaign.run()
         progress.stage("writing script and pictures")
@@ -103,8 +95,11 @@ def run_closed_loop(budget: str, output: Path, parallel: int | None, *, verbose:
 
 
 def make_study(budget: str, measured: dict[str, Any]) -> Study:
-    """The pilot sweep on the built-in task, with settings that work for its model."""
-    from isocompute_sdk.specs import Data, Evaluation, Recipe, Study, Sweep
+    """A whole campaign on the built-in task, with settings that work for its model.
+
+    Its runs take seconds, so that a pause to judge them would cost more than it saves.
+    """
+    from isocompute_sdk.specs import Data, Evaluation, Recipe, Study
 
     return Study.model_validate(
         {
@@ -122,9 +117,9 @@ def make_study(budget: str, measured: dict[str, Any]) -> Study:
                 learning_rate_anchor=4e-4,
                 temperature=1.0,
                 max_response_tokens=ANSWER_TOKENS,
-                min_problems_per_batch=min(PROBLEMS_PER_BATCH),
+                min_problems_per_batch=PROBLEMS_PER_BATCH,
             ),
-            "sweep": Sweep(group_size=GROUP_SIZES, problems_per_batch=PROBLEMS_PER_BATCH, rollouts=PILOT_ROLLOUTS),
+            "pilot": {"stop_early": False},
             "budget": budget,
             "evaluation": Evaluation(samples=4, temperature=1.0, n_problems=None),
             "backend": "torch",
@@ -174,7 +169,7 @@ def _check_budget(budget: str) -> None:
     asked = Budget.parse(budget)
     if asked.unit != "rollouts" or asked.amount < SMALLEST_BUDGET:
         raise SpecError(
-            f"--budget {budget}; accepted: at least {SMALLEST_BUDGET:,} rollouts, three times a run of the pilot",
+            f"--budget {budget}; accepted: at least {SMALLEST_BUDGET:,} rollouts, pilot and plan together",
             f"Leave it out for {BUDGET}.",
         )
 
@@ -201,20 +196,16 @@ def _write(campaign: Campaign, outcome: Outcome) -> list[Path]:
 
 
 def _report(campaign: Campaign, outcome: Outcome, measured: dict[str, Any]) -> None:
-    """Print the runs, the fits and the comparison."""
+    """Print the decisions, what they cost, and the comparison."""
     from isocompute_sdk.cli.quickstart.outcome import describe_outcome
-    from isocompute_sdk.timing.spending import spending
-    from isocompute_sdk.training.backend import run_folder
 
     say(
         f"base model: {measured['parameters']:,} parameters, right in {measured['validation']['pass_rate']:.0%} of "
         f"samples on {measured['validation']['problems']} held-out problems; "
         f"{measured['train']['problems']:,} training problems ({FAMILY}, {DIFFICULTY})"
     )
-    sweep = campaign.study.expand()
-    say(f"pilot: {len(sweep)} runs of {PILOT_ROLLOUTS:,} rollouts")
-    for name, runs in (("pilot", sweep), ("planned run", (campaign.planned_run(),))):
-        say(f"{name} took {spending(campaign.root / run_folder(run) for run in runs).summary()}")
+    say_decisions(campaign)
+    say_spending(campaign)
     print_notes(note for note in outcome.notes if note.code in ("runs-given-up", "nothing-learned"))
     say()
     for line in describe_outcome(outcome):

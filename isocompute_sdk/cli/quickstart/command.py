@@ -17,7 +17,9 @@ def quickstart(
     ] = False,
     budget: Annotated[
         str | None,
-        typer.Option(help=f"Rollouts to plan; {closed_loop.BUDGET} by default, {paper.BUDGET} with --paper."),
+        typer.Option(
+            help=f"Rollouts of pilot and plan together, {closed_loop.BUDGET}; of the plan with --paper, {paper.BUDGET}."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -27,7 +29,7 @@ def quickstart(
     verbose: opt.Verbose = False,
     json: opt.Json = False,
 ) -> None:
-    """Train a tiny model on built-in arithmetic: pilot sweep, fit, plan, train, compare, refit.
+    """Train a tiny model on built-in arithmetic: checks, pilot in rounds, fit, plan, train, compare, refit.
 
     Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes.
     --paper fits and plans the paper's own measurements in a few seconds, without torch.

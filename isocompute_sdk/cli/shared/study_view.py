@@ -193,9 +193,9 @@ def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:
 
 
 def amounts(spent: Spent) -> str:
-    """Rollouts, and hours and money where known."""
+    """Rollouts, and hours and money where known; hours from three minutes on."""
     parts = [f"{spent.rollouts:,.0f} rollouts"]
-    if spent.gpu_hours is not None:
+    if spent.gpu_hours is not None and spent.gpu_hours >= 0.05:
         parts.append(f"{spent.gpu_hours:.3g} GPU-hours")
     if spent.usd is not None:
         parts.append(f"${spent.usd:,.2f}")

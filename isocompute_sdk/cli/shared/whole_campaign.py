@@ -122,10 +122,9 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         raise refusal
 
 
-def _report(campaign: Campaign, outcome: Outcome) -> None:
-    """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
+def say_decisions(campaign: Campaign) -> None:
+    """Print what was decided about checks, pilot and planned run, and why."""
     from isocompute_sdk.campaigns.decisions import read_decisions
-    from isocompute_sdk.campaigns.overview import overview
 
     taken = read_decisions(campaign.root)
     if taken.qualified is not None:
@@ -138,11 +137,23 @@ def _report(campaign: Campaign, outcome: Outcome) -> None:
                 say(f"  {look.reason}")
     if taken.endings:
         say(f"planned run: {taken.endings[-1].reason}")
+
+
+def say_spending(campaign: Campaign) -> None:
+    """Print what checks, pilot, plan and evaluations have cost."""
+    from isocompute_sdk.campaigns.overview import overview
+
+    found = overview(campaign.root)
+    if found is not None:
+        say("spent: " + "; ".join(f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts))
+
+
+def _report(campaign: Campaign, outcome: Outcome) -> None:
+    """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
+    say_decisions(campaign)
     say()
     print_plan(outcome.plan)
     say()
     say(outcome.comparison.summary())
-    found = overview(campaign.root)
-    if found is not None:
-        say("spent: " + "; ".join(f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts))
+    say_spending(campaign)
     print_notes(note for note in outcome.notes if note.severity != "info")

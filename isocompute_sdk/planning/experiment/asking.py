@@ -143,14 +143,15 @@ def ask(
         for trial in candidates(
             [n for n in sizes if n <= largest],
             question.problems,
-            [one for one in ran if one.run_id not in going],
+            ran,
             question.cost,
             budget,
             question.fewest_trial_steps or max(question.min_update_steps, FEWEST_STEPS),
             each,
             SETTLING if settle else SHARES,
         )
-        if question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
+        if trial.continues not in going
+        and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
     picks = choose(outlook, asked, slots, most, spend_all=spend_all, made=made)
     return answer(question, outlook, picks, surface.largest_compute)

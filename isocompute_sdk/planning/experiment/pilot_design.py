@@ -13,7 +13,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
-from isocompute_sdk.planning.experiment.asking import FAR, far_note, named, whole_number
+from isocompute_sdk.planning.experiment.asking import FAR, far_note, named
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.experiment.search import FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST
@@ -52,7 +52,6 @@ class _Set:
 def design_pilot(
     budget: Budget | float | str,
     *,
-    slots: int = 1,
     recipe: Recipe | None = None,
     hardware: Hardware | None = None,
     throughput: Throughput | None = None,
@@ -66,7 +65,6 @@ def design_pilot(
 
     Args:
         budget: as of `Planner.allocate`.
-        slots: runs that can be made at the same time. The first round is the same for all: its runs tell only together.
         recipe: its floor of B_p is that of the pilot; None for the preset `easy`.
         hardware: limits of the batch; no limits by default.
         throughput: needed for budgets in other units than rollouts.
@@ -79,7 +77,6 @@ def design_pilot(
     Raises:
         PlanError: the budget does not pay for a plan.
     """
-    slots = whole_number("slots", slots)
     amount = Budget.parse(budget)
     chosen = Recipe() if recipe is None else recipe
     limits = Hardware() if hardware is None else hardware

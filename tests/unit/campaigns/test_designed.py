@@ -165,7 +165,7 @@ def test_a_plan_is_judged_at_equal_total_cost(whole: tuple[Path, Outcome]) -> No
 
 
 def test_an_unhealthy_recipe_stops_the_campaign_with_its_reason_before_the_pilot(tmp_path: Path) -> None:
-    first = design_pilot(BUDGET, slots=3, recipe=study().recipe, rng=0)
+    first = design_pilot(BUDGET, recipe=study().recipe, rng=0)
     checks, _ = choose_checks(study(), 0, sorted(run.group_size for run in first.runs))
     sick = study(backend="curve", model="tiny", options={"flat": checks[0].group_size})
     for _ in range(2):

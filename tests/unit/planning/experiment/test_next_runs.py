@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published_prior
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.experiment import design_pilot, prospects
+from isocompute_sdk.planning.experiment import asking, design_pilot, prospects
 from isocompute_sdk.planning.experiment.asking import choices, runs_of, trial_sizes
 from isocompute_sdk.planning.experiment.decision import Outlook, Trial
+from isocompute_sdk.planning.experiment.search import Pick
 from isocompute_sdk.planning.experiment.wider import widened
 
 Make = Callable[..., RunSet]
@@ -160,7 +161,7 @@ def test_what_is_saved_is_read_back(planner: Planner) -> None:
 
 
 def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
-    design = design_pilot("3M", slots=4)
+    design = design_pilot("3M")
     assert [one.share for one in design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
     regrets = [one.regret for one in design.by_share]
     assert min(regrets) < design.first.regret_now
@@ -173,10 +174,9 @@ def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
 @given(
     budget=st.floats(5.0, 9.0).map(lambda exponent: 10.0**exponent),
     floor=st.sampled_from([8, 32, 128]),
-    slots=st.integers(1, 6),
 )
-def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: float, floor: int, slots: int) -> None:
-    design = design_pilot(budget, slots=slots, recipe=Recipe(min_problems_per_batch=floor))
+def test_a_designed_pilot_keeps_its_share_its_lengths_and_its_reach(budget: float, floor: int) -> None:
+    design = design_pilot(budget, recipe=Recipe(min_problems_per_batch=floor))
     assert design.first.cost <= design.pilot_share * budget * (1 + 1e-9)
     assert all(run.rollouts == run.group_size * floor * run.update_steps for run in design.runs)
     assert len({run.group_size for run in design.runs}) == len(design.runs)
@@ -259,6 +259,24 @@ def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner)
     beside = planner.next_runs(BUDGET, slots=2, going=going)
     assert not {run.continues for run in beside.runs} & set(going)
     assert beside.saving < free.saving
+
+
+def test_a_new_run_beside_one_that_goes_on_has_a_seed_of_its_own(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    considered: list[Trial] = []
+
+    def choose(outlook: object, trials: Sequence[Trial], *_: object, **__: object) -> list[Pick]:
+        considered.extend(trials)
+        return []
+
+    monkeypatch.setattr(asking, "choose", choose)
+    ran = runs_of(planner.fits)
+    planner.next_runs(BUDGET, going={one.run_id: 2 * one.update_steps for one in ran if one.run_id is not None})
+    used = {(one.group_size, one.problems_per_batch, one.seed) for one in ran}
+    fresh = {(one.group_size, one.problems_per_batch, one.seed) for one in considered}
+    assert {n for n, _, _ in used} < {n for n, _, _ in fresh}
+    assert not fresh & used
 
 
 def test_a_widened_surface_says_the_same_of_what_was_run(short_sweep: Fits) -> None:
