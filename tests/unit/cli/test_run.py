@@ -346,7 +346,9 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     _, err = finish(start("run", "study.yaml"), 1)
     assert str(first.pid) in err
     page, versions = tmp_path / "runs" / "small" / "report.html", list[str]()
+    deadline = time.monotonic() + 120
     while watch.poll() is None:
+        assert time.monotonic() < deadline
         text = page.read_text() if page.exists() else ""
         if text and text not in versions:
             assert text.rstrip().endswith("</html>")
