@@ -22,8 +22,9 @@ from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.experiment import LOOKS, NextRun, NextRuns, design_pilot, prospects
+from isocompute_sdk.planning.experiment import LOOKS, NextRun, NextRuns, PilotDesign, design_pilot, prospects
 from isocompute_sdk.planning.experiment.early_stopping import FEWEST_STEPS
+from isocompute_sdk.planning.experiment.pilot_design import SHARES
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study, Throughput
@@ -288,17 +289,22 @@ class DesignedPilot:
         study = self.study
         design = None
         if study.throughput is not None or not self.budget.timed:
-            design = design_pilot(
-                self.budget,
-                recipe=study.recipe,
-                hardware=study.hardware,
-                throughput=study.throughput,
-                rng=self.pilot.seed,
-            )
+            design = self._design(self.budget, study.throughput)
         sizes = sorted({run.group_size for run in design.runs}) if design is not None else []
         runs, reason = choose_checks(study, self.pilot.seed, sizes)
         dec.CHECKS.save(self.root / dec.FOLDER / dec.CHECKS_FILE, Checks(runs, reason))
         self.tell(reason)
+
+    def _design(self, budget: Budget, throughput: Throughput | None) -> PilotDesign:
+        """The first round, at no larger share than the study allows."""
+        return design_pilot(
+            budget,
+            recipe=self.study.recipe,
+            hardware=self.study.hardware,
+            throughput=throughput,
+            shares=sorted({min(share, self.pilot.largest_share) for share in SHARES}),
+            rng=self.pilot.seed,
+        )
 
     def _qualify(self, taken: Decisions) -> None:
         assert taken.checks is not None, "checked by the caller"
@@ -342,13 +348,7 @@ class DesignedPilot:
         asked: NextRuns | None = None
         design = None
         if number == 1:
-            design = design_pilot(
-                left,
-                recipe=self.study.recipe,
-                hardware=self.study.hardware,
-                throughput=self.throughput(taken),
-                rng=self.pilot.seed,
-            )
+            design = self._design(left, self.throughput(taken))
             reason = design.first.reason
             runs = self._named(design.runs, taken)
             if not runs:
