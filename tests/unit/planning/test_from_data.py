@@ -338,7 +338,7 @@ def test_the_prior_prints_its_range_and_a_pilot_that_it_can_pay() -> None:
     text = plan.summary()
     low, high = plan.group_size_interval or (0, 0)
     assert f"80 % band {low} to {high}" in text
-    assert "A pilot that would narrow this: n = 8, " in text
+    assert f"n = {', '.join(map(str, plan.pilot.group_size))} at B_p = 64" in text
     assert plan.law_group_size is None
 
 
