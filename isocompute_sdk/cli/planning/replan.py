@@ -93,7 +93,7 @@ def replan(
     say(printable(answer.summary(), keep="\n"))
     if commands:
         say(f"wrote {plan}")
-        say("next, in the folder of your data and reward file:")
+        say(f"next, in the folder of your data and reward file, with {backend} (another framework: --backend):")
         for line in commands:
             say(f"  {line}")
     if refused is not None:
