@@ -23,7 +23,8 @@ from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.specs.syntax.complaints import close_match
 from isocompute_sdk.specs.syntax.quantities import Number
 
-COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems")
+EVERY = "evaluation.every_steps"
+COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", EVERY)
 """Whole numbers that can be changed."""
 RECIPE = tuple(
     name for name in Recipe.model_fields if name not in ("based_on", "name") and not name.startswith("learning_rate")
@@ -40,7 +41,8 @@ _SHOWN = (
 def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     """The plan with other numbers; what follows from them is computed again.
 
-    M is the most that the budget buys unless `update_steps` is given. The learning rate follows the recipe's rule
+    M is the most that the budget buys unless `update_steps` is given. Evaluations keep their share of the cost unless
+    `evaluation.every_steps` is given. The learning rate follows the recipe's rule
     unless it is given. Costs, predictions, interval, notes and verdict are those of the new numbers, with the note
     `changed-by-hand`; predictions need the fits that `Plan.save` keeps.
 
@@ -54,7 +56,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     """
     given = {name: _value(name, value) for name, value in changes.items()}
     new = _Allocation.changed(plan, given)
-    pricing = _pricing(plan, new.budget)
+    pricing = _pricing(plan, new.budget, given.get(EVERY))
     new = new.with_steps(pricing, given)
     recipe = _recipe(plan, given, new.rollouts_per_batch)
     model, n_problems = given.get("model", plan.model), given.get("n_problems", plan.n_problems)
@@ -192,8 +194,8 @@ def _recipe(plan: Plan, given: Mapping[str, Any], rollouts_per_batch: int) -> Re
     return plan.recipe.replace(**changed) if changed else plan.recipe
 
 
-def _pricing(plan: Plan, budget: Budget) -> Pricing:
-    """Prices by the plan's rules, with the share of evaluations that it has.
+def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
+    """Prices by the plan's rules, with the share of evaluations that it has, or evaluations as often as asked.
 
     Raises:
         PlanError: a budget in time, tokens or money for a plan without a throughput.
@@ -208,6 +210,10 @@ def _pricing(plan: Plan, budget: Budget) -> Pricing:
         unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
         share = max(share, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])
     evaluation = plan.evaluation or DEFAULT_EVALUATION
+    if every_steps is not None:
+        return Pricing(
+            budget, plan.throughput, evaluation.replace(every_steps=every_steps), 1.0, plan.evaluation_counted
+        )
     return Pricing(budget, plan.throughput, evaluation, min(share, 1.0), plan.evaluation_counted)
 
 
@@ -290,6 +296,8 @@ def _same_allocation(plan: Plan, other: Plan | Candidate) -> bool:
 
 def _present(plan: Plan, name: str) -> object:
     """A changeable value."""
+    if name == EVERY:
+        return None if plan.evaluation is None else plan.evaluation.every_steps
     return _plain(getattr(plan.recipe if name in RECIPE else plan, name))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Allocation, Study
 
 YAML = (".yaml", ".yml")
+EVALUATIONS = 10
+"""Fewest evaluations of a run, which is made for them. The share that plans keep for them leaves a short run one."""
 
 
 @with_option_groups
@@ -279,7 +282,18 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, *, model_kn
         seed = f" --seed {run.seed}" if run.seed else ""
         lines.append(
             f"isocompute launch plan.json{model} --change group_size={run.group_size} --change "
-            f"problems_per_batch={run.problems_per_batch} --change update_steps={steps}{seed} "
+            f"problems_per_batch={run.problems_per_batch} --change update_steps={steps} "
+            f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
     return ["scripts:", plan, *lines]
+
+
+def _every(run: NextRun, steps: int) -> int:
+    """Steps between evaluations: as often as a plan's share pays for, but at least `EVALUATIONS` times."""
+    from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE, interval, samples_per_evaluation
+    from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION as USUAL
+
+    batch = run.group_size * run.problems_per_batch
+    paid_for = interval(USUAL.every_steps, steps, batch, samples_per_evaluation(USUAL), EVALUATION_SHARE)
+    return min(paid_for, math.ceil(steps / EVALUATIONS))

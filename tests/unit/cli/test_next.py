@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,14 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     for line in commands:
         done = isocompute(*shlex.split(line)[1:])
         assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("next-*.sh"))) == len(commands) - 1
+    scripts = list(tmp_path.glob("next-*.sh"))
+    assert len(scripts) == len(commands) - 1
+    for script in scripts:
+        # Without several evaluations no curve can be fitted to a run.
+        last, every = (re.search(rf"--{name}=(\d+)", script.read_text()) for name in ("last", "evaluate-every"))
+        assert last is not None
+        assert every is not None
+        assert int(last[1]) / int(every[1]) > 6
 
 
 def test_json_is_the_saved_document(isocompute: Command, fits_file: Path, tmp_path: Path) -> None:

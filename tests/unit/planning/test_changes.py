@@ -49,6 +49,19 @@ def test_another_group_size_gets_the_steps_rate_and_prediction_that_follow(name:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_short_run_is_evaluated_as_often_as_asked(name: str) -> None:
+    plan = PLANS[name]
+    short = {"group_size": 8, "update_steps": 99}
+    new = change_plan(plan, {**short, "evaluation.every_steps": "9"})
+    assert new.evaluation is not None
+    assert new.evaluation.every_steps == 9
+    assert note(new)["changed"]["evaluation.every_steps"][1] == 9
+    kept = change_plan(plan, short)
+    assert kept.evaluation is not None
+    assert kept.evaluation.every_steps > 9
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_learning_rate_changes_nothing_else(name: str) -> None:
     plan = PLANS[name]
     new = change_plan(plan, {"learning_rate": "3e-6"})
