@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +47,10 @@ class Chosen:
 def allocation(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     """Best n by budget, with the 80 % set of the best n.
 
-    Of a plan: the n that its planner chooses at each budget, and the plan itself, which lies on that line. Of a
-    surface: the n that plans choose without limits of hardware. Of other fits: their law, and the n of the best curve
-    as points. The line is dashed beyond the runs. Rollouts or tokens, as the fits or the budget count.
+    Of a plan: the n that its planner chooses at each budget, and the plan itself, which lies on that line; a plan with
+    M or B fixed stands at what it spends, beside the line of its fits. Of a surface: the n that plans choose without
+    limits of hardware. Of other fits: their law, and the n of the best curve as points. The line is dashed beyond the
+    runs. Rollouts or tokens, as the fits or the budget count.
 
     Args:
         source: fits with a law or a surface, or a plan.
@@ -58,11 +60,12 @@ def allocation(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         FitError: fits with neither a law nor a surface.
     """
     fits, plan = split(source)
-    found, label = (_of_fits(fits), axis_name(fits)) if plan is None else _of_plan(plan, fits)
+    planned = None if plan is None else _of_plan(plan, fits)
+    found, label = planned or (_of_fits(fits), axis_name(fits))
     ax = style.canvas(ax)
-    _draw(ax, found, last=_last_run(fits, plan))
+    _draw(ax, found, last=_last_run(fits, None if planned is None else plan))
     shown = [found.size, *(part for part in (found.low, found.high) if part is not None)]
-    if plan is None and fits.curves and fits.surface is None:
+    if planned is None and fits.curves and fits.surface is None:
         low, high = span(fits.select())
         best = fits.frontier(np.geomspace(low, high, 60))
         measured = ~best.extrapolated
@@ -81,11 +84,13 @@ def allocation(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         largest = fits.group_size_range[1]
         ax.axhline(largest, color=style.MUTED, linestyle=":", linewidth=1.1, zorder=1)
         shown.append(np.array(fits.group_size_range))
-    style.log_axis(ax, found.x[0] / 1.05, found.x[-1] * 1.05, label)
+    at = [] if plan is None else [plan.compute if planned is None else plan.budget.amount]
+    style.log_axis(ax, min([found.x[0], *at]) / 1.05, max([found.x[-1], *at]) * 1.05, label)
+    shown += [] if plan is None else [np.array([plan.group_size])]
     style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size $n^*$")
-    ax.set_title(f"Best group size by {'budget' if plan is not None else 'compute'}{whose(fits)}")
+    ax.set_title(f"Best group size by {'compute' if planned is None else 'budget'}{whose(fits)}")
     if plan is not None:
-        style.star(ax, plan.budget.amount, plan.group_size, f"plan: n = {plan.group_size}")
+        style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
     labels = [(float(found.size[-1]), found.what, style.INK)]
     if found.high is not None and found.low is not None:
         labels.append((float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "80 % set\nof the best n", style.PLAN))
@@ -152,8 +157,8 @@ def _of_fits(fits: Fits) -> Chosen:
     return Chosen(grid, law.predict(grid), under, above, steps=False, what=what)
 
 
-def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str]:
-    """What its planner chooses at budgets around the plan's, which is among them."""
+def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
+    """What its planner chooses at budgets around the plan's, which is among them; None if it chooses another plan."""
     planner = Planner(
         fits,
         plan.hardware,
@@ -163,12 +168,14 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str]:
         allow_other_model=True,
         allow_off_policy=True,
     )
+    options = _options(planner, plan)
+    if options is None:
+        return None
     here, unit = plan.budget.amount, plan.budget.unit
     low, high = here / BELOW, here * ABOVE
     if fits.curves and _last_run(fits, plan) is not None:
         first, last = span(fits.select())
         low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
-    options = _options(planner, plan)
     found = {here: plan}
     for amount in np.geomspace(max(low, plan.budget.committed * 1.01), high, BUDGETS).tolist():
         try:
@@ -188,14 +195,15 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str]:
     return chosen, f"budget ({UNITS.get(unit, unit)})"
 
 
-def _options(planner: Planner, plan: Plan) -> dict[str, Any]:
-    """Options with which the planner chooses this plan's n and B_p again: none, or its B_p."""
-    try:
-        again = planner.allocate(plan.budget)
-    except PlanError:
-        return {"problems_per_batch": plan.problems_per_batch}
-    same = (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
-    return {} if same else {"problems_per_batch": plan.problems_per_batch}
+def _options(planner: Planner, plan: Plan) -> dict[str, Any] | None:
+    """Options with which the planner chooses this plan's n and B_p again: none, or its B_p; None if neither does."""
+    tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
+    for options in tried:
+        with suppress(PlanError):
+            again = planner.allocate(plan.budget, **options)
+            if (again.group_size, again.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
+                return options
+    return None
 
 
 STEP_LAWS = {

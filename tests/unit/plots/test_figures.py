@@ -201,6 +201,19 @@ def test_the_star_lies_on_what_plans_choose_and_inside_its_set(
     check_layout(ax.figure)  # type: ignore[arg-type]
 
 
+def test_a_plan_with_fixed_steps_stands_beside_the_line_of_its_fits(surface: Fits) -> None:
+    plan = iso.Planner(surface).allocate("2M", update_steps=400, rollouts_per_batch=2048)
+    ax = plots.allocation(plan)
+    x, y = data_of(line(ax, "plan"))
+    assert (list(x), list(y)) == ([plan.rollouts], [plan.group_size])
+    own = [data_of(one)[1] for one in plots.allocation(surface).lines if one.get_color() == style.INK]
+    drawn = [data_of(one)[1] for one in ax.lines if one.get_color() == style.INK]
+    for one, other in zip(drawn, own, strict=True):
+        np.testing.assert_array_equal(one, other)
+    low, high = ax.get_xlim()
+    assert low < plan.rollouts < high
+
+
 def test_a_surfaces_line_is_what_plans_choose(surface: Fits) -> None:
     ax = plots.allocation(surface)
     drawn = [data_of(one) for one in ax.lines if one.get_color() == style.INK]
