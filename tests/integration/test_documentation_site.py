@@ -17,6 +17,9 @@ from isocompute_sdk.planning.assessment.verdict import VerdictKind
 from isocompute_sdk.specs import Study, json_schema, load_study
 from isocompute_sdk.specs.executor import available, executor_type
 
+pytestmark = pytest.mark.slow
+"""The build takes half a minute; `.ci/run` has a stage of its own for it."""
+
 
 @pytest.fixture(scope="module")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
