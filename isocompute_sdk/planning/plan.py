@@ -89,7 +89,7 @@ class Plan(Sized):
     reward_interval: tuple[float, float] | None
     """80 % interval of `predicted_reward`; None without draws."""
     group_size_interval: tuple[int, int] | None
-    """80 % band of the best n; None without draws."""
+    """A narrow range that holds, with 80 % probability, an n nearly as good as the best; None without draws."""
     law_group_size: float | None
     """Real-valued n of the law at this compute, before constraints and rounding; None without a law."""
     extrapolation: float | None

@@ -65,7 +65,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         (f"predicted {plan.metric}", _reward(plan)),
     ]
     if plan.group_size_interval is not None:
-        found.append(("best n", "80 % band {} to {}".format(*plan.group_size_interval)))
+        found.append(("near-best n", "80 % band {} to {} (others may be as good)".format(*plan.group_size_interval)))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     close: dict[str, list[str]] = {}
     for one in plan.alternatives:
