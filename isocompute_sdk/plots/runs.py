@@ -10,6 +10,7 @@ import numpy as np
 
 from isocompute_sdk.auditing.grouping import group_runs
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.record_breaking import record_breaking
 from isocompute_sdk.planning import Plan
@@ -66,29 +67,44 @@ def _metric(runs: RunSet, metric: str | None, eval_set: str | None) -> tuple[str
     return chosen[0], eval_set or chosen[1]
 
 
+def _measured(series: Iterable[RunSeries], metric: str) -> list[tuple[RunSeries, Array, Array]]:
+    """Compute and reward of every run that was evaluated during training.
+
+    Raises:
+        FitError: none was.
+    """
+    found: list[tuple[RunSeries, Array, Array]] = []
+    for one in series:
+        seen = (one.rollouts_T > 0) & np.isfinite(one.value_T)
+        if seen.any():
+            found.append((one, one.rollouts_T[seen], one.value_T[seen]))
+    if not found:
+        raise FitError(
+            f"{metric} was only measured at step 0; needed: evaluations during training", "Log more of them."
+        )
+    return found
+
+
+def _axes(ax: Axes, measured: Sequence[tuple[RunSeries, Array, Array]], metric: str) -> None:
+    """Compute from the first evaluation to the last, and the metric."""
+    low, high = min(float(x[0]) for _, x, _ in measured), max(float(x[-1]) for _, x, _ in measured)
+    style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
+    ax.set_ylabel(metric)
+
+
 def _draw(ax: Axes, series: Sequence[RunSeries], metric: str, look: Mapping[int, tuple[str, str]]) -> None:
     """Points and lines of every run, with a label for every n at its mean end."""
     many = sum(len(one.value_T) for one in series) > MANY
+    measured = _measured(series, metric)
     ends: dict[int, list[float]] = {}
     last: dict[int, float] = {}
-    low, high = np.inf, 0.0
-    for one in series:
+    for one, x, y in measured:
         colour, mark = look[one.group_size]
-        seen = (one.rollouts_T > 0) & np.isfinite(one.value_T)
-        if not seen.any():
-            continue
-        x, y = one.rollouts_T[seen], one.value_T[seen]
         last[one.group_size] = max(last.get(one.group_size, 0.0), float(x[-1]))
         style.points(ax, x, y, colour, mark, many=many)
         ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
-        low, high = min(low, float(x[0])), max(high, float(x[-1]))
-    if not ends:
-        raise FitError(
-            f"{metric} was only measured at step 0; needed: evaluations during training", "Log more of them."
-        )
-    style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
-    ax.set_ylabel(metric)
+    _axes(ax, measured, metric)
     labels = [(float(np.mean(y)), f"n = {n}", look[n][0]) for n, y in ends.items()]
     style.end_labels(ax, labels, [last[n] for n in ends])
 
@@ -157,26 +173,17 @@ def records(
     ax = style.canvas(ax)
     series = runs.series(metric, eval_set)
     look = style.by_size(one.group_size for one in series)
+    measured = _measured(series, metric)
     ends: dict[int, list[float]] = {}
-    kept, reach = 0, [np.inf, 0.0]
-    for one in series:
+    kept = 0
+    for one, x, y in measured:
         colour, mark = look[one.group_size]
-        seen = (one.rollouts_T > 0) & np.isfinite(one.value_T)
-        if not seen.any():
-            continue
-        x, y = one.rollouts_T[seen], one.value_T[seen]
         best = record_breaking(y, bin_width)
         kept += len(best)
         ax.plot(x, y, mark, color=colour, markersize=2.6, alpha=0.25, markeredgewidth=0, zorder=1)
         ax.plot(x[best], y[best], mark + "-", color=colour, markersize=4, linewidth=1.0, label=one.run_id, zorder=3)
         ends.setdefault(one.group_size, []).append(float(y[best[-1]]))
-        reach = [min(reach[0], float(x[0])), max(reach[1], float(x[-1]))]
-    if not ends:
-        raise FitError(
-            f"{metric} was only measured at step 0; needed: evaluations during training", "Log more of them."
-        )
-    style.log_axis(ax, reach[0] / 1.1, max(reach[1], reach[0] * 1.5) * 1.1, "sampling compute C (rollouts)")
-    ax.set_ylabel(metric)
+    _axes(ax, measured, metric)
     every = sum(int((one.rollouts_T > 0).sum()) for one in series)
     ax.set_title(f"Record-breaking points: {kept:,} of {every:,} evaluations (bins of {bin_width:g})")
     style.end_labels(ax, [(max(y), f"n = {n}", look[n][0]) for n, y in ends.items()])
