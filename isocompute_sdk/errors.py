@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Self
 
@@ -135,3 +136,16 @@ def dotted(path: Sequence[str | int]) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def close(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The candidate most like `name`, ignoring case; None if none is near."""
+    folded = {candidate.lower(): candidate for candidate in candidates}
+    found = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=cutoff)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(name: str, candidates: Sequence[str]) -> str:
+    """A sentence with the nearest candidate, or an empty string."""
+    nearest = close(name, candidates)
+    return "" if nearest is None else f"Did you mean {nearest!r}? "

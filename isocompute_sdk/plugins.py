@@ -6,13 +6,12 @@ a broken plug-in does not affect the others.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,9 @@ class Plugins:
         found = list(entry_points(group=self.group, name=name))
         if not found:
             names = self.names()
-            close = difflib.get_close_matches(name.lower(), names, n=1)
             raise self.error(
                 f"no {self.kind} is registered as {name!r}; registered: {', '.join(names) or 'none'}",
-                f"{f'Did you mean {close[0]!r}? ' if close else ''}Install the package that contains the {self.kind}.",
+                f"{did_you_mean(name, names)}Install the package that contains the {self.kind}.",
             )
         if len(found) > 1:
             raise self.error(

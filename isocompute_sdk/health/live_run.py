@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.fitting.one_run.forecast import LiveRun
 from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.records.columns import did_you_mean
 from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward, training_reward_note, unasked
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import belongs_to_journal
@@ -28,7 +28,7 @@ from isocompute_sdk.ingest.stores.event_files import PackageMissing
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, Said, SavedConfig, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields, did_you_mean
+from isocompute_sdk.records.columns import BATCH, PER_RUN, canonical, check_fields
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.table import build, join, sizes_note
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.finding.paths import (
     as_paths,
     closed_note,
@@ -45,7 +45,7 @@ from isocompute_sdk.ingest.tables.wandb_csv import (
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.cells import Source, to_series
-from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields, did_you_mean
+from isocompute_sdk.records.columns import PER_RUN, canonical, check_fields
 from isocompute_sdk.records.input_table import OnDuplicate, Options
 from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward
 from isocompute_sdk.records.table import build, join

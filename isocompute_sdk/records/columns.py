@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, close, did_you_mean
 
 Kind = Literal["text", "integer", "number"]
 
@@ -188,19 +187,6 @@ def canonical(name: str) -> str | None:
 def known_names() -> str:
     """Every accepted column with a few of its aliases, for error messages."""
     return ", ".join(" / ".join((column.name, *column.aliases[:3])) for column in _INPUT)
-
-
-def close(name: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The candidate most like `name`, ignoring case; None if none is near."""
-    folded = {candidate.lower(): candidate for candidate in candidates}
-    found = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=cutoff)
-    return folded[found[0]] if found else None
-
-
-def did_you_mean(name: str, candidates: Sequence[str]) -> str:
-    """A sentence with the nearest candidate, or an empty string."""
-    nearest = close(name, candidates)
-    return "" if nearest is None else f"Did you mean {nearest!r}? "
 
 
 def _squeezed(name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.cells import ArgumentSource, Source, blank_to_null, require, to_series, typed
@@ -83,7 +83,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
         if name not in table:
             raise RecordError(
                 f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
-                f"{schema.did_you_mean(name, list(table))}Use a column of the table.",
+                f"{did_you_mean(name, list(table))}Use a column of the table.",
             )
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
@@ -234,7 +234,7 @@ def _constant_name(argument: str) -> str:
     if name not in accepted:
         raise RecordError(
             f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
-            f"{schema.did_you_mean(argument, accepted)}Arguments give one value for every row.",
+            f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
         )
     return name
 
@@ -509,10 +509,10 @@ def _check_named_metric(options: Options, found: Sequence[str]) -> None:
         likely = headline((name, schema.DEFAULT_EVAL_SET) for name in found)
         raise RecordError(
             f"metric {options.metric!r} is not in the table; it holds: {', '.join(found)}",
-            f"{schema.did_you_mean(options.metric, found)}metric= names a column called 'reward' or 'value'.",
+            f"{did_you_mean(options.metric, found)}metric= names a column called 'reward' or 'value'.",
             options=() if likely is None else (f"--metric {quote(likely[0])}",),
         ).in_shell(
-            f"{schema.did_you_mean(options.metric, found)}--metric names a metric of the table, or what its column "
+            f"{did_you_mean(options.metric, found)}--metric names a metric of the table, or what its column "
             "'reward' or 'value' holds."
         )
 
@@ -535,10 +535,10 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
         raise RecordError(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; "
             f"known: {schema.known_names()}; any other column must be a numeric metric",
-            f"{schema.did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
+            f"{did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
             column=written,
             options=(f"--ignore {quote(written)}",),
-        ).in_shell(f"{schema.did_you_mean(name, list(schema.BY_NAME))}Add --rename or --ignore {quote(written)}.")
+        ).in_shell(f"{did_you_mean(name, list(schema.BY_NAME))}Add --rename or --ignore {quote(written)}.")
     return series
 
 

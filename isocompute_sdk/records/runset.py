@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk import notebook
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.records.columns import (
     COLUMNS,
@@ -21,7 +21,6 @@ from isocompute_sdk.records.columns import (
     TRAIN_SETS,
     canonical,
     check_fields,
-    did_you_mean,
 )
 from isocompute_sdk.records.input_table import OnDuplicate, Options
 from isocompute_sdk.records.table import build, join

@@ -14,10 +14,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from isocompute_sdk import files
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.run_logs.log_table import Reading
-from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields, did_you_mean
+from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import write_yaml

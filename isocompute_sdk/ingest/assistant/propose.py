@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.assistant.collect import CollectedLog, Collection, Told, collect
 from isocompute_sdk.ingest.assistant.mapping import CONTEXT, ON_TRAIN, MappedRun, Question, RunMap
 from isocompute_sdk.ingest.assistant.run_names import NameHints, read_name
@@ -29,7 +29,7 @@ from isocompute_sdk.ingest.run_logs.log_table import logged_updates_per_batch, t
 from isocompute_sdk.ingest.stores.saved_config import SIZES, STEPS_PER_BATCH, settled
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, canonical, did_you_mean
+from isocompute_sdk.records.columns import BATCH, BY_NAME, PER_RUN, WANDB_STEPS, canonical
 from isocompute_sdk.records.input_table import Options
 from isocompute_sdk.records.rewards import OTHER, is_training_reward, rank
 from isocompute_sdk.records.table import build, join

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.finding.beside import is_console
 from isocompute_sdk.ingest.finding.log_sources import is_log, log_formats
 from isocompute_sdk.ingest.finding.walking import Listing
@@ -18,7 +18,6 @@ from isocompute_sdk.ingest.formats.registry import journal_of, journals
 from isocompute_sdk.ingest.stores.packed import is_archive, is_sealed, unpacked
 from isocompute_sdk.ingest.tables.jsonl import holds_array
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import did_you_mean
 
 TABLE_FORMATS: tuple[str, ...] = ("auto", "csv", "parquet", "jsonl", "wandb")
 SUFFIXES: dict[str, str] = {

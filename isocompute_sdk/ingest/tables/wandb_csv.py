@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.formats.log_format import LogFormat, Meaning
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.tables.raw import RawTable
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.cells import to_series
-from isocompute_sdk.records.columns import WANDB_STEPS, canonical, did_you_mean
+from isocompute_sdk.records.columns import WANDB_STEPS, canonical
 
 SEPARATOR = " - "
 STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from isocompute_sdk.errors import SpecError, dotted, show
+from isocompute_sdk.errors import SpecError, close, dotted, show
 
 Path = tuple[str | int, ...]
 """Where a value sits in a spec: keys and list positions from the top."""
@@ -60,8 +59,7 @@ def close_match(name: str, known: Iterable[str]) -> str | None:
     other = OTHER_NAMES.get(name.lower())
     if other in names:
         return other
-    found = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
-    return found[0] if found else None
+    return close(name, names)
 
 
 def explain(
