@@ -41,7 +41,7 @@ STOP_CHANCE, STOP_REACH, STOP_SHARE, STOP_NEAR, STOP_ABOVE = 0.2, 3.0, 0.75, 0.8
 material gain with at most this probability, the budget lies at most this many times beyond the runs, the plan spends
 at most this share of it, its n loses at most a tie with at least this probability, and the octave above the grid is
 best with at most this one."""
-ASK_NEXT = "isocompute next (Planner.next_runs) says which runs to make first"
+ASK_NEXT = "isocompute next (Planner.next_runs) says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
