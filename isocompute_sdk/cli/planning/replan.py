@@ -34,7 +34,7 @@ def replan(
     plan: Annotated[
         Path, typer.Option("--plan", help="Where the plan is saved that the commands start from.")
     ] = DEFAULT_PLAN,
-    backend: Annotated[str, typer.Option(help="Training framework; see `isocompute backends`.")] = "openrlhf",
+    backend: Annotated[str, opt.backend("Training framework; see `isocompute backends`.")] = "openrlhf",
     checkpoints: Annotated[
         list[Path] | None,
         typer.Option("--checkpoints", help="Folder of checkpoints, if not below the logs; repeatable."),
