@@ -525,6 +525,7 @@ class Planner:
         *,
         most: float | None = None,
         going: Mapping[str, int] | None = None,
+        continuing: bool = True,
         rng: np.random.Generator | int | None = None,
         **options: Any,
     ) -> NextRuns:
@@ -540,6 +541,7 @@ class Planner:
             going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
                 and what their rest costs, counts before anything else is chosen. Those without evaluations yet count
                 for nothing; `most` does not include them.
+            continuing: whether a run that exists can be made longer; if not, only new runs are chosen.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
@@ -571,7 +573,8 @@ class Planner:
                 min_update_steps=options.get("min_update_steps"),
                 rng=generator,
             ).first
-        return ask(self._question(amount, options), slots, generator, most=most, going=going)
+        question = self._question(amount, options)
+        return ask(question, slots, generator, most=most, going=going, continuing=continuing)
 
     def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
         """Prices, limits and fits behind `next_runs`."""
