@@ -98,6 +98,27 @@ class Planner:
                 "--allow-other-model (allow_other_model=True).",
             ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
 
+    @classmethod
+    def of(cls, plan: Plan) -> Planner:
+        """The planner that made a plan, as far as the plan says.
+
+        Raises:
+            PlanError: a plan that was saved without its fits.
+        """
+        if plan.fits is None:
+            raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
+        given = any(row.source == "given" for row in plan.settings)
+        return cls(
+            plan.fits,
+            plan.hardware,
+            plan.recipe if given or not plan.settings else None,
+            plan.throughput,
+            evaluation=plan.evaluation if plan.evaluation_counted else None,
+            model=plan.model,
+            allow_other_model=plan.fits.method not in FITTED,
+            allow_off_policy=True,
+        )
+
     @property
     def recipe(self) -> Recipe:
         """The recipe of its plans, with what it takes from the runs."""
