@@ -98,6 +98,27 @@ class Planner:
                 "--allow-other-model (allow_other_model=True).",
             ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
 
+    @classmethod
+    def of(cls, plan: Plan) -> Planner:
+        """The planner that made a plan, as far as the plan says.
+
+        Raises:
+            PlanError: a plan that was saved without its fits.
+        """
+        if plan.fits is None:
+            raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
+        given = any(row.source == "given" for row in plan.settings)
+        return cls(
+            plan.fits,
+            plan.hardware,
+            plan.recipe if given or not plan.settings else None,
+            plan.throughput,
+            evaluation=plan.evaluation if plan.evaluation_counted else None,
+            model=plan.model,
+            allow_other_model=plan.fits.method not in FITTED,
+            allow_off_policy=True,
+        )
+
     @property
     def recipe(self) -> Recipe:
         """The recipe of its plans, with what it takes from the runs."""
@@ -128,8 +149,8 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected` or `conservative`. From a surface: large expected reward (conservative: less half a
-                standard deviation) near the n that its draws favour; from a law: its n (its lower end); from a prior:
+            mode: `expected` or `conservative`. From a surface: large expected reward near the n that its draws favour
+                (conservative: no n above those that were run); from a law: its n (its lower end); from a prior:
                 smallest expected (90 % worst) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface whose best n on the
                 grid is the largest. An n that was never run must be ahead by a clear margin.

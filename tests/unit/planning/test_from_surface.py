@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, FitsSet, Plan, Planner, RunSet, fit
+from isocompute_sdk import Budget, Evaluation, Fits, FitsSet, Plan, Planner, Recipe, RunSet, Throughput, fit
 
 Make = Callable[..., RunSet]
 LEVELS = (4, 16, 64, 256)
@@ -119,3 +120,27 @@ def test_the_plan_is_the_best_on_the_grid_or_clearly_better_beyond(both: FitsSet
     assert plan.group_size_interval is not None
     low, high = plan.group_size_interval
     assert low <= plan.group_size <= high
+
+
+@pytest.mark.parametrize(
+    ("given", "budget"),
+    [
+        ({}, Budget(rollouts=1e6)),
+        ({"recipe": Recipe(min_problems_per_batch=64)}, Budget(rollouts=1e6)),
+        # Evaluations that cost half as much as training buy fewer steps.
+        (
+            {
+                "throughput": Throughput(step_overhead_seconds=5, rollouts_per_second=50, gpus=8),
+                "evaluation": Evaluation(n_problems=5000, samples=16),
+            },
+            Budget(gpu_hours=20),
+        ),
+    ],
+)
+def test_the_planner_of_a_plan_makes_it_again(
+    both: FitsSet, given: dict[str, Any], budget: Budget, tmp_path: Path
+) -> None:
+    plan = Planner(both.first, **given).allocate(budget)
+    again = Planner.of(Plan.load(plan.save(tmp_path / "plan.json"))).allocate(budget)
+    for name in ("group_size", "problems_per_batch", "update_steps", "cost", "predicted_reward", "recipe"):
+        assert getattr(again, name) == getattr(plan, name)
