@@ -291,14 +291,17 @@ FIXED: dict[str, Callable[[World], Pilot]] = {
 
 
 def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, int]:
-    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n."""
+    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n.
+
+    Each n spends what it would in a campaign: the budget, and the rollouts of the run that it continues.
+    """
     surface, _, _ = surface_of(pilot)
     levels = sorted({n for n, _, _ in pilot.steps})
     top = levels[-1] * (2 if len(levels) > 1 else 1)
     sizes = [2**i for i in range(1, 31) if levels[0] <= 2**i <= top]
     found: dict[float, int] = {}
     for ratio in ratios:
-        steps = [int(ratio * world.pilot / (n * world.floor)) for n in sizes]
+        steps = [int((ratio * world.pilot + pilot.continued(n)) / (n * world.floor)) for n in sizes]
         able = [(n, m * n * world.floor) for n, m in zip(sizes, steps, strict=True) if m >= MIN_UPDATE_STEPS]
         names, spent = [n for n, _ in able], [float(c) for _, c in able]
         odds = group_size_odds(surface, max(spent), names, float(world.floor), levels[-1], spent)

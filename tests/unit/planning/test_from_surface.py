@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, FitsSet, Plan, Planner, RunSet, fit
+from isocompute_sdk import Budget, Fits, FitsSet, Plan, Planner, RunSet, fit
 
 Make = Callable[..., RunSet]
 LEVELS = (4, 16, 64, 256)
@@ -119,3 +119,31 @@ def test_the_plan_is_the_best_on_the_grid_or_clearly_better_beyond(both: FitsSet
     assert plan.group_size_interval is not None
     low, high = plan.group_size_interval
     assert low <= plan.group_size <= high
+
+
+def test_a_plan_goes_on_from_the_pilot_run_with_its_n(both: FitsSet) -> None:
+    planner = Planner(both["avg@4"])
+    budget = Budget(rollouts=2e6, spent={"pilot": 5e5, "lost": 1e5})
+    fresh = planner.allocate(budget, spend="all", problems_per_batch=32)
+    again = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 4e5})
+    assert again.group_size == fresh.group_size
+    assert again.update_steps == int(1.8e6 / (32 * fresh.group_size))
+    assert again.budget.spent == {"pilot": pytest.approx(1e5), "lost": 1e5}
+    assert again.cost <= again.budget.available
+    # The whole pilot at most counts again, and only for a plan with this n and B_p.
+    most = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 9e9})
+    assert most.budget.spent == {"lost": 1e5}
+    other = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 64): 4e5})
+    assert other == fresh
+
+
+def test_a_long_pilot_run_of_an_n_that_is_nearly_as_good_decides(both: FitsSet) -> None:
+    planner = Planner(both["avg@4"])
+    budget = Budget(rollouts=2e6, spent={"pilot": 1.9e6})
+    fresh = planner.allocate(budget, spend="all", problems_per_batch=32, min_update_steps=1)
+    larger = 2 * fresh.group_size
+    chosen = planner.allocate(
+        budget, spend="all", problems_per_batch=32, min_update_steps=1, continued={(larger, 32): 1.8e6}
+    )
+    assert chosen.group_size == larger
+    assert chosen.rollouts > 10 * fresh.rollouts
