@@ -144,3 +144,14 @@ def test_the_planner_of_a_plan_makes_it_again(
     again = Planner.of(Plan.load(plan.save(tmp_path / "plan.json"))).allocate(budget)
     for name in ("group_size", "problems_per_batch", "update_steps", "cost", "predicted_reward", "recipe"):
         assert getattr(again, name) == getattr(plan, name)
+
+
+def test_a_conservative_plan_takes_the_best_n_that_was_run(both: FitsSet) -> None:
+    planner, largest = Planner(both.first), both.first.group_size_range[1]
+    plan, careful = (planner.allocate("50M", spend="all", mode=mode) for mode in ("expected", "conservative"))
+    assert plan.group_size > largest >= careful.group_size
+    assert [a.group_size for a in plan.alternatives if a.kind == "on-grid"] == [careful.group_size]
+    assert "conservative" not in {a.kind for a in plan.alternatives}
+    # Where the default stays on the grid, both are one.
+    plans = [planner.allocate("100k", mode=mode).group_size for mode in ("expected", "conservative")]
+    assert plans[0] == plans[1] <= largest
