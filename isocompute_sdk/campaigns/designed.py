@@ -17,7 +17,7 @@ import numpy as np
 from isocompute_sdk.campaigns import decisions as dec
 from isocompute_sdk.campaigns.costs import cost_of
 from isocompute_sdk.campaigns.decisions import Checks, Chosen, Decisions, Ending, Judged, Known, Look, Qualified, Round
-from isocompute_sdk.campaigns.qualification import choose_checks, judge_checks
+from isocompute_sdk.campaigns.qualification import checks_share, choose_checks, judge_checks
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
@@ -276,20 +276,21 @@ class DesignedPilot:
         study = self.study
         design = None
         if study.throughput is not None or not self.budget.timed:
-            design = self._design(self.budget, study.throughput)
+            most = self.pilot.largest_share - checks_share(study)
+            design = self._design(self.budget, study.throughput, most)
         sizes = sorted({run.group_size for run in design.runs}) if design is not None else []
         runs, reason = choose_checks(study, self.pilot.seed, sizes)
         dec.CHECKS.save(self.root / dec.FOLDER / dec.CHECKS_FILE, Checks(runs, reason))
         self.tell(reason)
 
-    def _design(self, budget: Budget, throughput: Throughput | None) -> PilotDesign:
-        """The first round, at no larger share than the study allows."""
+    def _design(self, budget: Budget, throughput: Throughput | None, most: float) -> PilotDesign:
+        """The first round, which costs at most the share `most` of what is left of the budget."""
         return design_pilot(
             budget,
             recipe=self.study.recipe,
             hardware=self.study.hardware,
             throughput=throughput,
-            shares=sorted({min(share, self.pilot.largest_share) for share in SHARES}),
+            shares=sorted({min(share, most) for share in SHARES}),
             rng=self.pilot.seed,
         )
 
@@ -335,13 +336,16 @@ class DesignedPilot:
         asked: NextRuns | None = None
         design = None
         if number == 1:
-            design = self._design(left, self.throughput(taken))
+            most = self._most_left(taken)
+            design = self._design(left, self.throughput(taken), max(most, 0.0) / left.available)
             reason = design.first.reason
             runs = self._named(design.runs, taken)
             if not runs:
                 raise PlanError(
-                    f"no pilot is worth its cost at {self.budget}: {reason}",
-                    "Plan from the prior (isocompute plan --prior), raise the budget, or give the study a sweep.",
+                    f"no pilot is worth its cost at {self.budget}; largest_share leaves "
+                    f"{max(most, 0.0) / self.budget.amount:.1%} of it for one: {reason}",
+                    "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
+                    "study a sweep.",
                 )
         else:
             most = self._most_left(taken)
@@ -351,7 +355,9 @@ class DesignedPilot:
                 reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
             else:
                 fits = self.fit(self._measured(taken))
-                asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
+                asked = self.planner(fits, taken).next_runs(
+                    left, slots=self.slots, most=most, continuing=extends_runs(self.backend), rng=number
+                )
                 runs, barred = self._advised(asked, taken, taken.stopped())
                 reason = asked.reason + barred
         share = sum(run.share for run in (design.runs if design is not None else () if asked is None else asked.runs))

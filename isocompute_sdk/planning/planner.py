@@ -98,6 +98,27 @@ class Planner:
                 "--allow-other-model (allow_other_model=True).",
             ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
 
+    @classmethod
+    def of(cls, plan: Plan) -> Planner:
+        """The planner that made a plan, as far as the plan says.
+
+        Raises:
+            PlanError: a plan that was saved without its fits.
+        """
+        if plan.fits is None:
+            raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
+        given = any(row.source == "given" for row in plan.settings)
+        return cls(
+            plan.fits,
+            plan.hardware,
+            plan.recipe if given or not plan.settings else None,
+            plan.throughput,
+            evaluation=plan.evaluation if plan.evaluation_counted else None,
+            model=plan.model,
+            allow_other_model=plan.fits.method not in FITTED,
+            allow_off_policy=True,
+        )
+
     @property
     def recipe(self) -> Recipe:
         """The recipe of its plans, with what it takes from the runs."""
@@ -129,8 +150,8 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected` or `conservative`. From a surface: large expected reward (conservative: less half a
-                standard deviation) near the n that its draws favour; from a law: its n (its lower end); from a prior:
+            mode: `expected` or `conservative`. From a surface: large expected reward near the n that its draws favour
+                (conservative: no n above those that were run); from a law: its n (its lower end); from a prior:
                 smallest expected (90 % worst) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface whose best n on the
                 grid is the largest. An n that was never run must be ahead by a clear margin.
@@ -516,6 +537,7 @@ class Planner:
         *,
         most: float | None = None,
         going: Mapping[str, int] | None = None,
+        continuing: bool = True,
         rng: np.random.Generator | int | None = None,
         **options: Any,
     ) -> NextRuns:
@@ -531,6 +553,7 @@ class Planner:
             going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
                 and what their rest costs, counts before anything else is chosen. Those without evaluations yet count
                 for nothing; `most` does not include them.
+            continuing: whether a run that exists can be made longer; if not, only new runs are chosen.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
@@ -562,7 +585,8 @@ class Planner:
                 min_update_steps=options.get("min_update_steps"),
                 rng=generator,
             ).first
-        return ask(self._question(amount, options), slots, generator, most=most, going=going)
+        question = self._question(amount, options)
+        return ask(question, slots, generator, most=most, going=going, continuing=continuing)
 
     def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
         """Prices, limits and fits behind `next_runs`."""

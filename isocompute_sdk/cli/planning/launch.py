@@ -19,7 +19,7 @@ from isocompute_sdk.notes import Note
 
 def launch(
     plan: Annotated[Path, typer.Argument(help="Saved plan (JSON).")],
-    backend: Annotated[str, typer.Option(help="Training framework; see `isocompute backends`.")] = "openrlhf",
+    backend: Annotated[str, opt.backend("Training framework; see `isocompute backends`.")] = "openrlhf",
     model: Annotated[str | None, typer.Option(help="Hub name or local folder; the plan's by default.")] = None,
     train_data: Annotated[str, typer.Option(help="Training problems, JSONL.")] = "train.jsonl",
     eval_data: Annotated[str, typer.Option(help="Validation problems, JSONL.")] = "validation.jsonl",

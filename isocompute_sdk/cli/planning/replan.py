@@ -35,7 +35,7 @@ def replan(
         Path, typer.Option("--plan", help="Where the plan is saved that the commands start from.")
     ] = DEFAULT_PLAN,
     backend: Annotated[
-        str | None, typer.Option(help="Training framework of the commands; by default the one that wrote the logs.")
+        str | None, opt.backend("Training framework of the commands; by default the one that wrote the logs.")
     ] = None,
     checkpoints: Annotated[
         list[Path] | None,

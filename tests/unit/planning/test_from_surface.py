@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from isocompute_sdk import Budget, Fits, FitsSet, Plan, Planner, RunSet, fit
+from isocompute_sdk import Budget, Evaluation, Fits, FitsSet, Plan, Planner, Recipe, RunSet, Throughput, fit
 
 Make = Callable[..., RunSet]
 LEVELS = (4, 16, 64, 256)
@@ -147,3 +148,38 @@ def test_a_long_pilot_run_of_an_n_that_is_nearly_as_good_decides(both: FitsSet) 
     )
     assert chosen.group_size == larger
     assert chosen.rollouts > 10 * fresh.rollouts
+
+
+@pytest.mark.parametrize(
+    ("given", "budget"),
+    [
+        ({}, Budget(rollouts=1e6)),
+        ({"recipe": Recipe(min_problems_per_batch=64)}, Budget(rollouts=1e6)),
+        # Evaluations that cost half as much as training buy fewer steps.
+        (
+            {
+                "throughput": Throughput(step_overhead_seconds=5, rollouts_per_second=50, gpus=8),
+                "evaluation": Evaluation(n_problems=5000, samples=16),
+            },
+            Budget(gpu_hours=20),
+        ),
+    ],
+)
+def test_the_planner_of_a_plan_makes_it_again(
+    both: FitsSet, given: dict[str, Any], budget: Budget, tmp_path: Path
+) -> None:
+    plan = Planner(both.first, **given).allocate(budget)
+    again = Planner.of(Plan.load(plan.save(tmp_path / "plan.json"))).allocate(budget)
+    for name in ("group_size", "problems_per_batch", "update_steps", "cost", "predicted_reward", "recipe"):
+        assert getattr(again, name) == getattr(plan, name)
+
+
+def test_a_conservative_plan_takes_the_best_n_that_was_run(both: FitsSet) -> None:
+    planner, largest = Planner(both.first), both.first.group_size_range[1]
+    plan, careful = (planner.allocate("50M", spend="all", mode=mode) for mode in ("expected", "conservative"))
+    assert plan.group_size > largest >= careful.group_size
+    assert [a.group_size for a in plan.alternatives if a.kind == "on-grid"] == [careful.group_size]
+    assert "conservative" not in {a.kind for a in plan.alternatives}
+    # Where the default stays on the grid, both are one.
+    plans = [planner.allocate("100k", mode=mode).group_size for mode in ("expected", "conservative")]
+    assert plans[0] == plans[1] <= largest
