@@ -49,7 +49,9 @@ class BudgetOptions:
     problems_per_batch: Annotated[int | None, opt.count("--problems-per-batch", "Fix B_p.", _FIX)] = None
     update_steps: Annotated[int | None, opt.count("--update-steps", "Fix M.", _FIX)] = None
     rollouts_per_batch: Annotated[int | None, opt.count("--rollouts-per-batch", "Fix B = n * B_p.", _FIX)] = None
-    mode: Annotated[str, typer.Option(help="expected or conservative.", rich_help_panel=_FIX)] = "expected"
+    mode: Annotated[
+        str, typer.Option(help="expected, or conservative: no n above those that were run.", rich_help_panel=_FIX)
+    ] = "expected"
     beyond_grid: Annotated[
         str, typer.Option(help="Octaves above the largest n that was run, or auto.", rich_help_panel=_FIX)
     ] = "auto"

@@ -112,6 +112,7 @@ def ask(
     *,
     most: float | None = None,
     going: Mapping[str, int] | None = None,
+    continuing: bool = True,
     spend_all: bool = False,
     settle: bool = False,
 ) -> NextRuns:
@@ -123,6 +124,7 @@ def ask(
         rng: the randomness of what is simulated.
         most: largest cost of all runs together; None for no limit but their worth.
         going: runs that go on in any case, by name, with the update steps at which they end.
+        continuing: whether a run that exists can be made longer.
         spend_all: spend all of `most`, in equal parts, on the runs that tell most; their cost does not count as lost.
         settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost.
     """
@@ -151,6 +153,7 @@ def ask(
             SETTLING if settle else SHARES,
         )
         if trial.continues not in going
+        and (continuing or trial.continues is None)
         and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
     picks = choose(outlook, asked, slots, most, spend_all=spend_all, made=made)
