@@ -23,10 +23,10 @@ from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
 DEFAULT_PRIOR = Prior()
 LATE = 0.25
-"""Probability of a rise that begins again beyond the data. Of 80 % intervals on recorded
-curves of four other built-in tasks .44 held at 8x before it, .69 with it. It widens intervals and lowers the share of the rise that was seen;
-means and choices leave it out: on simulated and digitised curves it moved rewards too high, and on simulated ones n too
-far."""
+"""Probability of a rise that begins again beyond the data. Of 80 % intervals on recorded curves of four other built-in
+tasks .44 held at 8x before it, .69 with it. It widens intervals and lowers the share of the rise that was seen. Means
+and choices leave it out: rewards of simulated and digitised curves became too high, and the regret of choices grew.
+"""
 SPREAD_ABOVE, SPREAD_REACH = 0.08, 2.5
 """Without a late rise: by how much draws above the mean are moved further up in intervals, as a share of their distance
 to it, per unit of log compute beyond the data, and up to how many units."""
