@@ -5,8 +5,10 @@
 
 Every design spends the same rollouts P on pilot runs of the same task, with the same noise wherever two make the same
 run. The surface is fitted to what each measured, and the planner chooses n for budgets of 3 P and 10 P (and 30 P
-and 100 P). Regret is the best true reward that any n from 4 to 2,048 with at least 5 update steps reaches there, less
-that of the chosen n, as a share of the reward range (the gain over the base model within reach at 10 P).
+and 100 P). A pilot run with the chosen n at the floor of B_p is continued: its rollouts count beside the budget, as in
+campaigns. Regret is the best true reward that any n from 4 to 2,048 with at least 5 update steps reaches with the
+budget alone, less that of the chosen n, as a share of the reward range (the gain over the base model within reach at
+10 P). `fresh` is the same where the plan starts from the base model.
 
 Designs: `designed` (isocompute: the first round of `design_pilot`), `paper-grid` (all pairs of n = 8 to 2,048 and six
 B_p with n B_p at most 2,048 times the floor, equal rollouts), `four-rollouts` and `four-steps` (n = 8, 32, 128, 512 at
@@ -159,6 +161,10 @@ class Pilot:
         """Rollouts left."""
         return self.world.pilot - self.cost
 
+    def continued(self, n: int) -> float:
+        """Rollouts of the longest run from whose end a plan with this n at the floor of B_p goes on."""
+        return max((n * m * bp for (k, bp, _), m in self.steps.items() if (k, bp) == (n, self.world.floor)), default=0)
+
     def runs(self) -> RunSet:
         """Everything measured."""
         columns: dict[str, list[Any]] = {}
@@ -274,14 +280,17 @@ FIXED: dict[str, Callable[[World], Pilot]] = {
 
 
 def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, int]:
-    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n."""
+    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n.
+
+    Each n spends what it would in a campaign: the budget, and the rollouts of the run that it continues.
+    """
     surface, _, _ = surface_of(pilot)
     levels = sorted({n for n, _, _ in pilot.steps})
     top = levels[-1] * (2 if len(levels) > 1 else 1)
     sizes = [2**i for i in range(1, 31) if levels[0] <= 2**i <= top]
     found: dict[float, int] = {}
     for ratio in ratios:
-        steps = [int(ratio * world.pilot / (n * world.floor)) for n in sizes]
+        steps = [int((ratio * world.pilot + pilot.continued(n)) / (n * world.floor)) for n in sizes]
         able = [(n, m * n * world.floor) for n, m in zip(sizes, steps, strict=True) if m >= MIN_UPDATE_STEPS]
         names, spent = [n for n, _ in able], [float(c) for _, c in able]
         odds = group_size_odds(surface, max(spent), names, float(world.floor), levels[-1], spent)
@@ -302,11 +311,12 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
     world = World.draw(index, seed)
     rows: list[dict[str, Any]] = []
 
-    def note(design: str, ratio: float, n: int, cost: float, seconds: float, runs: Sequence[Any] = ()) -> None:
+    def note(design: str, ratio: float, n: int, pilot: Pilot | None, seconds: float) -> None:
         # Without a pilot its cost goes to the plan.
-        target = ratio * world.pilot if cost else (1 + ratio) * world.pilot
+        fresh = ratio * world.pilot if pilot else (1 + ratio) * world.pilot
+        whole = fresh + (pilot.continued(n) if pilot else 0.0)
         reference = world.best(ratio * world.pilot)
-        reward = float(world.truth.best(target, n, world.floor))
+        reward, alone = (float(world.truth.best(target, n, world.floor)) for target in (whole, fresh))
         rows.append(
             {
                 "scenario": index,
@@ -315,9 +325,10 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
                 "ratio": ratio,
                 "group_size": int(n),
                 "regret": (reference - reward) / world.reward_range,
-                "cost": cost / world.pilot,
+                "fresh": (reference - alone) / world.reward_range,
+                "cost": pilot.cost / world.pilot if pilot else 0.0,
                 "seconds": round(seconds, 3),
-                "runs": list(runs),
+                "runs": [[*c[:2], m * c[0] * c[1] / world.pilot] for c, m in pilot.steps.items()] if pilot else [],
             }
         )
 
@@ -332,18 +343,17 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
                 found = dict.fromkeys(RATIOS, 16)
             seconds = time.perf_counter() - begin
             for ratio, n in found.items():
-                note(name, ratio, n, pilot.cost, seconds)
+                note(name, ratio, n, pilot, seconds)
         for ratio in DESIGNED_RATIOS:
             begin = time.perf_counter()
             pilot = designed(world, ratio)
             # The further targets are asked of the pilot that was designed for ten times its cost.
             asked = (ratio,) if ratio < max(DESIGNED_RATIOS) else tuple(r for r in RATIOS if r >= ratio)
             for one, n in planned(world, pilot, asked).items():
-                runs = [[*cell[:2], steps * cell[0] * cell[1] / world.pilot] for cell, steps in pilot.steps.items()]
-                note("designed", one, n, pilot.cost, time.perf_counter() - begin, runs)
+                note("designed", one, n, pilot, time.perf_counter() - begin)
         for ratio in RATIOS:
-            note("prior-only", ratio, without_pilot(world, ratio), 0.0, 0.0)
-            note("only-16", ratio, 16, 0.0, 0.0)
+            note("prior-only", ratio, without_pilot(world, ratio), None, 0.0)
+            note("only-16", ratio, 16, None, 0.0)
     return rows
 
 

@@ -222,26 +222,17 @@ class DesignedPilot:
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
-        planner, spent = self.planner(fits, taken), self.spent(taken)
-
-        def allocate(amount: float) -> Plan:
-            return planner.allocate(self.left(amount), n_problems=self.study.data.n_problems, **options)
-
-        plan = allocate(spent)
-        continued = self._continued(plan, taken)
-        if continued is None:
-            return plan
-        back = self._cost(self.spec(continued))
-        longer = allocate(max(spent - back, 0.0))
-        same = (plan.group_size, plan.problems_per_batch) == (longer.group_size, longer.problems_per_batch)
-        return longer if same else plan
+        continued = {size: self._cost(self.spec(one)) for size, one in self._longest(taken).items()}
+        return self.planner(fits, taken).allocate(
+            self.left(self.spent(taken)), n_problems=self.study.data.n_problems, continued=continued, **options
+        )
 
     def ending(self, plan: Plan) -> Ending:
         """How a plan is trained; decided once."""
         path, taken = self.root / dec.FOLDER / dec.ENDING_FILE, self.decisions()
         if taken.planned:
             return taken.endings[-1]
-        continued, spent = self._continued(plan, taken), self.spent(taken)
+        continued, spent = self._longest(taken).get((plan.group_size, plan.problems_per_batch)), self.spent(taken)
         if continued is not None:
             run = replace(continued, update_steps=max(plan.update_steps, continued.update_steps))
             spent -= self._cost(self.spec(continued))
@@ -270,17 +261,13 @@ class DesignedPilot:
         if taken.qualified is not None and not taken.qualified.healthy:
             (self.root / dec.FOLDER / dec.QUALIFIED_FILE).unlink()
 
-    def _continued(self, plan: Plan, taken: Decisions) -> Chosen | None:
-        """The longest run with a plan's n and B_p; None if there is none or the backend cannot continue it."""
+    def _longest(self, taken: Decisions) -> dict[tuple[int, int], Chosen]:
+        """The longest run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
         if not extends_runs(self.backend):
-            return None
-        found = [
-            one
-            for one in self.chosen(taken).values()
-            if (one.group_size, one.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
-            and not store.read_abandoned(self.place(self.spec(one)))
-        ]
-        return max(found, key=lambda one: one.update_steps, default=None)
+            return {}
+        runs = sorted(self.chosen(taken).values(), key=lambda one: one.update_steps)
+        kept = [one for one in runs if not store.read_abandoned(self.place(self.spec(one)))]
+        return {(one.group_size, one.problems_per_batch): one for one in kept}
 
     def _cost(self, run: RunSpec) -> float:
         return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)

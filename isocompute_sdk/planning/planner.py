@@ -138,6 +138,7 @@ class Planner:
         spend: Spend = "worthwhile",
         powers_of_two: bool = True,
         evaluation_share: float = EVALUATION_SHARE,
+        continued: Mapping[tuple[int, int], float] | None = None,
     ) -> Plan:
         """The best executable allocation within the budget.
 
@@ -159,6 +160,8 @@ class Planner:
             spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.
             powers_of_two: only powers of two as group sizes.
             evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
+            continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
+                plan instead of for the pilot in the budget's `spent`.
 
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
@@ -179,6 +182,7 @@ class Planner:
                 spend=spend,
                 powers_of_two=powers_of_two,
                 evaluation_share=evaluation_share,
+                continued=continued or {},
             )
         )
 
@@ -250,10 +254,12 @@ class Planner:
         resolved, candidates = setup.request, setup.candidates
         if not candidates:
             raise resolved.refusal(setup.rejections)
-        chosen, spending = resolved.worthwhile(setup.best(), candidates, request.spend)
+        best = setup.best()
+        resolved = replace(resolved, pricing=resolved.limits.pricing_of(best.group_size, best.problems_per_batch))
+        chosen, spending = resolved.worthwhile(best, candidates, request.spend)
         plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
         others, missing = self._other_metrics(request)
-        spending += self._decline_notes(resolved, setup.best())
+        spending += self._decline_notes(resolved, best)
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
@@ -451,7 +457,13 @@ class Planner:
         return ResolvedRequest(
             pricing=pricing,
             limits=Limits(
-                pricing, self.hardware, fixed, self.inheritance.floor, wanted, self.inheritance.problems_from_runs
+                pricing,
+                self.hardware,
+                fixed,
+                self.inheritance.floor,
+                wanted,
+                self.inheritance.problems_from_runs,
+                request.continued,
             ),
             preference=self._preference(pricing, fixed, request.mode),
             fits=self.fits,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -55,6 +55,7 @@ class Request:
     spend: Spend = "worthwhile"
     powers_of_two: bool = True
     evaluation_share: float = EVALUATION_SHARE
+    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
 
     def __post_init__(self) -> None:
         if self.mode not in ("expected", "conservative"):
