@@ -44,7 +44,6 @@ from isocompute_sdk.fitting.surface.answers.passport import passport
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.planning.experiment import design_pilot
-from isocompute_sdk.planning.experiment.asking import Question, ask
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
@@ -67,8 +66,6 @@ PILOT_FACTOR = (1.0, 6.0)
 FOUR = (8, 32, 128, 512)
 EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
 DRAWS = 150
-ADVISED, EVERY_ADVISED = "next-run", 4
-"""Rows about what `Planner.next_runs` says that a run saves, and of how many scenarios one has them."""
 
 Array = npt.NDArray[np.float64]
 Cell = tuple[int, int, int]
@@ -239,14 +236,6 @@ def designed(world: World, ratio: float) -> Pilot:
     return pilot
 
 
-def question(pilot: Pilot, budget: float) -> Question:
-    """What the planner asks about further runs with this much left."""
-    floor = pilot.world.floor
-    planner = iso.Planner(fitted(pilot), recipe=iso.Recipe(min_problems_per_batch=floor))
-    options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
-    return planner._question(iso.Budget(rollouts=budget), options)  # pyright: ignore[reportPrivateUsage]
-
-
 def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
     """The surface of `fit(...)`; laws and backtest, which decide nothing here, would take most of the time."""
     known, key = pilot.world.surfaces, frozenset(pilot.steps.items())
@@ -317,27 +306,6 @@ def without_pilot(world: World, ratio: float) -> int:
     ).group_size
 
 
-def advised(world: World, ratio: float) -> dict[str, Any] | None:
-    """What one run of `Planner.next_runs` after four runs is said to save, and what it does; None if none is advised.
-
-    Both are rewards at the target, the cost of the run taken off.
-    """
-    pilot = four_steps(world)
-    now = planned(world, pilot, (ratio,))[ratio]
-    found = ask(question(pilot, ratio * world.pilot), 1, np.random.default_rng(world.index))
-    if not found.runs:
-        return None
-    run = found.runs[0]
-    pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
-    left = ratio - run.cost / world.pilot
-    after = planned(world, pilot, (left,))[left]
-    # A run that the plan continues is no loss.
-    target = ratio if after == run.group_size else left
-    before = float(world.truth.best(ratio * world.pilot, now, world.floor))
-    gained = float(world.truth.best(target * world.pilot, after, world.floor)) - before
-    return {"ratio": ratio, "said": found.saving, "saved": gained, "share": found.share}
-
-
 def examine(index: int, seed: int) -> list[dict[str, Any]]:
     """All designs on one scenario."""
     world = World.draw(index, seed)
@@ -386,34 +354,13 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
         for ratio in RATIOS:
             note("prior-only", ratio, without_pilot(world, ratio), None, 0.0)
             note("only-16", ratio, 16, None, 0.0)
-        if index % EVERY_ADVISED == 0:
-            for ratio in DESIGNED_RATIOS:
-                one = advised(world, ratio)
-                if one is not None:
-                    rows.append({"scenario": index, "family": world.family, "design": ADVISED, **one})
     return rows
 
 
-def savings(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What `Planner.next_runs` says that its run saves against what it saves, by thirds of what it says."""
-    lines = ["| savings | runs | said | saved |", "|---|---|---|---|"]
-    for ratio in DESIGNED_RATIOS:
-        found = sorted((row["said"], row["saved"]) for row in rows if row["ratio"] == ratio)
-        for part in np.array_split(np.array(found).reshape(-1, 2), 3):
-            if len(part):
-                error = 1.96 * float(part[:, 1].std()) / np.sqrt(len(part))
-                low, high = part[0, 0], part[-1, 0]
-                lines.append(
-                    f"| {ratio:g} x, {low:.4f} to {high:.4f} | {len(part)} | {part[:, 0].mean():.4f} | "
-                    f"{part[:, 1].mean():.4f} ± {error:.4f} |"
-                )
-    return lines
-
-
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean regrets by design and target, paired differences of `designed` with 95 % intervals, and named savings."""
-    told = [row for row in rows if row["design"] == ADVISED]
-    rows = [row for row in rows if row["design"] != ADVISED]
+    """Mean regrets by design and target, and paired differences of `designed` with 95 % intervals."""
+    # Tables of earlier versions have rows of other questions.
+    rows = [row for row in rows if "regret" in row]
     designs = list(dict.fromkeys(row["design"] for row in rows))
     by = {(r["scenario"], r["design"], r["ratio"]): float(r["regret"]) for r in rows}
     scenarios = sorted({r["scenario"] for r in rows})
@@ -443,7 +390,6 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
     }
     lines.append("")
     lines.append("best of the three simple designs: " + ", ".join(f"{r:g} x {value:.4f}" for r, value in best.items()))
-    lines += ["", *savings(told)]
     return "\n".join(lines)
 
 

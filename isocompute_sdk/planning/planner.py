@@ -583,6 +583,7 @@ class Planner:
                 throughput=self.throughput,
                 problems_per_batch=options.get("problems_per_batch"),
                 min_update_steps=options.get("min_update_steps"),
+                laws=self.fits,
                 rng=generator,
             ).first
         question = self._question(amount, options)

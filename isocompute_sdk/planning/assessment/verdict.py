@@ -40,7 +40,7 @@ STOP_CHANCE, STOP_REACH = 0.05, 3.0
 """A stop is said only without doubts, where the runs show the plateau or the decline at an n between others that were
 run, the budget lies at most this many times beyond the runs, and any n, the octave above the grid included, gains a
 material amount from the rest of the budget with at most this probability."""
-ASK_NEXT = "isocompute next (Planner.next_runs) says which runs to make first"
+ASK_NEXT = "isocompute next (Planner.next_runs) says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
