@@ -30,7 +30,7 @@ sweeps."""
 
 
 COMES_TRUE = {
-    False: ((3.0, (0.0, 0.2, 0.45)), (10.0, (0.2, 0.5, 0.75))),
+    False: ((3.0, (0.0, 0.2, 0.45)), (10.0, (0.2, 0.45, 0.7))),
     True: ((3.0, (0.55, 0.85, 1.2)), (10.0, (0.85, 1.2, 1.55))),
 }
 """What of the benefit that the draws say came true on simulated tasks, with its 95 % interval, at targets of 3 and 10
