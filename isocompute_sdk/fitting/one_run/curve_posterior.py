@@ -81,9 +81,9 @@ class CurvePrior:
     recorded runs, simulated families. Sizes and length of g were set by hand on the same curves.
     """
 
-    share: tuple[float, float] = (0.09, 1.61)
+    share: tuple[float, float] = (0.1, 1.61)
     """a: logit of the gain as a share of the headroom."""
-    midpoint: tuple[float, float] = (-0.13, 1.88)
+    midpoint: tuple[float, float] = (-0.14, 1.91)
     """m less ln C of the last evaluation."""
     slope: tuple[float, float] = (-0.09, 0.36)
     """ln h."""
@@ -106,7 +106,7 @@ class CurvePrior:
     """Weight of the straight line through the last evaluations in what lies ahead; the rest is the curve's."""
     lead: tuple[float, float] = (0.82, 0.5)
     """Gain beyond the curve over what best@k has announced, see `announced`."""
-    overfit: tuple[float, float, float] = (0.2, 0.021, 0.017)
+    overfit: tuple[float, float, float] = (0.2, 0.021, 0.018)
     """Gap to the training reward, as a share of the range, from which a part of a foreseen rise is lost, all of it at
     twice the gap; what is then lost per doubling of compute where no best@k tells it, and its standard deviation."""
 
