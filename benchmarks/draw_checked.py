@@ -15,24 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("svg")
-import matplotlib.pyplot as plt
+from isocompute_sdk.plots import figure_of, style
 
 ROOT = Path(__file__).resolve().parents[1]
 FORECASTS = ROOT / "benchmarks" / "data" / "recorded_forecasts.csv"
 ALLOCATION = ROOT / "docs" / "allocation.md"
 IMAGES = ROOT / "docs" / "images"
 FIELDS = ("set", "origin", "factor", "n", "measured", "error", "held")
-BLUE, RED, GREY = "#0b5fa5", "#c8501e", "#8a8f98"
-STYLE = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "isocompute",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
+FIRST, SECOND = style.PLAN, style.RAMP[3]
+"""Colours of what is shown, and of what it is compared with."""
 
 
 def keep(rows: Path) -> None:
@@ -94,13 +85,14 @@ def coverage() -> dict[str, list[float]]:
     return {family: numbers(next(iter(row.values()))) for family, row in rows.items()}
 
 
+@style.styled
 def draw_forecasts(path: Path) -> None:
     """Measured against predicted reward of recorded runs."""
-    figure, both = plt.subplots(1, 2, figsize=(7.6, 3.7), sharey=True, constrained_layout=True)
+    both = style.panels(2, size=(3.8, 3.9))
     for axes, title, factors in zip(
         both, ("2 and 3 times the pilot", "8 times the pilot"), ((2, 3), (8,)), strict=True
     ):
-        for name, colour in (("easy", BLUE), ("hard", RED)):
+        for name, colour in (("easy", FIRST), ("hard", SECOND)):
             rows = [row for row in forecasts() if row["set"] == name and row["factor"] in factors]
             for held in (True, False):
                 part = [row for row in rows if row["held"] is held]
@@ -122,43 +114,47 @@ def draw_forecasts(path: Path) -> None:
                 color=colour,
                 va="top",
             )
-        axes.plot([0, 1], [0, 1], color=GREY, lw=0.8)
+        axes.plot([0, 1], [0, 1], color=style.MUTED, lw=0.8)
         axes.set(title=title, xlabel="predicted best avg@4", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     both[0].set_ylabel("measured")
-    figure.savefig(path, metadata={"Date": None})
+    style.save_figure(figure_of(both[0]), path)
 
 
+@style.styled
 def draw_regret(path: Path) -> None:
     """Regret of the methods."""
-    figure, axes = plt.subplots(figsize=(7.6, 2.9), constrained_layout=True)
+    axes = style.canvas(size=(style.WIDTH, 2.9))
     methods = regret()
     for i, (name, values) in enumerate(methods.items()):
         places = [3 * i + 0.8 * j for j in range(len(values))]
-        bars = axes.bar(places, values, width=0.7, color=BLUE if i == 0 else GREY)
+        bars = axes.bar(places, values, width=0.7, color=FIRST if i == 0 else style.MUTED)
         axes.bar_label(
             bars,
             [f"{factor}\n{value:.3f}" for factor, value in zip(("1x", "3x", "10x"), values, strict=True)],
             fontsize=8,
         )
-        axes.text(places[1], -0.012, name.replace(", ", ",\n"), ha="center", va="top", color=BLUE if i == 0 else "0.2")
+        axes.text(
+            places[1], -0.012, name.replace(", ", ",\n"), ha="center", va="top", color=FIRST if i == 0 else style.INK
+        )
     axes.set(ylabel="share of the gain lost", ylim=(0, 0.17), xticks=[])
-    figure.savefig(path, metadata={"Date": None})
+    style.save_figure(figure_of(axes), path)
 
 
+@style.styled
 def draw_coverage(path: Path) -> None:
     """Share of intervals that hold, by family."""
-    figure, axes = plt.subplots(figsize=(7.6, 3.9), constrained_layout=True)
+    axes = style.canvas(size=(style.WIDTH, 3.9))
     families = coverage()
     for i, values in enumerate(reversed(families.values())):
-        axes.plot(values, [i] * len(values), color=GREY, lw=0.8, zorder=1)
-        for value, size, colour in zip(values, (14, 26, 42, 62), ("#a9cbe8", "#6aa5d6", "#2b79bd", BLUE), strict=True):
-            axes.scatter(value, i, s=size, color=colour, zorder=2)
-    axes.axvline(0.8, color=RED, lw=1)
-    axes.text(0.8, len(families) - 0.3, "what they promise", color=RED, ha="center")
-    axes.text(0.6, len(families) - 0.3, "small to large: 1x, 3x, 10x, 30x", color=BLUE)
+        axes.plot(values, [i] * len(values), color=style.MUTED, lw=0.8, zorder=1)
+        for value, size, alpha in zip(values, (14, 26, 42, 62), (0.35, 0.55, 0.75, 1.0), strict=True):
+            axes.scatter(value, i, s=size, color=FIRST, alpha=alpha, edgecolor="none", zorder=2)
+    axes.axvline(0.8, color=SECOND, lw=1)
+    axes.text(0.8, len(families) - 0.3, "what they promise", color=SECOND, ha="center")
+    axes.text(0.6, len(families) - 0.3, "small to large: 1x, 3x, 10x, 30x", color=FIRST)
     axes.set_yticks(range(len(families)), list(reversed(families)))
     axes.set(xlabel="share of 80 % intervals that hold the truth", xlim=(0.6, 1), ylim=(-0.6, len(families) + 0.3))
-    figure.savefig(path, metadata={"Date": None})
+    style.save_figure(figure_of(axes), path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -169,10 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.forecasts is not None:
         keep(options.forecasts)
-    with mpl.rc_context(STYLE):
-        draw_forecasts(options.folder / "checked_forecasts.svg")
-        draw_regret(options.folder / "checked_regret.svg")
-        draw_coverage(options.folder / "checked_intervals.svg")
+    draw_forecasts(options.folder / "checked_forecasts.svg")
+    draw_regret(options.folder / "checked_regret.svg")
+    draw_coverage(options.folder / "checked_intervals.svg")
     return 0
 
 

@@ -223,6 +223,8 @@ class Row:
     absurd: bool
     """A chosen n that is not allowed, or an interval outside the metric's bounds."""
     seconds: float
+    gain: float = float("nan")
+    """Reward reached above the base model's, as a share of the range; not a number in rows of earlier releases."""
 
 
 def examine(index: int, seed: int, methods: Sequence[str], families: Sequence[str] = FAMILIES) -> list[Row]:
@@ -273,6 +275,7 @@ def _judge(
         above_grid=best_n > question.n_max,
         absurd=not question.allows(target, chosen) or any(not 0 <= a <= b <= 1 for a, b in intervals.values()),
         seconds=seconds,
+        gain=(reward - scenario.truth.base_reward) / scenario.reward_range,
     )
 
 
@@ -338,6 +341,7 @@ def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def _summary(rows: Sequence[Row]) -> dict[str, Any]:
     regret = np.array([row.regret for row in rows])
+    tenth = -(-len(rows) // 10)
     # Where n hardly matters, any set covers: those scenarios count only in their own line.
     families = {row.family for row in rows}
     sets = [row for row in rows if len(families) == 1 or row.family != "insensitive"]
@@ -349,6 +353,8 @@ def _summary(rows: Sequence[Row]) -> dict[str, Any]:
         "stderr": float(regret.std(ddof=1) / np.sqrt(len(regret))) if len(regret) > 1 else None,
         "median": float(np.median(regret)),
         "p90": float(np.quantile(regret, 0.9)),
+        "worst": float(np.sort(regret)[-tenth:].mean()),
+        "least_gain": float(np.sort([row.gain for row in rows])[:tenth].mean()),
         "octaves": float(np.median([row.octaves_off for row in rows])),
         "set_coverage": float(np.mean(covers)) if covers else None,
         "set_octaves": float(np.median(widths)) if widths else None,
@@ -411,7 +417,9 @@ def verdicts(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 COLUMNS = {
     "method": "method", "family": "family", "ratio": "x", "scenarios": "N", "mean": "regret", "stderr": "+-",
-    "median": "median", "p90": "p90", "octaves": "octaves", "coverage_80%": "80 %", "coverage_90%": "90 %",
+    "median": "median", "p90": "p90",
+    "worst": "worst tenth", "least_gain": "least tenth of gains", "octaves": "octaves",
+    "coverage_80%": "80 %", "coverage_90%": "90 %",
     "set_coverage": "n* set", "set_octaves": "width", "failed": "failed", "absurd": "absurd", "seconds": "s",
 }  # fmt: skip
 

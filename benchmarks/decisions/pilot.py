@@ -5,8 +5,10 @@
 
 Every design spends the same rollouts P on pilot runs of the same task, with the same noise wherever two make the same
 run. The surface is fitted to what each measured, and the planner chooses n for budgets of 3 P and 10 P (and 30 P
-and 100 P). Regret is the best true reward that any n from 4 to 2,048 with at least 5 update steps reaches there, less
-that of the chosen n, as a share of the reward range (the gain over the base model within reach at 10 P).
+and 100 P). A pilot run with the chosen n at the floor of B_p is continued: its rollouts count beside the budget, as in
+campaigns. Regret is the best true reward that any n from 4 to 2,048 with at least 5 update steps reaches with the
+budget alone, less that of the chosen n, as a share of the reward range (the gain over the base model within reach at
+10 P). `fresh` is the same where the plan starts from the base model.
 
 Designs: `designed` (isocompute: the first round of `design_pilot`), `paper-grid` (all pairs of n = 8 to 2,048 and six
 B_p with n B_p at most 2,048 times the floor, equal rollouts), `four-rollouts` and `four-steps` (n = 8, 32, 128, 512 at
@@ -42,7 +44,6 @@ from isocompute_sdk.fitting.surface.answers.passport import passport
 from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 from isocompute_sdk.planning.experiment import design_pilot
-from isocompute_sdk.planning.experiment.asking import Question, ask
 from isocompute_sdk.records import RunSet
 from isocompute_simulator import FAMILIES
 from isocompute_simulator.design import draw_design
@@ -65,8 +66,6 @@ PILOT_FACTOR = (1.0, 6.0)
 FOUR = (8, 32, 128, 512)
 EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
 DRAWS = 150
-ADVISED, EVERY_ADVISED = "next-run", 4
-"""Rows about what `Planner.next_runs` says that a run saves, and of how many scenarios one has them."""
 
 Array = npt.NDArray[np.float64]
 Cell = tuple[int, int, int]
@@ -162,6 +161,10 @@ class Pilot:
         """Rollouts left."""
         return self.world.pilot - self.cost
 
+    def continued(self, n: int) -> float:
+        """Rollouts of the longest run from whose end a plan with this n at the floor of B_p goes on."""
+        return max((n * m * bp for (k, bp, _), m in self.steps.items() if (k, bp) == (n, self.world.floor)), default=0)
+
     def runs(self) -> RunSet:
         """Everything measured."""
         columns: dict[str, list[Any]] = {}
@@ -233,14 +236,6 @@ def designed(world: World, ratio: float) -> Pilot:
     return pilot
 
 
-def question(pilot: Pilot, budget: float) -> Question:
-    """What the planner asks about further runs with this much left."""
-    floor = pilot.world.floor
-    planner = iso.Planner(fitted(pilot), recipe=iso.Recipe(min_problems_per_batch=floor))
-    options = {"problems_per_batch": floor, "min_update_steps": MIN_UPDATE_STEPS}
-    return planner._question(iso.Budget(rollouts=budget), options)  # pyright: ignore[reportPrivateUsage]
-
-
 def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
     """The surface of `fit(...)`; laws and backtest, which decide nothing here, would take most of the time."""
     known, key = pilot.world.surfaces, frozenset(pilot.steps.items())
@@ -285,14 +280,17 @@ FIXED: dict[str, Callable[[World], Pilot]] = {
 
 
 def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, int]:
-    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n."""
+    """The n that the planner chooses at each target, at the floor of B_p: `GroupSizeOdds.best` of executable n.
+
+    Each n spends what it would in a campaign: the budget, and the rollouts of the run that it continues.
+    """
     surface, _, _ = surface_of(pilot)
     levels = sorted({n for n, _, _ in pilot.steps})
     top = levels[-1] * (2 if len(levels) > 1 else 1)
     sizes = [2**i for i in range(1, 31) if levels[0] <= 2**i <= top]
     found: dict[float, int] = {}
     for ratio in ratios:
-        steps = [int(ratio * world.pilot / (n * world.floor)) for n in sizes]
+        steps = [int((ratio * world.pilot + pilot.continued(n)) / (n * world.floor)) for n in sizes]
         able = [(n, m * n * world.floor) for n, m in zip(sizes, steps, strict=True) if m >= MIN_UPDATE_STEPS]
         names, spent = [n for n, _ in able], [float(c) for _, c in able]
         odds = group_size_odds(surface, max(spent), names, float(world.floor), levels[-1], spent)
@@ -308,37 +306,17 @@ def without_pilot(world: World, ratio: float) -> int:
     ).group_size
 
 
-def advised(world: World, ratio: float) -> dict[str, Any] | None:
-    """What one run of `Planner.next_runs` after four runs is said to save, and what it does; None if none is advised.
-
-    Both are rewards at the target, the cost of the run taken off.
-    """
-    pilot = four_steps(world)
-    now = planned(world, pilot, (ratio,))[ratio]
-    found = ask(question(pilot, ratio * world.pilot), 1, np.random.default_rng(world.index))
-    if not found.runs:
-        return None
-    run = found.runs[0]
-    pilot.run((run.group_size, run.problems_per_batch, run.seed), run.update_steps)
-    left = ratio - run.cost / world.pilot
-    after = planned(world, pilot, (left,))[left]
-    # A run that the plan continues is no loss.
-    target = ratio if after == run.group_size else left
-    before = float(world.truth.best(ratio * world.pilot, now, world.floor))
-    gained = float(world.truth.best(target * world.pilot, after, world.floor)) - before
-    return {"ratio": ratio, "said": found.saving, "saved": gained, "share": found.share}
-
-
 def examine(index: int, seed: int) -> list[dict[str, Any]]:
     """All designs on one scenario."""
     world = World.draw(index, seed)
     rows: list[dict[str, Any]] = []
 
-    def note(design: str, ratio: float, n: int, cost: float, seconds: float, runs: Sequence[Any] = ()) -> None:
+    def note(design: str, ratio: float, n: int, pilot: Pilot | None, seconds: float) -> None:
         # Without a pilot its cost goes to the plan.
-        target = ratio * world.pilot if cost else (1 + ratio) * world.pilot
+        fresh = ratio * world.pilot if pilot else (1 + ratio) * world.pilot
+        whole = fresh + (pilot.continued(n) if pilot else 0.0)
         reference = world.best(ratio * world.pilot)
-        reward = float(world.truth.best(target, n, world.floor))
+        reward, alone = (float(world.truth.best(target, n, world.floor)) for target in (whole, fresh))
         rows.append(
             {
                 "scenario": index,
@@ -347,9 +325,10 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
                 "ratio": ratio,
                 "group_size": int(n),
                 "regret": (reference - reward) / world.reward_range,
-                "cost": cost / world.pilot,
+                "fresh": (reference - alone) / world.reward_range,
+                "cost": pilot.cost / world.pilot if pilot else 0.0,
                 "seconds": round(seconds, 3),
-                "runs": list(runs),
+                "runs": [[*c[:2], m * c[0] * c[1] / world.pilot] for c, m in pilot.steps.items()] if pilot else [],
             }
         )
 
@@ -364,46 +343,24 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
                 found = dict.fromkeys(RATIOS, 16)
             seconds = time.perf_counter() - begin
             for ratio, n in found.items():
-                note(name, ratio, n, pilot.cost, seconds)
+                note(name, ratio, n, pilot, seconds)
         for ratio in DESIGNED_RATIOS:
             begin = time.perf_counter()
             pilot = designed(world, ratio)
             # The further targets are asked of the pilot that was designed for ten times its cost.
             asked = (ratio,) if ratio < max(DESIGNED_RATIOS) else tuple(r for r in RATIOS if r >= ratio)
             for one, n in planned(world, pilot, asked).items():
-                runs = [[*cell[:2], steps * cell[0] * cell[1] / world.pilot] for cell, steps in pilot.steps.items()]
-                note("designed", one, n, pilot.cost, time.perf_counter() - begin, runs)
+                note("designed", one, n, pilot, time.perf_counter() - begin)
         for ratio in RATIOS:
-            note("prior-only", ratio, without_pilot(world, ratio), 0.0, 0.0)
-            note("only-16", ratio, 16, 0.0, 0.0)
-        if index % EVERY_ADVISED == 0:
-            for ratio in DESIGNED_RATIOS:
-                one = advised(world, ratio)
-                if one is not None:
-                    rows.append({"scenario": index, "family": world.family, "design": ADVISED, **one})
+            note("prior-only", ratio, without_pilot(world, ratio), None, 0.0)
+            note("only-16", ratio, 16, None, 0.0)
     return rows
 
 
-def savings(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What `Planner.next_runs` says that its run saves against what it saves, by thirds of what it says."""
-    lines = ["| savings | runs | said | saved |", "|---|---|---|---|"]
-    for ratio in DESIGNED_RATIOS:
-        found = sorted((row["said"], row["saved"]) for row in rows if row["ratio"] == ratio)
-        for part in np.array_split(np.array(found).reshape(-1, 2), 3):
-            if len(part):
-                error = 1.96 * float(part[:, 1].std()) / np.sqrt(len(part))
-                low, high = part[0, 0], part[-1, 0]
-                lines.append(
-                    f"| {ratio:g} x, {low:.4f} to {high:.4f} | {len(part)} | {part[:, 0].mean():.4f} | "
-                    f"{part[:, 1].mean():.4f} ± {error:.4f} |"
-                )
-    return lines
-
-
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
-    """Mean regrets by design and target, paired differences of `designed` with 95 % intervals, and named savings."""
-    told = [row for row in rows if row["design"] == ADVISED]
-    rows = [row for row in rows if row["design"] != ADVISED]
+    """Mean regrets by design and target, and paired differences of `designed` with 95 % intervals."""
+    # Tables of earlier versions have rows of other questions.
+    rows = [row for row in rows if "regret" in row]
     designs = list(dict.fromkeys(row["design"] for row in rows))
     by = {(r["scenario"], r["design"], r["ratio"]): float(r["regret"]) for r in rows}
     scenarios = sorted({r["scenario"] for r in rows})
@@ -433,7 +390,6 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
     }
     lines.append("")
     lines.append("best of the three simple designs: " + ", ".join(f"{r:g} x {value:.4f}" for r, value in best.items()))
-    lines += ["", *savings(told)]
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from isocompute_sdk.campaigns import decisions as dec
 from isocompute_sdk.campaigns.costs import cost_of
 from isocompute_sdk.campaigns.decisions import Checks, Chosen, Decisions, Ending, Judged, Known, Look, Qualified, Round
-from isocompute_sdk.campaigns.qualification import choose_checks, judge_checks
+from isocompute_sdk.campaigns.qualification import checks_share, choose_checks, judge_checks
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
@@ -222,26 +222,17 @@ class DesignedPilot:
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
-        planner, spent = self.planner(fits, taken), self.spent(taken)
-
-        def allocate(amount: float) -> Plan:
-            return planner.allocate(self.left(amount), n_problems=self.study.data.n_problems, **options)
-
-        plan = allocate(spent)
-        continued = self._continued(plan, taken)
-        if continued is None:
-            return plan
-        back = self._cost(self.spec(continued))
-        longer = allocate(max(spent - back, 0.0))
-        same = (plan.group_size, plan.problems_per_batch) == (longer.group_size, longer.problems_per_batch)
-        return longer if same else plan
+        continued = {size: self._cost(self.spec(one)) for size, one in self._longest(taken).items()}
+        return self.planner(fits, taken).allocate(
+            self.left(self.spent(taken)), n_problems=self.study.data.n_problems, continued=continued, **options
+        )
 
     def ending(self, plan: Plan) -> Ending:
         """How a plan is trained; decided once."""
         path, taken = self.root / dec.FOLDER / dec.ENDING_FILE, self.decisions()
         if taken.planned:
             return taken.endings[-1]
-        continued, spent = self._continued(plan, taken), self.spent(taken)
+        continued, spent = self._longest(taken).get((plan.group_size, plan.problems_per_batch)), self.spent(taken)
         if continued is not None:
             run = replace(continued, update_steps=max(plan.update_steps, continued.update_steps))
             spent -= self._cost(self.spec(continued))
@@ -270,17 +261,13 @@ class DesignedPilot:
         if taken.qualified is not None and not taken.qualified.healthy:
             (self.root / dec.FOLDER / dec.QUALIFIED_FILE).unlink()
 
-    def _continued(self, plan: Plan, taken: Decisions) -> Chosen | None:
-        """The longest run with a plan's n and B_p; None if there is none or the backend cannot continue it."""
+    def _longest(self, taken: Decisions) -> dict[tuple[int, int], Chosen]:
+        """The longest run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
         if not extends_runs(self.backend):
-            return None
-        found = [
-            one
-            for one in self.chosen(taken).values()
-            if (one.group_size, one.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
-            and not store.read_abandoned(self.place(self.spec(one)))
-        ]
-        return max(found, key=lambda one: one.update_steps, default=None)
+            return {}
+        runs = sorted(self.chosen(taken).values(), key=lambda one: one.update_steps)
+        kept = [one for one in runs if not store.read_abandoned(self.place(self.spec(one)))]
+        return {(one.group_size, one.problems_per_batch): one for one in kept}
 
     def _cost(self, run: RunSpec) -> float:
         return cost_of(self.place(run), self.backend, self.budget, self.study.throughput, self.study.hardware)
@@ -289,20 +276,21 @@ class DesignedPilot:
         study = self.study
         design = None
         if study.throughput is not None or not self.budget.timed:
-            design = self._design(self.budget, study.throughput)
+            most = self.pilot.largest_share - checks_share(study)
+            design = self._design(self.budget, study.throughput, most)
         sizes = sorted({run.group_size for run in design.runs}) if design is not None else []
         runs, reason = choose_checks(study, self.pilot.seed, sizes)
         dec.CHECKS.save(self.root / dec.FOLDER / dec.CHECKS_FILE, Checks(runs, reason))
         self.tell(reason)
 
-    def _design(self, budget: Budget, throughput: Throughput | None) -> PilotDesign:
-        """The first round, at no larger share than the study allows."""
+    def _design(self, budget: Budget, throughput: Throughput | None, most: float) -> PilotDesign:
+        """The first round, which costs at most the share `most` of what is left of the budget."""
         return design_pilot(
             budget,
             recipe=self.study.recipe,
             hardware=self.study.hardware,
             throughput=throughput,
-            shares=sorted({min(share, self.pilot.largest_share) for share in SHARES}),
+            shares=sorted({min(share, most) for share in SHARES}),
             rng=self.pilot.seed,
         )
 
@@ -348,13 +336,16 @@ class DesignedPilot:
         asked: NextRuns | None = None
         design = None
         if number == 1:
-            design = self._design(left, self.throughput(taken))
+            most = self._most_left(taken)
+            design = self._design(left, self.throughput(taken), max(most, 0.0) / left.available)
             reason = design.first.reason
             runs = self._named(design.runs, taken)
             if not runs:
                 raise PlanError(
-                    f"no pilot is worth its cost at {self.budget}: {reason}",
-                    "Plan from the prior (isocompute plan --prior), raise the budget, or give the study a sweep.",
+                    f"no pilot is worth its cost at {self.budget}; largest_share leaves "
+                    f"{max(most, 0.0) / self.budget.amount:.1%} of it for one: {reason}",
+                    "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
+                    "study a sweep.",
                 )
         else:
             most = self._most_left(taken)
@@ -364,7 +355,9 @@ class DesignedPilot:
                 reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
             else:
                 fits = self.fit(self._measured(taken))
-                asked = self.planner(fits, taken).next_runs(left, slots=self.slots, most=most, rng=number)
+                asked = self.planner(fits, taken).next_runs(
+                    left, slots=self.slots, most=most, continuing=extends_runs(self.backend), rng=number
+                )
                 runs, barred = self._advised(asked, taken, taken.stopped())
                 reason = asked.reason + barred
         share = sum(run.share for run in (design.runs if design is not None else () if asked is None else asked.runs))

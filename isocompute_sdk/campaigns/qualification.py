@@ -19,6 +19,8 @@ from isocompute_sdk.training.backend import Backend
 
 SHARE = 0.05
 """Largest share of the budget that the checks may cost."""
+OF_PILOT = 1 / 3
+"""Largest part of what checks and pilot may cost together."""
 STEPS = 30
 """Update steps of a check; twice the warm-up if that is more."""
 FEWEST_STEPS = 12
@@ -46,7 +48,7 @@ def choose_checks(study: Study, seed: int, sizes: Sequence[int]) -> tuple[tuple[
 
     Returns:
         Checks with the recipe's own learning rate are named as pilot runs, which may continue them. None where even two
-        short ones would cost more than `SHARE` of the budget.
+        short ones would cost more than `SHARE` of the budget or `OF_PILOT` of its pilot.
     """
     low, high = (sizes[0], sizes[-1]) if sizes else (8, 32)
     low = max(low, SMALLEST_SIZE)
@@ -67,7 +69,12 @@ def choose_checks(study: Study, seed: int, sizes: Sequence[int]) -> tuple[tuple[
                     ", a third and three times of it" if len(factors) > 1 else ""
                 )
                 return runs, f"{len(runs)} checks of {steps} steps at n = {low} and {n}, B_p = {problems}, {rates}"
-    return (), f"no checks: two short ones would cost more than {SHARE:.0%} of the budget"
+    return (), f"no checks: two short ones would cost more than {SHARE:.0%} of the budget or a third of largest_share"
+
+
+def checks_share(study: Study) -> float:
+    """Largest share of the budget that the checks of a study may cost."""
+    return SHARE if study.designed is None else min(SHARE, OF_PILOT * study.designed.largest_share)
 
 
 def _affordable(study: Study) -> float:
@@ -75,8 +82,9 @@ def _affordable(study: Study) -> float:
     budget, speed = study.budget, study.throughput
     if budget is None:
         return 0.0
+    share = checks_share(study)
     if budget.unit == "rollouts":
-        return SHARE * budget.amount
+        return share * budget.amount
     if speed is None or budget.unit not in UNITS:
         return math.inf  # Nothing tells what they cost; they are short.
     per_rollout = {
@@ -84,7 +92,7 @@ def _affordable(study: Study) -> float:
         "gpu_hours": speed.gpus / speed.rollouts_per_second / 3600,
         "usd": speed.gpus / speed.rollouts_per_second / 3600 * (speed.usd_per_gpu_hour or 0.0),
     }[budget.unit]
-    return SHARE * budget.amount / per_rollout if per_rollout else math.inf
+    return share * budget.amount / per_rollout if per_rollout else math.inf
 
 
 def _check(n: int, problems: int, steps: int, seed: int, factor: float) -> Chosen:

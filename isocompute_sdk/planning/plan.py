@@ -280,19 +280,7 @@ class Plan(Sized):
         return "\n".join(lines)
 
     def plot(self, kind: str | None = None, **options: Any) -> Axes:
-        """Draw this plan with matplotlib, on the curves or on the best n by budget.
-
-        Args:
-            kind: `curves`, `allocation`, `steps`, `sensitivity-n`, `sensitivity-bp` or `backtest`.
-                None: curves, or the allocation without curves.
-            **options: arguments of that function in `isocompute_sdk.plots`, such as `ax` for axes of your own.
-
-        Returns:
-            The axes, of several panels the first; the figure is `axes.figure`.
-
-        Raises:
-            FitError: another kind, or data that it needs are missing.
-        """
+        """Draw this plan on the curves, or on the best n by budget; arguments, result and errors as of `Fits.plot`."""
         from isocompute_sdk.plots import draw
 
         return draw(self, kind, **options)

@@ -98,6 +98,27 @@ class Planner:
                 "--allow-other-model (allow_other_model=True).",
             ).in_shell("Fit a pilot of your own, use --prior, or accept the risk with --allow-other-model.")
 
+    @classmethod
+    def of(cls, plan: Plan) -> Planner:
+        """The planner that made a plan, as far as the plan says.
+
+        Raises:
+            PlanError: a plan that was saved without its fits.
+        """
+        if plan.fits is None:
+            raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
+        given = any(row.source == "given" for row in plan.settings)
+        return cls(
+            plan.fits,
+            plan.hardware,
+            plan.recipe if given or not plan.settings else None,
+            plan.throughput,
+            evaluation=plan.evaluation if plan.evaluation_counted else None,
+            model=plan.model,
+            allow_other_model=plan.fits.method not in FITTED,
+            allow_off_policy=True,
+        )
+
     @property
     def recipe(self) -> Recipe:
         """The recipe of its plans, with what it takes from the runs."""
@@ -117,6 +138,7 @@ class Planner:
         spend: Spend = "worthwhile",
         powers_of_two: bool = True,
         evaluation_share: float = EVALUATION_SHARE,
+        continued: Mapping[tuple[int, int], float] | None = None,
     ) -> Plan:
         """The best executable allocation within the budget.
 
@@ -128,8 +150,8 @@ class Planner:
             problems_per_batch: fix B_p (the paper's setting 1).
             update_steps: fix M; with `rollouts_per_batch` the paper's setting 2.
             rollouts_per_batch: fix B = n B_p.
-            mode: `expected` or `conservative`. From a surface: large expected reward (conservative: less half a
-                standard deviation) near the n that its draws favour; from a law: its n (its lower end); from a prior:
+            mode: `expected` or `conservative`. From a surface: large expected reward near the n that its draws favour
+                (conservative: no n above those that were run); from a law: its n (its lower end); from a prior:
                 smallest expected (90 % worst) regret.
             beyond_grid: octaves above the largest n that was run; `auto` is 0, or 1 for a surface whose best n on the
                 grid is the largest. An n that was never run must be ahead by a clear margin.
@@ -138,6 +160,8 @@ class Planner:
             spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.
             powers_of_two: only powers of two as group sizes.
             evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
+            continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
+                plan instead of for the pilot in the budget's `spent`.
 
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
@@ -158,6 +182,7 @@ class Planner:
                 spend=spend,
                 powers_of_two=powers_of_two,
                 evaluation_share=evaluation_share,
+                continued=continued or {},
             )
         )
 
@@ -229,10 +254,12 @@ class Planner:
         resolved, candidates = setup.request, setup.candidates
         if not candidates:
             raise resolved.refusal(setup.rejections)
-        chosen, spending = resolved.worthwhile(setup.best(), candidates, request.spend)
+        best = setup.best()
+        resolved = replace(resolved, pricing=resolved.limits.pricing_of(best.group_size, best.problems_per_batch))
+        chosen, spending = resolved.worthwhile(best, candidates, request.spend)
         plan = self._plan(resolved, chosen, candidates, setup.rejections, request.n_problems)
         others, missing = self._other_metrics(request)
-        spending += self._decline_notes(resolved, setup.best())
+        spending += self._decline_notes(resolved, best)
         notes = [*self._notes(resolved, plan, chosen), *spending, *missing]
         notes += caveats.metrics_disagree(plan.group_size, others)
         optima = find_optima(asked, resolved.pricing, chosen, sizes, counts)
@@ -430,7 +457,13 @@ class Planner:
         return ResolvedRequest(
             pricing=pricing,
             limits=Limits(
-                pricing, self.hardware, fixed, self.inheritance.floor, wanted, self.inheritance.problems_from_runs
+                pricing,
+                self.hardware,
+                fixed,
+                self.inheritance.floor,
+                wanted,
+                self.inheritance.problems_from_runs,
+                request.continued,
             ),
             preference=self._preference(pricing, fixed, request.mode),
             fits=self.fits,
@@ -504,6 +537,7 @@ class Planner:
         *,
         most: float | None = None,
         going: Mapping[str, int] | None = None,
+        continuing: bool = True,
         rng: np.random.Generator | int | None = None,
         **options: Any,
     ) -> NextRuns:
@@ -519,6 +553,7 @@ class Planner:
             going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
                 and what their rest costs, counts before anything else is chosen. Those without evaluations yet count
                 for nothing; `most` does not include them.
+            continuing: whether a run that exists can be made longer; if not, only new runs are chosen.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
@@ -548,9 +583,11 @@ class Planner:
                 throughput=self.throughput,
                 problems_per_batch=options.get("problems_per_batch"),
                 min_update_steps=options.get("min_update_steps"),
+                laws=self.fits,
                 rng=generator,
             ).first
-        return ask(self._question(amount, options), slots, generator, most=most, going=going)
+        question = self._question(amount, options)
+        return ask(question, slots, generator, most=most, going=going, continuing=continuing)
 
     def _question(self, budget: Budget, options: dict[str, Any]) -> Question:
         """Prices, limits and fits behind `next_runs`."""

@@ -159,15 +159,7 @@ def _of_fits(fits: Fits) -> Chosen:
 
 def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     """What its planner chooses at budgets around the plan's, which is among them; None if it chooses another plan."""
-    planner = Planner(
-        fits,
-        plan.hardware,
-        plan.recipe,
-        plan.throughput,
-        model=plan.model,
-        allow_other_model=True,
-        allow_off_policy=True,
-    )
+    planner = Planner.of(plan)
     options = _options(planner, plan)
     if options is None:
         return None

@@ -119,6 +119,7 @@ COLUMNS: tuple[Column, ...] = (
         "rollouts_spent", "number", "rollouts paid for so far, those of attempts that were given up included", minimum=0
     ),
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
+    Column("framework", "text", "what trained the run: openrlhf, verl, trl, torch or another", per_run=True),
     _context("model", "text", "base model", None, "model_name", "model_name_or_path", "base_model"),
     _context("train_data", "text", "training problems", None, "dataset_name"),
     _context("algorithm", "text", "grpo, ppo, cispo or another", None, "algo"),

@@ -64,6 +64,8 @@ class RunInfo:
     """Every context field; None if unknown."""
     rollouts_spent: float | None = None
     """Compute paid for up to the last evaluation, attempts that were given up included; None if unknown."""
+    framework: str | None = None
+    """What trained it, by the name of its log format or backend; None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)

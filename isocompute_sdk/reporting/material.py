@@ -205,11 +205,11 @@ def _document(path: Path, asked: Asked, name: str) -> Material:
 
 def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     if asked.budget is not None and plan.fits is not None:
-        plan = _planner_of(plan).allocate(asked.budget, **asked.options)
+        plan = Planner.of(plan).allocate(asked.budget, **asked.options)
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found
-    planner, tried = _planner_of(plan), ({}, {"spend": "all"}, {"n_problems": plan.n_problems})
+    planner, tried = Planner.of(plan), ({}, {"spend": "all"}, {"n_problems": plan.n_problems})
     for options in [dict(asked.options)] * bool(asked.options) + [*tried]:
         try:
             same = planner.allocate(plan.budget, **options)
@@ -219,24 +219,6 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
             return replace(found, planner=planner, options=options)
     fixed = {"problems_per_batch": plan.problems_per_batch, "update_steps": None}
     return replace(found, planner=planner, options=fixed, same_options=False)
-
-
-def _planner_of(plan: Plan) -> Planner:
-    """The planner that made a plan, as far as the plan says."""
-    assert plan.fits is not None, "checked by the caller"
-    given = {row.name for row in plan.settings if row.source == "given"}
-    borrowed = plan.fits.method not in FITTED
-    evaluation = plan.evaluation if plan.evaluation_counted else None
-    return Planner(
-        plan.fits,
-        plan.hardware,
-        plan.recipe if given or not plan.settings else None,
-        plan.throughput,
-        evaluation=evaluation,
-        model=plan.model,
-        allow_other_model=borrowed,
-        allow_off_policy=True,
-    )
 
 
 def _numbers(plan: Plan) -> tuple[int, int, int, float | None]:

@@ -26,8 +26,7 @@ class Pilot(Spec):
     """Runs of a round after the first, whose number is part of its design. None: as many as the executor carries out at
     a time, at most 8."""
     largest_share: Annotated[float, Number(gt=0, lt=1), in_unit("share of the budget")] = 0.35
-    """Largest share of the budget that checks and pilot may cost. The first round takes at most this share of what the
-    checks have left."""
+    """Largest share of the budget that checks and pilot may cost together."""
     seed: Seed = 0
     """Seed of the first runs, and of the random numbers behind the choices."""
 

@@ -124,6 +124,7 @@ class RunSpec(Sized, Spec):
             "group_size": self.group_size,
             "problems_per_batch": self.problems_per_batch,
             "seed": self.seed,
+            "framework": self.backend,
             "model": self.model,
             "train_data": self.data.train,
             "algorithm": recipe.algorithm,

@@ -35,9 +35,10 @@ def test_the_tables_hold_every_group_size_with_two_seeds_up_to_600k(name: str) -
     assert max(base) - min(base) < 0.03
 
 
-def test_three_group_sizes_of_easy_go_on_to_3m() -> None:
+def test_four_seeds_of_three_group_sizes_of_easy_go_on_to_3m() -> None:
     series = RunSet.read(str(DATA / "easy_long.csv")).series("avg@4")
-    assert {one.group_size for one in series if one.rollouts_T[-1] > 2_900_000} == {4, 16, 64}
+    ended = {(one.group_size, one.seed) for one in series if one.rollouts_T[-1] > 2_900_000}
+    assert ended == {(n, seed) for n in (4, 16, 64) for seed in range(4)}
 
 
 @pytest.mark.parametrize(("name", "runs", "longest"), [("other_tasks", 15, 590_000), ("few_problems", 9, 150_000)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
@@ -13,11 +14,12 @@ from isocompute_sdk import files
 from isocompute_sdk.cli.planning import existing
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, printable, say
+from isocompute_sdk.notes import Note
 
 
 def launch(
     plan: Annotated[Path, typer.Argument(help="Saved plan (JSON).")],
-    backend: Annotated[str, typer.Option(help="Training framework; see `isocompute backends`.")] = "openrlhf",
+    backend: Annotated[str, opt.backend("Training framework; see `isocompute backends`.")] = "openrlhf",
     model: Annotated[str | None, typer.Option(help="Hub name or local folder; the plan's by default.")] = None,
     train_data: Annotated[str, typer.Option(help="Training problems, JSONL.")] = "train.jsonl",
     eval_data: Annotated[str, typer.Option(help="Validation problems, JSONL.")] = "validation.jsonl",
@@ -89,8 +91,11 @@ def launch(
     if not dry_run:
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
+    absent = _absent({"--train-data": train_data, "--eval-data": eval_data, "--reward": reward})
     if json:
         found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
+        if absent is not None:
+            found["notes"] = [absent.to_dict()]
         if asked:
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
@@ -104,12 +109,32 @@ def launch(
         print(text_of, file=sys.stderr if dry_run else sys.stdout)
     if asked:
         print("\n".join(_side_by_side(changed)), file=sys.stderr if dry_run else sys.stdout)
+    if absent is not None:
+        print(f"{absent.severity}: {absent.code}\n  {absent.message}", file=sys.stderr if dry_run else sys.stdout)
     if dry_run:
         say(text.rstrip("\n"))
         return
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}\nnext: bash {quote(str(script))}")
+
+
+def _absent(files_of: Mapping[str, str]) -> Note | None:
+    """That data or reward files are not below the present folder, from which the script will take them.
+
+    Args:
+        files_of: option -> its value; a reward function may stand behind a colon.
+    """
+    missing = {
+        flag: value
+        for flag, value in files_of.items()
+        if not any(Path(name).exists() for name in (value, value.rpartition(":")[0] or value))
+    }
+    if not missing:
+        return None
+    named = ", ".join(f"{flag} {printable(value)}" for flag, value in missing.items())
+    text = f"not found from this folder: {named}. The script needs them where it is started."
+    return Note("data-not-here", "info", text, {"files": missing})
 
 
 def _side_by_side(changed: list[tuple[str, object, object]]) -> list[str]:

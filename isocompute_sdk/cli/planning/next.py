@@ -105,7 +105,7 @@ def next_runs(
         lines = _study_commands(first, paths[0], output)
     else:
         saved = _Saved.of(first, paths, checkpoints or (), fits)
-        lines = _commands(first, paths, saved, model_known=bool(planning.model or _model(fits)))
+        lines = _commands(first, paths, saved, _of_framework(fits), model_known=bool(planning.model or _model(fits)))
     for line in lines:
         say(line)
 
@@ -222,13 +222,14 @@ class _Saved:
     def of(cls, first: NextRuns, paths: Sequence[Path], named: Sequence[Path], fits: Fits | FitsSet | None) -> _Saved:
         """Checkpoints below the runs and in the folders that were named."""
         from isocompute_sdk.ingest.finding.saved_checkpoints import find_checkpoints, of_run
+        from isocompute_sdk.records import RunSet
 
         places = (*(path for path in paths if not holds_fits(path)), *named)
         continued = [run for run in first.runs if run.continues is not None]
         if not continued or not places:
             return cls({}, places)
         table = getattr(fits, "runs", None)
-        names = sorted(set(table["columns"]["run_id"])) if table else [str(run.continues) for run in continued]
+        names = RunSet.from_dict(table).run_ids if table else [str(run.continues) for run in continued]
         saved = find_checkpoints(places)
         found: dict[str, SavedCheckpoint] = {}
         for run in continued:
@@ -248,7 +249,19 @@ def _model(fits: Fits | FitsSet | None) -> str | None:
     return fits.model if isinstance(fits, Fits) else fits.first.model
 
 
-def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, *, model_known: bool) -> list[str]:
+def _of_framework(fits: Fits | FitsSet | None) -> str:
+    """`--backend NAME` for runs of one framework that has a backend, with a space before it; else nothing."""
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.records import RunSet
+    from isocompute_sdk.training.registry import available
+
+    table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
+    known = set() if table is None else {run.framework for run in RunSet.from_dict(table).runs()}
+    name = known.pop() if len(known) == 1 else None
+    return f" --backend {name}" if name in available() else ""
+
+
+def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: str, *, model_known: bool) -> list[str]:
     """What to type to make these runs; a plan of an unknown model leaves it to whoever pastes them."""
     plan = Typed(tuple(sys.argv[1:])).asking("allocate" if paths else "plan", "--output plan.json")
     if not first.runs:
@@ -281,7 +294,7 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, *, model_kn
                 )
         seed = f" --seed {run.seed}" if run.seed else ""
         lines.append(
-            f"isocompute launch plan.json{model} --change group_size={run.group_size} --change "
+            f"isocompute launch plan.json{framework}{model} --change group_size={run.group_size} --change "
             f"problems_per_batch={run.problems_per_batch} --change update_steps={steps} "
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"

@@ -37,6 +37,7 @@ def plot(
         str | None,
         typer.Option(
             "--kind",
+            autocompletion=lambda: list(KINDS),
             help=f"Of runs, fits and plans: {', '.join(FITTED)}. Of runs: {', '.join((*MEASURED, *AUDITED))}. Of "
             f"folders of runs with pass counts: {', '.join(OF_PROBLEMS)}. By default curves.",
         ),

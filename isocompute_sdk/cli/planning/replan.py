@@ -34,7 +34,9 @@ def replan(
     plan: Annotated[
         Path, typer.Option("--plan", help="Where the plan is saved that the commands start from.")
     ] = DEFAULT_PLAN,
-    backend: Annotated[str, typer.Option(help="Training framework; see `isocompute backends`.")] = "openrlhf",
+    backend: Annotated[
+        str | None, opt.backend("Training framework of the commands; by default the one that wrote the logs.")
+    ] = None,
     checkpoints: Annotated[
         list[Path] | None,
         typer.Option("--checkpoints", help="Folder of checkpoints, if not below the logs; repeatable."),
@@ -93,7 +95,8 @@ def replan(
     say(printable(answer.summary(), keep="\n"))
     if commands:
         say(f"wrote {plan}")
-        say(f"next, in the folder of your data and reward file, with {backend} (another framework: --backend):")
+        used = backend or answer.backend
+        say(f"next, in the folder of your data and reward file, with {used} (another framework: --backend):")
         for line in commands:
             say(f"  {line}")
     if refused is not None:
@@ -119,7 +122,9 @@ def _fitted(
         return api.fit(alone, metric, eval_set, bounds=bounds, rng=seed)
 
 
-def _commands(answer: Replan, follow: str | None, plan: Path, backend: str) -> tuple[tuple[str, ...], PlanError | None]:
+def _commands(
+    answer: Replan, follow: str | None, plan: Path, backend: str | None
+) -> tuple[tuple[str, ...], PlanError | None]:
     """Commands of the option that is followed; an option asked for by name that has none is an error."""
     try:
         return answer.commands(follow, str(plan), backend), None

@@ -108,24 +108,19 @@ def _print(found: Audit) -> None:
 
 
 def _print_table(console: Console, group: GroupAudit) -> None:
-    from rich.markup import escape
-    from rich.padding import Padding
-    from rich.table import Table
-
     from isocompute_sdk.auditing.result import COLUMNS
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    rows = [run.row() for run in group.runs]
+    rows = [COLUMNS, *(run.row() for run in group.runs)]
     # Columns that no run fills say nothing.
-    filled = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
+    filled = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows[1:])]
     if console.width < WIDE:
         filled = [i for i in filled if COLUMNS[i] not in ("reached", "best there")]
-        rows = [
-            tuple(cell.partition(" (")[0] if COLUMNS[i] == "equal at" else cell for i, cell in enumerate(row))
-            for row in rows
-        ]
-    for i in filled:
-        table.add_column(COLUMNS[i], no_wrap=i != 0, overflow="fold", min_width=12 if i == 0 else None)
+        equal = COLUMNS.index("equal at")
+        rows = [(*row[:equal], row[equal].partition(" (")[0], *row[equal + 1 :]) for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in filled]
+    # A name that leaves no room for its numbers stands above them: nobody can copy one that is broken.
+    beside = sum(widths) + len(widths) < console.width - 2
     for row in rows:
-        table.add_row(*(escape(row[i]) for i in filled))
-    console.print(Padding(table, (0, 0, 0, 2)))
+        name, *cells = (row[i].ljust(width) for i, width in zip(filled, widths, strict=True))
+        start = f"  {name} " if beside else f"  {name.rstrip()}\n    "
+        console.print((start + " ".join(cells)).rstrip(), markup=False, soft_wrap=True)

@@ -26,7 +26,7 @@ def probe(
     study: Annotated[
         Path | None, typer.Argument(help="Study file (YAML): model, data, recipe; its sweep says which batches.")
     ] = None,
-    backend: Annotated[str | None, typer.Option(help="Training framework; the study's by default.")] = None,
+    backend: Annotated[str | None, opt.backend("Training framework; the study's by default.")] = None,
     steps: Annotated[int, typer.Option(help="Update steps of each run; the first is left out.", min=3)] = 10,
     batch: Annotated[
         list[str] | None, typer.Option("--batch", help="A batch n x B_p to time, e.g. 8x32; repeat it three times.")

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from isocompute_sdk.cli.shared.typed import Typed
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planning import NextRun, Plan
+    from isocompute_sdk.planning import NextRun, NextRuns, Plan
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 FIRST_NOTES = 2
 """Notes that a plan shows unless more are asked for."""
 NOTE_LINES = 3
 """Lines of such a note, its command included."""
+NO_RUN = "No run that could be made first is worth its cost: train the plan"
 MOST_CLOSE = 2
 """Other allocations that a plan shows unless more are asked for."""
 GRAVE = ("recipe-differs-from-runs", "interval-uncalibrated", "decline-within-budget", "extrapolation-beyond-3x")
@@ -61,7 +62,14 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
         print_notes(note for note in fits.notes if verbose or not _about_steps(note))
 
 
-def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False, saved: Sequence[object] = ()) -> None:
+def print_plan(
+    plan: Plan,
+    typed: Typed | None = None,
+    *,
+    verbose: bool = False,
+    saved: Sequence[object] = (),
+    asked: NextRuns | None = None,
+) -> None:
     """The plan on one screen: verdict first, then what it costs and yields, what was close, two notes, what to do next.
 
     Args:
@@ -69,13 +77,16 @@ def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False,
         typed: the command that made it; None shows no commands.
         verbose: also all notes, and the details behind the plan.
         saved: files that were written, the plan first if it is among them.
+        asked: what `isocompute next` answers; None if unknown. It is pointed to only where it names runs.
     """
     from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
+    from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
 
     console = _console()
     first = plan.next_runs
     # What a sentence says of Python is no help in a terminal.
-    rows = [(label, text.replace(" (Planner.next_runs)", "")) for label, text in answer(plan)]
+    known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT.replace(" (Planner.next_runs)", "")
+    rows = [(label, text.replace(ASK_NEXT, known)) for label, text in answer(plan)]
     if first is not None:
         rows[0] = ("verdict", f"Measure first: {first.reason}")
         runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]
@@ -84,15 +95,15 @@ def print_plan(plan: Plan, typed: Typed | None = None, *, verbose: bool = False,
         rows = rows[: next((i for i, row in enumerate(rows) if row[0] == "also close"), len(rows)) + MOST_CLOSE]
     _print_rows(rows)
     if verbose:
-        print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(plan, typed))
+        print_notes([*plan.notes, *(() if first is None else first.notes)], _remedies(typed, asked))
         _print_rows(details(plan))
         if plan.pilot is not None:
             console.print(describe_pilot(plan.pilot))
     else:
-        _print_first_notes(plan, typed)
+        _print_first_notes(plan, typed, asked)
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
-    for line in () if typed is None else _next(plan, typed, str(saved[0]) if saved else ""):
+    for line in () if typed is None else _next(plan, typed, str(saved[0]) if saved else "", asked):
         console.print(line, soft_wrap=True)
 
 
@@ -121,15 +132,14 @@ def _about_steps(note: Note) -> bool:
     return note.code == "not-monotone" or note.data.get("law") in STEP_LAWS
 
 
-def _remedies(plan: Plan, typed: Typed | None) -> Callable[[Note], str | None]:
+def _remedies(typed: Typed | None, asked: NextRuns | None) -> Callable[[Note], str | None]:
     """The command that deals with a note; None for notes without one."""
     if typed is None:
         return lambda _: None
-    by_surface = plan.fits is not None and plan.fits.surface is not None
-    return partial(typed.remedy, measuring=by_surface or not typed.own or "--method" in typed.words)
+    return partial(typed.remedy, measuring=asked is not None and bool(asked.runs))
 
 
-def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
+def _print_first_notes(plan: Plan, typed: Typed | None, asked: NextRuns | None) -> None:
     """The notes that matter most, shortened, each with a command that deals with it where there is one."""
     from rich.text import Text
 
@@ -141,8 +151,8 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
     relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_steps(note)]
     doubts = (*DOUBTS, *GRAVE)
     ordered = by_severity(sorted(relevant, key=lambda note: note.code not in doubts))
-    remedy, said = _remedies(plan, typed), set[str]()
-    if typed is not None and _measure(plan):
+    remedy, said = _remedies(typed, asked), set[str]()
+    if typed is not None and _measure(plan, asked):
         said.add(typed.asking("next"))
     shown = ordered[:FIRST_NOTES]
     for note in shown:
@@ -151,7 +161,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
         lines = textwrap.wrap(
             f"{note.code}: {printable(note.message)}",
             width=max(console.width - len(note.severity) - 2, 20),
-            max_lines=NOTE_LINES - (command is not None or _measure(plan)),
+            max_lines=NOTE_LINES - (command is not None or _measure(plan, asked)),
             placeholder=" ...",
         )
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
@@ -164,7 +174,7 @@ def _print_first_notes(plan: Plan, typed: Typed | None) -> None:
         console.print(f"{more} more note{'s' if more > 1 else ''}, evaluations, passport: {where}")
 
 
-def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
+def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[str]:
     """What to do next, as commands."""
     from shlex import quote
 
@@ -178,14 +188,14 @@ def _next(plan: Plan, typed: Typed, saved: str) -> list[str]:
     else:
         train = typed.saving()
     commands = [f"next: {train}"]
-    if _measure(plan):
+    if _measure(plan, asked):
         commands = [f"next: {typed.asking('next')}", f"or train it as it is: {train}"]
     return [printable(command) for command in commands]
 
 
-def _measure(plan: Plan) -> bool:
+def _measure(plan: Plan, asked: NextRuns | None) -> bool:
     """Whether runs should be made before this plan."""
-    return plan.verdict.kind == "borrowed" or plan.next_runs is not None
+    return plan.next_runs is not None or (plan.verdict.kind == "borrowed" and asked is not None and bool(asked.runs))
 
 
 def print_notes(notes: Iterable[Note], remedy: Callable[[Note], str | None] = lambda _: None) -> None:

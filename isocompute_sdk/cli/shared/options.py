@@ -46,6 +46,17 @@ Parallel = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, write nothing.")]
 
 
+def backend(help: str) -> Any:
+    """The option for a training framework; the shell completes the registered ones."""
+
+    def registered() -> list[str]:
+        from isocompute_sdk.training.registry import available
+
+        return list(available())
+
+    return typer.Option("--backend", help=help, autocompletion=registered)
+
+
 def count(option: str, help: str, panel: str | None = None) -> Any:
     """An option for a whole number from 1 up, in every form that specs accept: 65536, 65,536, 16k."""
     return _numeric(option, help, panel, "COUNT", {"whole": True, "ge": 1})

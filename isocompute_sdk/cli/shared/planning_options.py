@@ -18,13 +18,27 @@ from isocompute_sdk.errors import SpecError
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.fits_set import FitsSet
-    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, Plan, PlanComparison, Planner
+    from isocompute_sdk.planning import BudgetFor, Judgement, Marginal, NextRuns, Plan, PlanComparison, Planner
     from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 
 _ASK = "Other questions than how to spend a budget"
 FIRST_RUNS = 2
 """Runs that are proposed before a plan that the runs do not carry."""
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets that are not rollouts"
+
+
+def by_surface(fits: Fits) -> Fits | None:
+    """The runs behind fits of the paper's method, fitted by the default one; None if it cannot."""
+    from isocompute_sdk import api
+    from isocompute_sdk.errors import FitError
+    from isocompute_sdk.records import RunSet
+
+    if fits.runs is None:
+        return None
+    try:
+        return api.fit(RunSet.from_dict(fits.runs), fits.metric, fits.eval_set, bounds=fits.bounds)
+    except FitError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +63,9 @@ class BudgetOptions:
     problems_per_batch: Annotated[int | None, opt.count("--problems-per-batch", "Fix B_p.", _FIX)] = None
     update_steps: Annotated[int | None, opt.count("--update-steps", "Fix M.", _FIX)] = None
     rollouts_per_batch: Annotated[int | None, opt.count("--rollouts-per-batch", "Fix B = n * B_p.", _FIX)] = None
-    mode: Annotated[str, typer.Option(help="expected or conservative.", rich_help_panel=_FIX)] = "expected"
+    mode: Annotated[
+        str, typer.Option(help="expected, or conservative: no n above those that were run.", rich_help_panel=_FIX)
+    ] = "expected"
     beyond_grid: Annotated[
         str, typer.Option(help="Octaves above the largest n that was run, or auto.", rich_help_panel=_FIX)
     ] = "auto"
@@ -264,7 +280,9 @@ class PlanningOptions(BudgetOptions):
             )
             self.say_answer(found, found.plan)
         else:
-            self.show(self._with_next_runs(planner, planner.allocate(self.amount(), **self.choices())))
+            plan = planner.allocate(self.amount(), **self.choices())
+            asked = self._asked_next(planner, plan)
+            self.show(self._with_next_runs(plan, asked), asked)
 
     def _spending(self) -> dict[str, Any]:
         """The same without `spend`, which these questions decide."""
@@ -284,7 +302,25 @@ class PlanningOptions(BudgetOptions):
             if path is not None:
                 say(f"wrote {path}")
 
-    def _with_next_runs(self, planner: Planner, plan: Plan) -> Plan:
+    def _asked_next(self, planner: Planner, plan: Plan) -> NextRuns | None:
+        """What `isocompute next` answers to the same question; None if the plan names it nowhere, or for other fits."""
+        from isocompute_sdk.cli.shared.typed import MEASURE
+        from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
+
+        points = ASK_NEXT in plan.verdict.sentence or plan.verdict.kind == "borrowed"
+        points = points or any(note.code in MEASURE for note in plan.notes)
+        if not points or plan.fits is None:
+            return None
+        if plan.fits.method == "paper":
+            # The command that is pointed to leaves --method out.
+            if (again := by_surface(plan.fits)) is None:
+                return None
+            planner = self.planner(again)
+        left_out = ("spend", "mode", "update_steps", "rollouts_per_batch")
+        choices = {name: value for name, value in self.choices().items() if name not in left_out}
+        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+
+    def _with_next_runs(self, plan: Plan, found: NextRuns | None) -> Plan:
         """The plan, with what to run before it where the runs do not carry it and that saves enough.
 
         Not with M or B fixed: `next_runs` compares plans that choose both.
@@ -292,21 +328,19 @@ class PlanningOptions(BudgetOptions):
         from isocompute_sdk.planning.assessment.verdict import UNCARRIED
 
         fixed = self.update_steps is not None or self.rollouts_per_batch is not None
-        if fixed or plan.verdict.kind not in UNCARRIED or plan.fits is None or plan.fits.surface is None:
+        if fixed or found is None or plan.verdict.kind not in UNCARRIED or not found.material(plan.span):
             return plan
-        choices = {name: value for name, value in self.choices().items() if name not in ("spend", "mode")}
-        found = planner.next_runs(self.amount(), FIRST_RUNS, **choices)
-        return replace(plan, next_runs=found) if found.material(plan.span) else plan
+        return replace(plan, next_runs=found)
 
-    def show(self, plan: Plan) -> None:
-        """Print the plan; save it with --output, draw it with --plot."""
+    def show(self, plan: Plan, asked: NextRuns | None = None) -> None:
+        """Print the plan; save it with --output, draw it with --plot. `asked` is what `isocompute next` answers."""
         saved = [] if self.output is None else [plan.save(self.output)]
         saved += opt.save_pictures(plan, self.plot) if self.plot is not None else []
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
         typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
-        print_plan(plan, typed, verbose=self.verbose, saved=saved)
+        print_plan(plan, typed, verbose=self.verbose, saved=saved, asked=asked)
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

@@ -112,7 +112,7 @@ class Typed:
 
         Args:
             note: the note.
-            measuring: whether `isocompute next` can judge further runs from these fits.
+            measuring: whether `isocompute next` would name a run.
         """
         from_runs = self.words[0] == "allocate"
         if note.code in MEASURE:

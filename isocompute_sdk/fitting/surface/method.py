@@ -73,7 +73,7 @@ def fit_joint(
     surface = fit_surface(prepared, bounds, draws, rng)
     test = backtest(prepared, bounds, rng)
     if test is not None and surface.misfit is not None:
-        surface = replace(surface, misfit=surface.misfit.scaled(learned_size(test.surprise, test.runs)))
+        surface = surface.with_misfit_scaled(learned_size(test.surprise, test.runs))
     known = passport(surface, prepared, test)
     curves = surface_curves(surface, runs)
     found = Fits(

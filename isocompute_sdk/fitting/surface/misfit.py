@@ -18,7 +18,7 @@ from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix
 
 LEVEL_COMMON, LEVEL_OWN = 0.04, 0.03
-TILT_MEAN, TILT_COMMON, TILT_OWN = 0.015, 0.04, 0.03
+TILT_MEAN, TILT_COMMON, TILT_OWN = 0.0075, 0.02, 0.015
 TILT_LEAST, TILT_SLOPE = 0.3, 4.0
 """Share of the tilt that is left when the whole rise was seen, and by how much it grows with the unseen share."""
 ALONG = 0.7

@@ -59,6 +59,14 @@ class Prior:
     """Change of m: larger groups need more compute."""
     midpoint_bend: tuple[float, float] = (0.02, 0.12)
     midpoint_bend_rough: float = 0.6
+    late_share: float = 0.6
+    """The same centre for a rise that begins again, and the standard deviation of its level."""
+    late_share_sd: float = 1.0
+    late_midpoint: float = 2.0
+    """How far, in ln C, half of that rise lies beyond the largest compute that was seen."""
+    late_midpoint_sd: float = 1.2
+    late_slope: tuple[float, float] = (-0.2, 0.35)
+    """Its ln h."""
     slope: tuple[float, float] = (0.15, 0.45)
     """ln h; h = 1 is the saturating exponential of the paper's fig. 6 for the Weibull shape."""
     slope_step: tuple[float, float] = (0.0, 0.06)
@@ -132,7 +140,14 @@ class Layout:
         return out
 
     def prior_rows(
-        self, prior: Prior, share: float, midpoint: float, base: tuple[float, float], rough: bool
+        self,
+        prior: Prior,
+        share: float,
+        midpoint: float,
+        base: tuple[float, float],
+        rough: bool,
+        *,
+        late: bool = False,
     ) -> tuple[Array, Array]:
         """The prior as least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
         count, size = len(self.knots_K), self.size
@@ -150,14 +165,16 @@ class Layout:
         middle = count // 2
         share_bend = prior.share_bend_rough if rough else prior.share_bend[1]
         midpoint_bend = prior.midpoint_bend_rough if rough else prior.midpoint_bend[1]
+        share_sd = prior.late_share_sd if late else prior.share_level_sd
+        midpoint_sd = prior.late_midpoint_sd if late else prior.midpoint_level_sd
         growth, spread = prior.share_step
         if self.usual_set is not None:
             growth -= prior.small_set_tilt * max(float(np.log2(FULL_SET / self.usual_set)), 0.0)
         for first, level, step, bend in (
-            (1, (share, prior.share_level_sd), (growth, spread), (prior.share_bend[0], share_bend)),
+            (1, (share, share_sd), (growth, spread), (prior.share_bend[0], share_bend)),
             (
                 1 + count,
-                (midpoint, prior.midpoint_level_sd),
+                (midpoint, midpoint_sd),
                 prior.midpoint_step,
                 (prior.midpoint_bend[0], midpoint_bend),
             ),
@@ -168,7 +185,7 @@ class Layout:
             for k in range(count - 2):
                 add({first + k: 1.0, first + k + 1: -2.0, first + k + 2: 1.0}, *bend)
         after = 1 + 2 * count
-        add({after: 1.0}, *prior.slope)
+        add({after: 1.0}, *(prior.late_slope if late else prior.slope))
         add({after + 1: 1.0}, *prior.slope_step)
         add({after + 2: 1.0}, *prior.problems_share)
         add({after + 3: 1.0}, *prior.problems_midpoint)

@@ -59,6 +59,8 @@ class Member:
     """Factor on the prior's run-to-run standard deviations."""
     drift: float = 0.0
     """Size of the drift (`drift_covariance`) by which curves leave their shape."""
+    late: bool = False
+    """Whether its prior puts most of the rise beyond the data."""
 
 
 MEMBERS = tuple(
@@ -67,6 +69,10 @@ MEMBERS = tuple(
     for rough in (False, True)
     for run_scale, drift in (*((scale, 0.0) for scale in STEADY), *((1.0, drift) for drift in DRIFTS))
 )
+
+LATE_MEMBERS = tuple(Member("hill", rough, 1.0, FIRST_DRIFT, late=True) for rough in (False, True))
+"""A rise that begins again: only level and slope at the end of the data say how it goes on. No part of the ensemble,
+since early evaluations are evidence for or against one shape, not against a second rise."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +155,17 @@ class Posterior:
     """Draws with a drift, fitted again without it; None if no draw has a drift."""
     inside_member_D: Indices | None = None
     """Their members."""
+    late_LP: Array | None = None
+    """Draws of a late rise; None if none were asked for, or a run fell."""
 
 
-def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
-    """The ensemble's most probable fits and `draws` draws."""
+def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator, late: int = 0) -> Posterior:
+    """The ensemble's most probable fits and `draws` draws, with `late` draws of a late rise beside them."""
     members = MEMBERS
     first = tuple(
         Member(shape, rough=False, run_scale=1.0, drift=drift) for shape in UNIT_SHAPES for drift in (0.0, FIRST_DRIFT)
     )
-    start = _start(data)
+    start = _start(data, data.gain, data.midpoint)
     problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
     found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
     data, odd_R = _reweighted(data, problem, found)
@@ -178,8 +186,9 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     parameters = drawn.parameters_NP if draws else starts[:0]
     drift_M = np.array([member.drift > 0 for member in members])
     drifting_D = np.flatnonzero(drift_M[member_D])
+    late_LP = _late_draws(data, prior, late, rng) if late and not data.fell else None
     if not drifting_D.size:
-        return Posterior(parameters, member_D, members, weight, data.layout, odd_R)
+        return Posterior(parameters, member_D, members, weight, data.layout, odd_R, late_LP=late_LP)
     steady_M = np.exp(np.where(drift_M, -np.inf, evidence - evidence[~drift_M].max()))
     position = (np.arange(drifting_D.size) + 0.5) / drifting_D.size
     picked = np.searchsorted(np.cumsum(steady_M / steady_M.sum()), position)
@@ -188,7 +197,24 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     own = inside_member_D[drifting_D]
     inside_DP = parameters.copy()
     inside_DP[drifting_D] = problem.solve(starts[own], DRAW_ITERATIONS, own, noise_DT[drifting_D]).parameters_NP
-    return Posterior(parameters, member_D, members, weight, data.layout, odd_R, inside_DP, inside_member_D)
+    return Posterior(parameters, member_D, members, weight, data.layout, odd_R, inside_DP, inside_member_D, late_LP)
+
+
+def _late_draws(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Array:
+    """Draws of `LATE_MEMBERS`, weighed by how well they explain the sweep."""
+    start = _start(data, _late_gain(data, prior), _late_midpoint(data, prior))
+    starts = np.repeat(start[None, :], len(LATE_MEMBERS), axis=0)
+    problem = _Problem.of(data, prior, LATE_MEMBERS, _rough_effects(data, prior, LATE_MEMBERS))
+    found = problem.solve(starts, MAP_ITERATIONS)
+    problem = _Problem.of(data, prior, LATE_MEMBERS, _effects(data, prior, LATE_MEMBERS, found.parameters_NP))
+    found = problem.solve(found.parameters_NP, MAP_ITERATIONS)
+    evidence = problem.log_evidence(found)
+    weight = np.exp(evidence - evidence.max())
+    position = (np.arange(draws) + 0.5) / draws
+    picked = np.searchsorted(np.cumsum(weight / weight.sum()), position)
+    member_D = np.minimum(picked, len(LATE_MEMBERS) - 1).astype(np.intp)
+    noise_DT = rng.standard_normal((draws, problem.rows))
+    return problem.solve(found.parameters_NP[member_D], DRAW_ITERATIONS, member_D, noise_DT).parameters_NP
 
 
 def _prior_weight(member: Member, *, fell: bool) -> float:
@@ -219,9 +245,15 @@ class _Problem:
         whiten = np.asarray(np.linalg.inv(factor), dtype=float)
         logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
         headroom = data.layout.top - data.base[0]
-        share = _logit_share(data, max(prior.share_least * headroom, prior.share_beyond_seen * data.gain))
-        midpoint = float(data.log_compute_RJ.max()) - prior.midpoint_before_end
-        rows = [data.layout.prior_rows(prior, share, midpoint, data.base, member.rough) for member in members]
+        usual = (
+            _logit_share(data, max(prior.share_least * headroom, prior.share_beyond_seen * data.gain)),
+            float(data.log_compute_RJ.max()) - prior.midpoint_before_end,
+        )
+        late = _logit_share(data, _late_gain(data, prior)), _late_midpoint(data, prior)
+        rows = [
+            data.layout.prior_rows(prior, *(late if member.late else usual), data.base, member.rough, late=member.late)
+            for member in members
+        ]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] / 2 for w, _ in rows])
         return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
 
@@ -412,13 +444,23 @@ def _logit_share(data: Data, gain: float) -> float:
     return float(np.log(share / (1.0 - share)))
 
 
-def _start(data: Data) -> Array:
-    """Start values from quantiles of the data; everything else at its prior mean or zero."""
+def _late_gain(data: Data, prior: Prior) -> float:
+    """Final gain that the prior of a late rise is centred at."""
+    return max(prior.late_share * (data.layout.top - data.base[0]), prior.share_beyond_seen * data.gain)
+
+
+def _late_midpoint(data: Data, prior: Prior) -> float:
+    """Log compute at which it is half done."""
+    return float(data.log_compute_RJ.max()) + prior.late_midpoint
+
+
+def _start(data: Data, gain: float, midpoint: float) -> Array:
+    """Start values with this gain and midpoint; everything else at its prior mean or zero."""
     layout = data.layout
     count = len(layout.knots_K)
     theta = np.zeros(layout.size)
     theta[0] = np.clip(data.base[0], layout.floor, layout.top - 1e-3 * (layout.top - layout.floor))
-    theta[1 : 1 + count] = _logit_share(data, data.gain)
+    theta[1 : 1 + count] = _logit_share(data, gain)
     # A little more compute per octave: where runs overlap, the level of m is what the data pull first.
-    theta[1 + count : 1 + 2 * count] = data.midpoint + 0.3 * (np.arange(count) - count / 2)
+    theta[1 + count : 1 + 2 * count] = midpoint + 0.3 * (np.arange(count) - count / 2)
     return theta

@@ -392,6 +392,8 @@ def _with_configuration(frame: pl.DataFrame, log: RunLog, pieces: Sequence[_Piec
 
     names = [log.name, *(part_name(log.name, piece.start) for piece in pieces[1:])]
     shared = {k: v for k, v in reading.context.items() if k in PER_RUN and v is not None}
+    if log.framework is not None:
+        shared.setdefault("framework", log.framework.name)
     if shared.get("updates_per_batch", 1) % 1:
         # No whole number, as with 12 steps per generation over 8 of accumulation: the rollouts say it.
         del shared["updates_per_batch"]

@@ -25,7 +25,7 @@ from isocompute_sdk.ingest.tables.raw import OnTruncated, RawTable
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.run_folders import journal_records
 
-CONFIGURATION = ("group_size", "problems_per_batch", "seed", *CONTEXT_FIELDS)
+CONFIGURATION = ("group_size", "problems_per_batch", "seed", "framework", *CONTEXT_FIELDS)
 """Fields of a `run` record that become columns."""
 PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")
 """Fields of every other record that become columns."""

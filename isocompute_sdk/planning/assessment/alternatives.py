@@ -89,7 +89,7 @@ def alternatives(
         best_on_grid = request.preference.best(on_grid)
         found.append(Alternative.of("on-grid", best_on_grid, request.reward(best_on_grid), None))
     careful = request.preference.careful().best(candidates)
-    if careful.group_size != chosen.group_size:
+    if careful.group_size not in (chosen.group_size, *(a.group_size for a in found if a.kind == "on-grid")):
         r = request.reward(careful)
         found.append(Alternative.of("conservative", careful, r, None if r is None or reward is None else reward - r))
     return tuple(found)

@@ -36,12 +36,11 @@ RIVAL = 0.25
 ABOVE, ABOVE_DECIDED = 0.25, 0.4
 """Probability that the octave above the grid is best from which it has to be measured first, and the same where the
 chosen n counts as decided."""
-STOP_CHANCE, STOP_REACH, STOP_SHARE, STOP_NEAR, STOP_ABOVE = 0.2, 3.0, 0.75, 0.8, 0.2
-"""A stop is said only without doubts, where the runs show the plateau or the decline, the rest of the budget adds a
-material gain with at most this probability, the budget lies at most this many times beyond the runs, the plan spends
-at most this share of it, its n loses at most a tie with at least this probability, and the octave above the grid is
-best with at most this one."""
-ASK_NEXT = "isocompute next (Planner.next_runs) says which runs to make first"
+STOP_CHANCE, STOP_REACH = 0.05, 3.0
+"""A stop is said only without doubts, where the runs show the plateau or the decline at an n between others that were
+run, the budget lies at most this many times beyond the runs, and any n, the octave above the grid included, gains a
+material amount from the rest of the budget with at most this probability."""
+ASK_NEXT = "isocompute next (Planner.next_runs) says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
@@ -88,7 +87,7 @@ class Verdict:
         if unseen and beyond <= UNSEEN_REACH:
             doubts.remove("rise-not-seen")
         rest = [note for note in plan.notes if note.code == "rest-not-worthwhile"]
-        if not doubts and any(_certain(plan, note, odds) for note in rest):
+        if not doubts and any(_certain(plan, note) for note in rest):
             return _stop(plan)
         if beyond > (TOO_FAR if odds is not None else 10.0) * (1 + 1e-6):
             return _too_far(plan, beyond, unseen=unseen)
@@ -130,20 +129,17 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, ties: list[int], doubts: list[str]
     return Verdict("clear", sentence + _edge(plan))
 
 
-def _certain(plan: Plan, note: Note, odds: GroupSizeOdds | None) -> bool:
+def _certain(plan: Plan, note: Note) -> bool:
     """Whether a note on the rest of a budget is sure enough to stop; without a surface it is."""
-    if odds is None:
+    if plan.fits is None or plan.fits.surface is None:
         return True
     chance, reach = note.data.get("chance_of_more"), note.data.get("extrapolation")
-    here = int(np.flatnonzero(odds.group_size == plan.group_size)[0])
+    smallest, largest = plan.fits.group_size_range
     return bool(
         note.data.get("end_seen", True)
         and (chance is None or chance <= STOP_CHANCE)
         and (reach is None or reach <= STOP_REACH)
-        and plan.unused_share >= 1.0 - STOP_SHARE
-        and odds.on_grid[here]
-        and odds.near_best[here] >= STOP_NEAR
-        and odds.probability_above <= STOP_ABOVE
+        and smallest < plan.group_size < largest
     )
 
 

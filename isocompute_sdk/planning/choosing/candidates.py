@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.specs import Hardware
@@ -37,6 +37,12 @@ class Limits:
     min_update_steps: int
     problems_from_runs: bool = False
     """Whether B_p is chosen among those that were run."""
+    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    """By (n, B_p): cost of the pilot run from whose checkpoint such an allocation goes on."""
+
+    def pricing_of(self, n: int, problems: int) -> Pricing:
+        """Prices of one allocation: the cost of the pilot run that it continues is part of its own."""
+        return self.pricing.with_pilot_back(self.continued.get((n, problems), 0.0))
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,7 @@ def candidate(n: int, limits: Limits) -> Candidate | Rejection:
     problems = _problems_per_batch(n, limits)
     if isinstance(problems, Rejection):
         return problems
+    limits = replace(limits, pricing=limits.pricing_of(n, problems))
     return _refused_by_hardware(n, problems, limits) or _steps(n, problems, limits)
 
 

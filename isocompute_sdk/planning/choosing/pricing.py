@@ -71,6 +71,16 @@ class Pricing:
         """Pricing with another number of GPUs."""
         return replace(self, throughput=self._throughput().at_gpus(gpus))
 
+    def with_pilot_back(self, amount: float) -> Pricing:
+        """Pricing with this much less spent on the pilot."""
+        spent = self.budget.spent or {}
+        pilot = min(max(amount, 0.0), spent.get("pilot", 0.0))
+        if not pilot:
+            return self
+        rest = {**spent, "pilot": spent["pilot"] - pilot}
+        kept = {purpose: part for purpose, part in rest.items() if part > 0}
+        return replace(self, budget=self.budget.replace(spent=kept or None))
+
     def cost(self, rollouts_per_batch: int, update_steps: int) -> float:
         """Cost in the budget's unit."""
         return self.cost_in(self.budget.unit, rollouts_per_batch, update_steps)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.answers.odds import FEWEST_UPDATES
 from isocompute_sdk.fitting.surface.answers.passport import LITTLE_RISE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment import caveats
@@ -54,6 +55,7 @@ class Request:
     spend: Spend = "worthwhile"
     powers_of_two: bool = True
     evaluation_share: float = EVALUATION_SHARE
+    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
 
     def __post_init__(self) -> None:
         if self.mode not in ("expected", "conservative"):
@@ -217,20 +219,21 @@ class ResolvedRequest:
         return float(np.mean(onset_D < max(ends))) >= SEEN_TO_FALL
 
     def _chance_of_more(self, trimmed: Candidate, full: Candidate, candidates: Sequence[Candidate]) -> float | None:
-        """Probability that the whole budget reaches `MATERIAL` more than the trimmed plan, by the n likeliest to.
+        """Probability that the whole budget reaches `MATERIAL` more than the trimmed plan, by any n.
 
-        None without a surface. Each n is judged alone: the largest of many uncertain rewards is large by chance.
+        The octave above the grid counts where the budget leaves it enough updates. None without a surface.
         """
         if self.fits.surface is None:
             return None
 
-        def drawn(c: Candidate) -> Array:
-            at = self.pricing.compute(c.rollouts, self.fits.compute)
-            return self.fits.draws(at, c.group_size, c.problems_per_batch)[:, 0]
+        def drawn(n: int, rollouts: float) -> Array:
+            return self.fits.draws(self.pricing.compute(rollouts, self.fits.compute), n, full.problems_per_batch)[:, 0]
 
-        here_D = drawn(trimmed)
-        others = [full, *self.landmarks(candidates)]
-        return max(float(np.mean(drawn(c) - here_D > MATERIAL * self.span)) for c in others)
+        spent = {c.group_size: c.rollouts for c in (*self.landmarks(candidates), full)}
+        if 2 * self.largest * full.problems_per_batch * FEWEST_UPDATES <= full.rollouts:
+            spent.setdefault(2 * self.largest, full.rollouts)
+        best_D = np.max([drawn(n, rollouts) for n, rollouts in spent.items()], axis=0)
+        return float(np.mean(best_D - drawn(trimmed.group_size, trimmed.rollouts) > MATERIAL * self.span))
 
     def refusal(self, rejections: Sequence[Rejection]) -> PlanError:
         """The error if no group size has a candidate, with the smallest budget that pays for one."""

@@ -23,10 +23,12 @@ from isocompute_sdk.planning.experiment.search import (
     FEWEST_STEPS,
     LARGEST_SIZE,
     SHARES,
+    SMALLEST_SIZE,
     Pick,
     Ran,
     candidates,
     choose,
+    comes_true,
 )
 from isocompute_sdk.planning.experiment.wider import widened
 
@@ -112,8 +114,9 @@ def ask(
     *,
     most: float | None = None,
     going: Mapping[str, int] | None = None,
-    spend_all: bool = False,
+    continuing: bool = True,
     settle: bool = False,
+    share: float | None = None,
 ) -> NextRuns:
     """The runs that lower expected regret most for their cost.
 
@@ -123,16 +126,17 @@ def ask(
         rng: the randomness of what is simulated.
         most: largest cost of all runs together; None for no limit but their worth.
         going: runs that go on in any case, by name, with the update steps at which they end.
-        spend_all: spend all of `most`, in equal parts, on the runs that tell most; their cost does not count as lost.
-        settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost.
+        continuing: whether a run that exists can be made longer.
+        settle: nothing is planned: runs up to the whole budget each, whose cost does not count as lost. They are only
+            compared with each other, so that what the draws say counts whole.
+        share: what of their benefit comes true; None for `comes_true`.
     """
     fits = question.fits
     surface = widened(question.surface, BELOW, max(ABOVE - OCTAVES_ABOVE, 0), rng)
     sizes = trial_sizes(question.planned_sizes, fits.group_sizes, surface)
     outlook = Outlook(
-        surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=spend_all or settle
+        surface, choices(question, surface, sizes), rng, question.compute, _evaluations(fits), sunk=settle
     )
-    each = most / slots if spend_all and most is not None else most
     budget = question.pricing.budget.available
     largest = max(*fits.group_sizes, min(2**ABOVE * fits.group_sizes[-1], LARGEST_SIZE))
     ran = runs_of(fits)
@@ -147,13 +151,23 @@ def ask(
             question.cost,
             budget,
             question.fewest_trial_steps or max(question.min_update_steps, FEWEST_STEPS),
-            each,
+            most,
             SETTLING if settle else SHARES,
         )
         if trial.continues not in going
+        and (continuing or trial.continues is None)
         and question.hardware.refusal(trial.group_size * trial.problems_per_batch) is None
     ]
-    picks = choose(outlook, asked, slots, most, spend_all=spend_all, made=made)
+    spent = sum(one.group_size * one.problems_per_batch * one.update_steps for one in ran)
+    times = max(_targets(question, outlook.choices)) / max(spent, 1)
+    whole = 1.0 if settle else share
+
+    def shares(trial: Trial) -> tuple[float, float, float]:
+        if whole is not None:
+            return whole, whole, whole
+        return comes_true(times, above=trial.group_size > fits.group_sizes[-1])
+
+    picks = choose(outlook, asked, slots, most, shares=shares, made=made)
     return answer(question, outlook, picks, surface.largest_compute)
 
 
@@ -165,8 +179,9 @@ def _rest(run: Ran, question: Question, steps: int) -> Trial:
 
 
 def trial_sizes(planned: Sequence[int], ran: Sequence[int], surface: Surface) -> list[int]:
-    """Group sizes of trials: those planned or run, and powers of two up to `BELOW` or `ABOVE` octaves from the runs."""
-    low = max(2, min(ran) // 2**BELOW)
+    """Group sizes of trials: those planned or run, and powers of two up to `BELOW` octaves below the runs, but
+    not below `SMALLEST_SIZE`, and `ABOVE` octaves above them."""
+    low = min(*ran, max(min(ran) // 2**BELOW, SMALLEST_SIZE))
     high = max(ran) * 2**ABOVE
     first, last = 2.0 ** surface.layout.knots_K[[0, -1]]
     powers = {2**i for i in range(1, 41) if low <= 2**i <= high and first <= 2**i <= last}
@@ -229,11 +244,13 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
         runs.append(pick.trial.advised(budget, saved, _settles(outlook, pick, chance)))
         total, chance = total + max(saved, 0.0), pick.worth.chosen_J
     first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
+    ends = [sum(pick.interval[end] for pick in picks) for end in (0, 1)]
+    interval = (float(min(ends[0], regret)), float(min(ends[1], regret))) if runs else None
     if runs:
         cost = sum(run.cost for run in runs)
         reason = (
             f"{first}. Run {named(runs)} first: {amount_text(cost, unit)}, {cost / budget:.1%} of the budget, "
-            f"expected to save {total:.4f} after what it costs"
+            f"expected to save {total:.4f} after what it costs{_between(interval)}"
         )
     else:
         reason = f"{first}; of the runs that could be made, {NONE_WORTH_IT}"
@@ -247,9 +264,15 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
         problems_per_batch_now=int(c.problems_J[now]),
         regret_now=float(regret),
         saving=float(min(total, regret)),
+        saving_interval=interval,
         reason=reason,
         notes=tuple(far_note(target, max([seen, *(question.compute(float(r.rollouts)) for r in runs)]))),
     )
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    """The interval of a saving in brackets."""
+    return "" if interval is None else f" ({interval[0]:.4f} to {interval[1]:.4f} by what came true on simulated tasks)"
 
 
 def _targets(question: Question, c: Choices) -> list[int]:

@@ -138,10 +138,17 @@ class Choices:
 class Worth:
     """What a set of trials is expected to change."""
 
-    saving: float
-    """Expected reward at the target with them less that without, their cost included; may be negative."""
+    benefit: float
+    """Expected reward at the target that a better choice gains, over the draws."""
+    lost: float
+    """Expected reward at the target that the plan loses since they are paid for."""
     chosen_J: Array
     """Probability that each choice is planned afterwards."""
+
+    @property
+    def saving(self) -> float:
+        """Benefit less what is lost, if the draws are right; may be negative."""
+        return self.benefit - self.lost
 
 
 class Outlook:
@@ -302,9 +309,12 @@ class Outlook:
         # More group sizes to choose from are worth nothing by themselves.
         whole_J = choices.reward_DJ.mean(axis=0)
         whole_E = np.maximum(whole_J[without_E], whole_J[self.now])
-        saving_E = won_ES.mean(axis=1) + level_ED.mean(axis=1) - whole_E
+        benefit_E, lost_E = won_ES.mean(axis=1), whole_E - level_ED.mean(axis=1)
         chance_EJ = np.stack([np.bincount(row, minlength=count) / chosen_ES.shape[1] for row in chosen_ES])
-        return [Worth(float(saving), chance) for saving, chance in zip(saving_E, chance_EJ, strict=True)]
+        return [
+            Worth(float(benefit), float(lost), chance)
+            for benefit, lost, chance in zip(benefit_E, lost_E, chance_EJ, strict=True)
+        ]
 
     def _posterior_means(self, shown_EDQ: Array, noise_EQQ: Array, wanted_EDT: Array) -> Array:
         """How far the posterior mean of each target moves in simulated trials, shape (E, S, T).

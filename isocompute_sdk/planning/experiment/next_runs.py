@@ -86,10 +86,14 @@ class NextRuns(Saved):
     regret_now: NotNegative
     """Expected reward lost at the target, against the best n of each draw, if the budget is spent now."""
     saving: NotNegative
-    """Expected reward saved at the target by all runs together, less what their cost loses there."""
+    """Expected reward saved at the target by all runs together, less what their cost loses there. What the draws say
+    is scaled by the share that came true on simulated tasks."""
     reason: str
     """Why these runs, or why none."""
     notes: tuple[Note, ...] = ()
+    saving_interval: tuple[float, float] | None = None
+    """95 % interval of the mean saving of such runs, by what came true on simulated tasks; None without runs, and for
+    a pilot before anything was run."""
 
     def __post_init__(self) -> None:
         if self.saving > self.regret_now * (1 + 1e-9) + 1e-12:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.asking import FAR, far_note, named
@@ -19,6 +22,9 @@ from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRuns
 from isocompute_sdk.planning.experiment.search import FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.experiment.surface_prior import prior_surface
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
+
+if TYPE_CHECKING:
+    from isocompute_sdk.planning.planner import Planner
 
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
 """Shares of the budget for which the expected regret is shown."""
@@ -59,6 +65,7 @@ def design_pilot(
     min_update_steps: int | None = None,
     shares: Sequence[float] = SHARES,
     spend_all: bool = False,
+    laws: Fits | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> PilotDesign:
     """The pilot for a budget before anything was run.
@@ -72,6 +79,7 @@ def design_pilot(
         min_update_steps: fewest update steps of the plan; None for twice the recipe's warm-up.
         shares: shares of the budget to compare.
         spend_all: pilot with the best of these shares also where no pilot is worth its cost.
+        laws: laws that name n without runs; None for `published_prior()`, as `isocompute plan`.
         rng: the randomness of what is simulated; None for a fixed one.
 
     Raises:
@@ -113,7 +121,19 @@ def design_pilot(
     first = best[share]
     if first.saving <= 0 and not spend_all:
         share, first = 0.0, _Set((), 0.0)
-    return PilotDesign(_first_round(outlook, pricing, first, regret, share, bp), float(share), tuple(table))
+    planner = _planner(laws or hedged_prior(), limits, chosen, throughput)
+    try:
+        now = planner.allocate(amount, problems_per_batch=bp, min_update_steps=least).group_size
+    except PlanError:
+        now = int(choices.group_size_J[outlook.now])
+    return PilotDesign(_first_round(pricing, first, regret, share, bp, now), float(share), tuple(table))
+
+
+def _planner(fits: Fits, hardware: Hardware, recipe: Recipe, throughput: Throughput | None) -> Planner:
+    # The planner designs pilots too.
+    from isocompute_sdk.planning.planner import Planner
+
+    return Planner(fits, hardware, recipe, throughput)
 
 
 def pilot_sweep(
@@ -236,9 +256,10 @@ def _trials(
     return tuple(found)
 
 
-def _first_round(outlook: Outlook, pricing: Pricing, first: _Set, regret: float, share: float, bp: int) -> NextRuns:
-    unit, budget, now = pricing.budget.unit, pricing.budget.available, outlook.now
-    c, saving = outlook.choices, min(max(first.saving, 0.0), regret)
+def _first_round(pricing: Pricing, first: _Set, regret: float, share: float, bp: int, now: int) -> NextRuns:
+    """The runs of the first round; `now` is the n that is planned without them."""
+    unit, budget = pricing.budget.unit, pricing.budget.available
+    saving = min(max(first.saving, 0.0), regret)
     runs = tuple(
         t.advised(
             budget,
@@ -248,8 +269,8 @@ def _first_round(outlook: Outlook, pricing: Pricing, first: _Set, regret: float,
         for t in first.trials
     )
     start = (
-        f"nothing was run: over the reward curves believed possible n = {c.group_size_J[now]} loses least, "
-        f"{regret:.4f} on average (isocompute plan takes n from published laws instead, and may name another)"
+        f"nothing was run: published laws say n = {now}; without runs {regret:.4f} is expected to be lost against the "
+        "best n"
     )
     if runs:
         cost = sum(run.cost for run in runs)
@@ -266,7 +287,7 @@ def _first_round(outlook: Outlook, pricing: Pricing, first: _Set, regret: float,
         unit=unit,
         budget=float(budget),
         metric=METRIC,
-        group_size_now=int(c.group_size_J[now]),
+        group_size_now=now,
         problems_per_batch_now=bp,
         regret_now=float(regret),
         saving=float(saving if runs else 0.0),

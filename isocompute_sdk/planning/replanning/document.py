@@ -17,6 +17,8 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.questions.plans_by_budget import SAVED_PLAN
 
+USUAL_BACKEND = "openrlhf"
+"""Backend of commands for runs of an unknown framework, or of one without a backend."""
 Name = Literal[
     "go-on",
     "roll-back-terms-on",
@@ -96,6 +98,8 @@ class Replan(Saved):
     plan: Annotated[Plan, SAVED_PLAN] | None = None
     """Plan of the run's own sizes and recipe for what is left, from which the commands start."""
     notes: tuple[Note, ...] = field(default=())
+    backend: str = USUAL_BACKEND
+    """Backend of its commands: that of the run's framework, if its log or configuration names one."""
 
     @property
     def sunk(self) -> float:
@@ -115,7 +119,7 @@ class Replan(Saved):
             f"option {name!r}; here: {', '.join(one.name for one in self.options)}", "Use one of these names."
         )
 
-    def commands(self, name: str | None = None, plan: str = "plan.json", backend: str = "openrlhf") -> tuple[str, ...]:
+    def commands(self, name: str | None = None, plan: str = "plan.json", backend: str | None = None) -> tuple[str, ...]:
         """Shell commands that carry out an option; none for going on and stopping, which need no launch.
 
         They run in the folder with the training data, the validation data and the reward file.
@@ -123,7 +127,7 @@ class Replan(Saved):
         Args:
             name: the option; None for the one to follow.
             plan: file that holds `self.plan`.
-            backend: training framework.
+            backend: training framework; None for `self.backend`.
 
         Raises:
             PlanError: an unknown option, or one whose checkpoint is not on disk or does not load as a model.
@@ -144,7 +148,7 @@ class Replan(Saved):
         changes = " ".join(f"--change {quote(f'{key}={value}')}" for key, value in chosen.changes.items())
         script = f"{chosen.name}.sh"
         launch = (
-            f"isocompute launch {quote(plan)} --backend {quote(backend)} --model {quote(folder)}"
+            f"isocompute launch {quote(plan)} --backend {quote(backend or self.backend)} --model {quote(folder)}"
             f"{' ' + changes if changes else ''} --output-dir {quote(f'runs/{chosen.name}')} --script {script}"
         )
         return (*converting, launch, f"bash {script}")

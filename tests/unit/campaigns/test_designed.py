@@ -12,7 +12,7 @@ import pytest
 
 from isocompute_sdk.campaigns import designed
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-from isocompute_sdk.campaigns.decisions import FOLDER, read_decisions
+from isocompute_sdk.campaigns.decisions import FOLDER, Decisions, read_decisions
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
@@ -59,6 +59,23 @@ def written(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
+def before_plan(taken: Decisions) -> int:
+    """Rollouts of checks and pilot, whatever the plan continues."""
+    runs = [*(() if taken.checks is None else taken.checks.runs), *taken.pilot_runs()]
+    longest: dict[str, int] = {}
+    for run in runs:
+        longest[run.run_id] = max(run.rollouts, longest.get(run.run_id, 0))
+    return sum(longest.values())
+
+
+def test_a_share_that_pays_for_no_pilot_stops_before_one(tmp_path: Path) -> None:
+    asked = study(budget=1_000_000, pilot={"slots": 2, "largest_share": 0.04})
+    campaign = make(tmp_path / "out", study=asked)
+    with pytest.raises(PlanError, match="largest_share"):
+        campaign.run()
+    assert 0 < sum(status.rollouts for status in campaign.status()) <= 0.04 * 1_000_000
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     folder = tmp_path_factory.mktemp("designed") / "out"
@@ -80,9 +97,8 @@ def test_checks_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(wh
     checks = {(run.group_size, run.problems_per_batch): run.run_id for run in taken.checks.runs}
     assert set(first) & set(checks)
     assert all(first[both] == checks[both] for both in set(first) & set(checks))
-    # No share is larger than the study allows.
-    assert [one.share for one in taken.rounds[0].design.by_share] == [0.02, 0.05, 0.1, 0.15]
-    assert taken.rounds[0].design.first.cost <= 0.15 * taken.rounds[0].left
+    # Before the plan, nothing costs more than the study allows.
+    assert before_plan(taken) <= 0.15 * BUDGET
     assert all(one.asked is not None for one in taken.rounds[1:-1])
     statuses = make(folder).status()
     assert {status.state for status in statuses} == {"finished"}
@@ -253,6 +269,7 @@ def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> No
     assert outcome.comparison.run_id.startswith("plan-")
     runs = [run for one in taken.rounds for run in one.runs]
     assert len({run.run_id for run in runs}) == len(runs)
+    assert before_plan(taken) <= 0.25 * BUDGET
 
 
 def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from isocompute_sdk import Forecast
 from isocompute_sdk.planning import Replan
+from isocompute_sdk.run_folders.run_journal import Journal
 from tests.unit.ingest.log_files import verl_line, write_events, write_hydra
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -67,7 +68,34 @@ def as_openrlhf(folder: Path) -> list[str]:
     return ["--set", "n=4", "--set", "problems_per_batch=32"]
 
 
-FORMATS = {"csv": as_csv, "verl": as_verl, "openrlhf": as_openrlhf}
+def as_trl(folder: Path) -> list[str]:
+    """What transformers saves beside each checkpoint."""
+    rows: list[dict[str, float]] = []
+    for step in range(EVERY, LAST + 1, EVERY):
+        rows.append({"step": step, "reward": reward(step), "frac_reward_zero_std": 0.1})
+        rows.append({"step": step, "eval_reward": reward(step)})
+    for step in range(200, LAST + 1, 200):
+        weights(folder / f"checkpoint-{step}", "config.json", "model.safetensors")
+        state = {"global_step": step, "log_history": [row for row in rows if row["step"] <= step]}
+        (folder / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(state))
+    return ["--set", "n=4", "--set", "problems_per_batch=32", "--set", "eval_samples=4", "--set", "updates_per_batch=1"]
+
+
+def as_torch(folder: Path) -> list[str]:
+    """The journal of the built-in runner."""
+    folder.mkdir()
+    journal = Journal(folder / "metrics.jsonl", "exp", 1)
+    journal.begin(resumed_step=None, group_size=4, problems_per_batch=32, seed=0, framework="torch", model="mine")
+    for step in range(0, LAST + 1, EVERY):
+        metrics = {"avg@4": reward(step)}
+        journal.append("evaluation", step=step, rollouts=step * 128, tokens=0, eval_set="validation", metrics=metrics)
+    journal.close()
+    for step in range(200, LAST + 1, 200):
+        weights(folder / f"checkpoint-{step}", "config.json", "model.safetensors")
+    return []
+
+
+FORMATS = {"csv": as_csv, "verl": as_verl, "openrlhf": as_openrlhf, "trl": as_trl, "torch": as_torch}
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -86,7 +114,7 @@ def test_a_fall_is_found_in_the_logs_of_every_framework(format: str, tmp_path: P
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_commands_of_an_option_work_when_pasted(format: str, tmp_path: Path, isocompute: Command) -> None:
     options = FORMATS[format](tmp_path / "exp")
-    asked = ("replan", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate", "--backend", "verl")
+    asked = ("replan", "exp", *options, "--remaining", "300k", "--follow", "halve-learning-rate")
     done = isocompute(*asked, "--json", "-o", "replan.json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -96,6 +124,7 @@ def test_the_commands_of_an_option_work_when_pasted(format: str, tmp_path: Path,
     *before, launch, start = answer["commands"]
     assert [line.split()[2] for line in before] == (["verl.model_merger"] if format == "verl" else [])
     words = shlex.split(launch)
+    assert words[words.index("--backend") + 1] == ("openrlhf" if format == "csv" else format)
     pasted = isocompute(*words[1:])
     assert pasted.returncode == 0, pasted.stderr
     script = tmp_path / start.removeprefix("bash ")

@@ -110,3 +110,20 @@ def test_what_differs_from_the_runs_is_shown_by_allocate_and_launch(isocompute: 
     shown = isocompute("launch", "plan.json", "--model", "m", "--backend", "verl", "--dry-run")
     assert shown.stdout.startswith("#!")
     assert "kl_coef: 0 | 0.001 | 0.001" in shown.stderr
+
+
+def test_files_that_are_not_here_are_named_and_refuse_nothing(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "validation.jsonl").write_text("")
+    (tmp_path / "grade.py").write_text("")
+    asked = ("launch", "plan.json", "--reward", "grade.py:score")
+    shown = isocompute(*asked)
+    assert shown.returncode == 0, shown.stderr
+    assert "info: data-not-here" in shown.stdout
+    (note,) = json.loads(isocompute(*asked, "--json").stdout)["notes"]
+    assert note["data"]["files"] == {"--train-data": "train.jsonl"}
+    dry = isocompute(*asked, "--dry-run")
+    assert dry.stdout.startswith("#!")
+    assert "data-not-here" in dry.stderr
+    (tmp_path / "train.jsonl").write_text("")
+    assert "data-not-here" not in isocompute(*asked).stdout
+    assert "notes" not in json.loads(isocompute(*asked, "--json").stdout)

@@ -34,17 +34,22 @@ def fits_file(make_runs: Make, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def _fits_file(make_runs: Make, folder: Path, sizes: tuple[int, ...], longest: float) -> Path:
-    """Fits of short runs, larger n rising later and higher."""
+    """Fits of short runs."""
+    found: Fits = fit(fit_runs(make_runs, sizes, longest), draws=100)
+    path = folder / "fits.json"
+    found.save(path)
+    return path
+
+
+def fit_runs(make_runs: Make, sizes: tuple[int, ...], longest: float, **context: object) -> RunSet:
+    """Runs of which larger n rise later and higher."""
     rng = np.random.default_rng(0)
     compute = np.concatenate([[0.0], np.geomspace(1e4, longest, 16)])
 
     def noisy(n: int, bp: int, c: float) -> float:
         return float(0.35 + (0.08 + 0.03 * np.log2(n)) * -np.expm1(-c / (6e3 * n)) + 0.01 * rng.standard_normal())
 
-    found: Fits = fit(make_runs(noisy, [(n, 32) for n in sizes], compute, model="some/model"), draws=100)
-    path = folder / "fits.json"
-    found.save(path)
-    return path
+    return make_runs(noisy, [(n, 32) for n in sizes], compute, model="some/model", **context)
 
 
 def test_without_data_a_pilot_is_printed_and_its_commands_work(
@@ -138,3 +143,17 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
     assert steps(further)[at] == continued[0]["update_steps"] - 2
     assert str(folder) in further
     assert str(folder) not in anew
+
+
+@pytest.mark.parametrize("framework", ["verl", "trl", "openrlhf", "prime-rl"])
+def test_commands_are_for_the_framework_that_made_the_runs(
+    isocompute: Command, make_runs: Make, tmp_path: Path, framework: str
+) -> None:
+    runs = fit_runs(make_runs, (8, 16), 1.5e5, framework=framework)
+    fit(runs, draws=60).save(tmp_path / "fits.json")
+    result = isocompute("next", "fits.json", "--budget", "3M", "--slots", "2")
+    launches = [line for line in result.stdout.splitlines() if line.startswith("isocompute launch ")]
+    assert launches
+    for line in launches:
+        named = re.findall(r" --backend (\S+)", line)
+        assert named == ([] if framework == "prime-rl" else [framework])

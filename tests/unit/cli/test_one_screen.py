@@ -50,7 +50,7 @@ def screen(shell: Shell, command: str) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "commands"),
     [
-        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 3),
+        ("allocate 'my runs.csv' --method paper --points all --budget 3M", 2),
         ("allocate pilot.csv --budget 10M", 2),
         ("plan --budget 3M", 2),
     ],
@@ -64,6 +64,24 @@ def test_a_plan_fits_one_screen_and_every_command_on_it_can_be_pasted(
     for line in found:
         pasted = shell(line[line.index("isocompute ") :])
         assert pasted.returncode == 0, (line, pasted.stderr)
+
+
+@pytest.mark.usefixtures("pilot_csv")
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("allocate 'my runs.csv' --budget 3M", False),
+        ("allocate pilot.csv --budget 10M --update-steps 500", True),
+    ],
+)
+def test_what_to_run_next_is_pointed_to_where_it_names_runs(shell: Shell, command: str, named: bool) -> None:
+    shown = shell(f"isocompute {command} -v").stdout
+    printed = {line[line.index("isocompute next") :] for line in shown.splitlines() if "  isocompute next" in line}
+    printed |= {line.partition(": ")[2] for line in shown.splitlines() if line.startswith("next: isocompute next")}
+    assert bool(printed) == named
+    source, _, budget = command.removeprefix("allocate ").partition(" --budget ")
+    for line in printed or {f"isocompute next {source} --budget {budget}"}:
+        assert bool(json.loads(shell(f"{line} --json").stdout)["runs"]) == named
 
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(shell: Shell) -> None:
@@ -87,10 +105,10 @@ def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> 
 
 @pytest.mark.usefixtures("pilot_csv")
 def test_json_carries_the_runs_to_make_first_and_loads_as_a_plan(isocompute: Command, tmp_path: Path) -> None:
-    text = isocompute("allocate", "pilot.csv", "--budget", "10M", "--json").stdout
+    text = isocompute("allocate", "pilot.csv", "--budget", "30M", "--json").stdout
     (tmp_path / "plan.json").write_text(text)
     plan = iso.Plan.load(tmp_path / "plan.json")
-    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "10M", "--slots", "2", "--json").stdout)
+    asked = json.loads(isocompute("next", "pilot.csv", "--budget", "30M", "--slots", "2", "--json").stdout)
     assert plan.next_runs is not None
     assert [run.rollouts for run in plan.next_runs.runs] == [
         run["group_size"] * run["problems_per_batch"] * run["update_steps"] for run in asked["runs"]

@@ -34,9 +34,15 @@ def test_a_command_that_fails_keeps_its_message_with_a_closed_pipe(shell: Shell)
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("al", {"allocate"}), ("allocate --for-r", {"--for-reward"}), ("report --budg", {"--budget"})],
+    [
+        ("al", {"allocate"}),
+        ("allocate --for-r", {"--for-reward"}),
+        ("report --budg", {"--budget"}),
+        ("launch plan.json --backend op", {"openrlhf"}),
+        ("plot --kind sens", {"sensitivity-n", "sensitivity-bp"}),
+    ],
 )
-def test_bash_completes_commands_and_options(shell: Shell, words: str, expected: set[str]) -> None:
+def test_bash_completes_commands_options_and_values(shell: Shell, words: str, expected: set[str]) -> None:
     typed = f"COMP_WORDS=(isocompute {words}); COMP_CWORD={len(words.split())}"
     function = "$(complete -p isocompute | grep -o '_[a-z_]*')"
     done = shell(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, FitsSet, Plan, Planner, RunSet, fit
+from isocompute_sdk import Budget, Evaluation, Fits, FitsSet, Plan, Planner, Recipe, RunSet, Throughput, fit
 
 Make = Callable[..., RunSet]
 LEVELS = (4, 16, 64, 256)
@@ -119,3 +120,66 @@ def test_the_plan_is_the_best_on_the_grid_or_clearly_better_beyond(both: FitsSet
     assert plan.group_size_interval is not None
     low, high = plan.group_size_interval
     assert low <= plan.group_size <= high
+
+
+def test_a_plan_goes_on_from_the_pilot_run_with_its_n(both: FitsSet) -> None:
+    planner = Planner(both["avg@4"])
+    budget = Budget(rollouts=2e6, spent={"pilot": 5e5, "lost": 1e5})
+    fresh = planner.allocate(budget, spend="all", problems_per_batch=32)
+    again = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 4e5})
+    assert again.group_size == fresh.group_size
+    assert again.update_steps == int(1.8e6 / (32 * fresh.group_size))
+    assert again.budget.spent == {"pilot": pytest.approx(1e5), "lost": 1e5}
+    assert again.cost <= again.budget.available
+    # The whole pilot at most counts again, and only for a plan with this n and B_p.
+    most = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 9e9})
+    assert most.budget.spent == {"lost": 1e5}
+    other = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 64): 4e5})
+    assert other == fresh
+
+
+def test_a_long_pilot_run_of_an_n_that_is_nearly_as_good_decides(both: FitsSet) -> None:
+    planner = Planner(both["avg@4"])
+    budget = Budget(rollouts=2e6, spent={"pilot": 1.9e6})
+    fresh = planner.allocate(budget, spend="all", problems_per_batch=32, min_update_steps=1)
+    larger = 2 * fresh.group_size
+    chosen = planner.allocate(
+        budget, spend="all", problems_per_batch=32, min_update_steps=1, continued={(larger, 32): 1.8e6}
+    )
+    assert chosen.group_size == larger
+    assert chosen.rollouts > 10 * fresh.rollouts
+
+
+@pytest.mark.parametrize(
+    ("given", "budget"),
+    [
+        ({}, Budget(rollouts=1e6)),
+        ({"recipe": Recipe(min_problems_per_batch=64)}, Budget(rollouts=1e6)),
+        # Evaluations that cost half as much as training buy fewer steps.
+        (
+            {
+                "throughput": Throughput(step_overhead_seconds=5, rollouts_per_second=50, gpus=8),
+                "evaluation": Evaluation(n_problems=5000, samples=16),
+            },
+            Budget(gpu_hours=20),
+        ),
+    ],
+)
+def test_the_planner_of_a_plan_makes_it_again(
+    both: FitsSet, given: dict[str, Any], budget: Budget, tmp_path: Path
+) -> None:
+    plan = Planner(both.first, **given).allocate(budget)
+    again = Planner.of(Plan.load(plan.save(tmp_path / "plan.json"))).allocate(budget)
+    for name in ("group_size", "problems_per_batch", "update_steps", "cost", "predicted_reward", "recipe"):
+        assert getattr(again, name) == getattr(plan, name)
+
+
+def test_a_conservative_plan_takes_the_best_n_that_was_run(both: FitsSet) -> None:
+    planner, largest = Planner(both.first), both.first.group_size_range[1]
+    plan, careful = (planner.allocate("50M", spend="all", mode=mode) for mode in ("expected", "conservative"))
+    assert plan.group_size > largest >= careful.group_size
+    assert [a.group_size for a in plan.alternatives if a.kind == "on-grid"] == [careful.group_size]
+    assert "conservative" not in {a.kind for a in plan.alternatives}
+    # Where the default stays on the grid, both are one.
+    plans = [planner.allocate("100k", mode=mode).group_size for mode in ("expected", "conservative")]
+    assert plans[0] == plans[1] <= largest

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.surface import Surface
 
-CONSERVATIVE_QUANTILE = 0.1
-"""Conservative: this quantile of the reward over draws in place of its mean."""
 PER_SQUARED_OCTAVE = 0.5
 """Share of the doubt that a candidate is charged per squared octave from where each draw has its good n, on average
 over draws. The doubt is what the best single n is expected to lose for want of knowing which draw is true: without
@@ -41,8 +39,6 @@ class GroupSizeOdds:
     """Expected reward."""
     spread: Array
     """Its posterior standard deviation."""
-    careful: Array
-    """Its lower quantile over draws (`CONSERVATIVE_QUANTILE`)."""
     probability_best: Array
     """Share of the draws in which this n is the best, one octave above the grid included where the budget leaves it
     enough updates: the sum may be less than 1."""
@@ -62,12 +58,15 @@ class GroupSizeOdds:
     the same n as for `doubt`."""
 
     def best(self, *, conservative: bool = False) -> int:
-        """Position of the n to choose: large expected (or cautious) reward, near to what the draws call good.
+        """Position of the n to choose: large expected reward, near to what the draws call good.
 
-        Each squared octave from the centre of a draw's good n costs `PER_SQUARED_OCTAVE` of the doubt.
+        Each squared octave from the centre of a draw's good n costs `PER_SQUARED_OCTAVE` of the doubt. Conservative:
+        no n above the grid, unless all are.
         """
-        score = self.careful if conservative else self.reward
-        return int(np.argmax(np.round(score - PER_SQUARED_OCTAVE * self.doubt * self.squared_octaves, 12)))
+        score = np.round(self.reward - PER_SQUARED_OCTAVE * self.doubt * self.squared_octaves, 12)
+        if conservative and self.on_grid.any():
+            score[~self.on_grid] = -np.inf
+        return int(np.argmax(score))
 
 
 def best_size_interval(
@@ -135,7 +134,6 @@ def group_size_odds(
         group_size=sizes,
         reward=reward,
         spread=drawn_DN.std(axis=0),
-        careful=np.quantile(drawn_DN, CONSERVATIVE_QUANTILE, axis=0),
         near_best=np.mean(best_D - drawn_DN <= NEAR * (surface.layout.top - surface.layout.floor), axis=0),
         on_grid=on_grid,
         probability_best=chance_N[: len(sizes)],

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
-from isocompute_sdk.fitting.surface.surface import KEPT_ANSWERS, OLD_SPREAD_ABOVE, SPREAD_REACH
+from isocompute_sdk.fitting.surface.surface import BESIDE_LATE, KEPT_ANSWERS, LATE, OLD_SPREAD_ABOVE, SPREAD_REACH
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -319,7 +319,7 @@ def test_a_missing_step_0_is_said(make_runs: Make, fits: Fits) -> None:
 
 def test_files_without_declines_and_misfit_load_and_predict_as_they_did(fits: Fits, tmp_path: Path) -> None:
     old = fits.to_dict()
-    for name in ("declines", "misfit", "outlying"):
+    for name in ("declines", "misfit", "outlying", "late"):
         del old["surface"][name]
     del old["passport"]["most_rise_seen"]
     path = tmp_path / "old.json"
@@ -344,7 +344,12 @@ def test_draws_are_what_predictions_average(fits: Fits) -> None:
     assert drawn.shape[1] == 7
     predicted = fits.predict(compute, 16)
     np.testing.assert_allclose(drawn.mean(axis=0), predicted.mean)
-    np.testing.assert_allclose(np.quantile(drawn, 0.1, axis=0), predicted.low)
+    assert fits.surface is not None
+    assert fits.surface.late is not None
+    late = fits.surface.late.draws(compute, 16)
+    assert len(late) / (len(drawn) + len(late)) == pytest.approx(LATE, abs=0.01)
+    beside = predicted.mean + BESIDE_LATE * (drawn - predicted.mean)
+    np.testing.assert_allclose(np.quantile(np.concatenate([beside, late]), 0.1, axis=0), predicted.low)
     assert fits.draws(1e6, [4, 64]).shape[1] == 2
     with pytest.raises(FitError):
         fits.draws(1e6, 1024)

@@ -37,8 +37,8 @@ def test_draws_that_drift_within_the_data_go_further_astray_beyond_them() -> Non
     drift_D = np.repeat([0.0, 0.15, 0.4], 4000)
     drawn = sample_misfit(drift_D, 3, np.random.default_rng(2))
     spread = [float(drawn.tilt_DK[drift_D == drift].std()) for drift in (0.0, 0.15, 0.4)]
-    # Standard deviation: 0.03 along n, 0.04 sqrt(1 + (10 s)^2) in common.
-    assert spread == pytest.approx([0.05, 0.078, 0.168], rel=0.05)
+    # Standard deviation: 0.015 along n, 0.02 sqrt(1 + (10 s)^2) in common.
+    assert spread == pytest.approx([0.025, 0.039, 0.084], rel=0.05)
     assert float(drawn.level_DK[drift_D == 0.4].std()) == pytest.approx(
         float(drawn.level_DK[drift_D == 0].std()), rel=0.1
     )

@@ -178,3 +178,27 @@ def test_the_best_checkpoint_never_falls_with_compute(make_run: Callable[..., Su
     drawn_DQ = surface.draws(np.geomspace(1e5, 1e7, 30), 16.0)
     assert np.diff(drawn_DQ, axis=1).min() > -0.02
     assert (drawn_DQ[:, -1] - surface.draws(3e5, 16.0)[:, 0]).min() > -1e-9
+
+
+def test_intervals_allow_for_a_rise_that_begins_again(make_run: Callable[..., SurfaceRun]) -> None:
+    at = np.concatenate([[0.0], np.geomspace(1e3, 1e5, 40)])
+    runs = [make_run(second_rise, at, noise=0.003, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
+    surface = fitted(runs, draws=100)
+    assert surface.late is not None
+    far = 2.5e5
+    truth = float(second_rise(np.array([far]))[0])
+    mean, low, high = (float(value[0]) for value in surface.interval("mean", 0.8, far, 16.0))
+    assert mean == float(surface.draws(far, 16.0).mean())
+    assert low < truth < high
+    assert float(replace(surface, late=None).interval("mean", 0.8, far, 16.0)[2][0]) < truth
+
+
+def test_no_second_rise_is_drawn_where_a_run_fell(make_run: Callable[..., SurfaceRun]) -> None:
+    def falling(compute: np.ndarray) -> np.ndarray:
+        rise = 0.2 + 0.3 / (1 + (2e4 / np.maximum(compute, 1.0)) ** 1.5)
+        return rise - 0.1 * np.maximum(np.log(np.maximum(compute, 1.0) / 3e5), 0.0)
+
+    at = np.concatenate([[0.0], COMPUTE])
+    runs = [make_run(falling, at, noise=0.005, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
+    assert any(run.fault == "decay" for run in prepare(runs))
+    assert fitted(runs).late is None

@@ -60,6 +60,10 @@ def flat(n: int, c: np.ndarray) -> np.ndarray:
     return 0.3 + (0.2 - 0.02 * np.log2(n)) * -np.expm1(-c / 3e4)
 
 
+def flat_and_peaked(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.3 + (0.25 - 0.03 * (np.log2(n) - 5) ** 2) * -np.expm1(-c / 3e4)
+
+
 def small_ahead(n: int, c: np.ndarray) -> np.ndarray:
     return 0.3 + (0.4 - 0.04 * np.log2(n)) * -np.expm1(-c / 2e6)
 
@@ -144,12 +148,29 @@ def test_one_group_size_cannot_decide() -> None:
 
 
 def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs() -> None:
-    plan = plan_of(flat, "15M", end=6e6, seeds=2)
+    plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
     assert plan.verdict.kind == "stop-spending"
     assert plan.rollouts < 15e6
-    far = plan_of(flat, "60M", end=6e6, seeds=2)
+    far = plan_of(flat_and_peaked, "60M", end=6e6, seeds=2)
     assert far.verdict.kind != "stop-spending"
     assert far.rollouts < 60e6
+
+
+def test_no_stop_at_an_end_of_the_grid_beyond_which_nothing_was_run() -> None:
+    plan = plan_of(flat, "15M", end=6e6, seeds=2)
+    assert plan.fits is not None
+    assert plan.group_size == plan.fits.group_size_range[0]
+    assert plan.rollouts < 15e6
+    assert plan.verdict.kind == "clear"
+
+
+def test_no_stop_where_any_n_may_still_gain() -> None:
+    plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
+    doubtful = [
+        replace(note, data={**note.data, "chance_of_more": 0.1}) if note.code == "rest-not-worthwhile" else note
+        for note in plan.notes
+    ]
+    assert replace(plan, notes=tuple(doubtful)).verdict.kind == "clear"
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:

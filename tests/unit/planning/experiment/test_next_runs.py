@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published_prior
+from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import asking, design_pilot, prospects
@@ -296,3 +296,12 @@ def test_a_target_far_beyond_every_run_is_noted(planner: Planner) -> None:
     longest = max([1.5e5, *(float(run.rollouts) for run in far.runs)])
     assert note.data["extrapolation"] == pytest.approx(100 * BUDGET / longest, rel=0.01)
     assert near.notes == ()
+
+
+@pytest.mark.parametrize("budget", ["300k", "3M", "30M"])
+@pytest.mark.parametrize("fits", [published_prior(), published("qwen2.5-7b-instruct/guru-math-easy")])
+def test_without_runs_the_same_n_is_planned_and_named(fits: Fits, budget: str) -> None:
+    planner = Planner(fits)
+    assert planner.next_runs(budget).group_size_now == planner.allocate(budget).group_size
+    if fits.method == "prior":
+        assert design_pilot(budget).first.group_size_now == planner.allocate(budget).group_size
