@@ -2,15 +2,18 @@
 
     python benchmarks/record_runs.py --study long --folder recorded   # Easy, n = 4, 16, 64, four seeds, to 3M
     python benchmarks/record_runs.py --study sets --folder recorded   # Hard, other n of Easy: two seeds, to 600k
+    python benchmarks/record_runs.py --study other --folder recorded  # other families and task seeds, to 600k
+    python benchmarks/record_runs.py --study few --folder recorded    # 64 training problems, to 160k
 
 Each run is trained by the built-in runner in a process of its own, one thread each, and its table is written to
-FOLDER/tables/ when it ends. Started again, finished tables are kept and a stopped run resumes from its checkpoint. Both
-studies may share a folder and run at the same time. `--collect` joins the tables that FOLDER holds into one file per
+FOLDER/tables/ when it ends. Started again, finished tables are kept and a stopped run resumes from its checkpoint.
+Studies may share a folder and run at the same time. `--collect` joins the tables that FOLDER holds into one file per
 study below `--out`.
 
-Settings: family mul31, task seed 0 (one base model for all runs), B_p = 16, temperature 1, learning rate
-4e-4 sqrt(B / 1024), no KL and no entropy term, one update per batch. Each evaluation samples 64 responses to each of
-the 200 validation problems, so sampling gives avg@4 a standard deviation of about .0035 on Easy.
+Settings: family mul31 and task seed 0 (one base model for all runs) unless the name of a run says otherwise, B_p = 16,
+temperature 1, learning rate 4e-4 sqrt(B / 1024), no KL and no entropy term, one update per batch. Each evaluation
+samples 64 responses to each of the 200 validation problems, so sampling gives avg@4 a standard deviation of about .0035
+on Easy.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ import json
 import math
 import platform
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from isocompute_sdk import RunSet
@@ -37,16 +42,53 @@ SAMPLES = 64
 EVALUATIONS = 36
 """Evaluations of a run between `FIRST` rollouts and its end, evenly spaced in log C."""
 FIRST = 2_000
-TASK_SEED = 0
 METRICS = ("avg@4", "best@4", "worst@4")
+TRAIN = "train_reward"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which problems are trained on."""
+
+    kind: Literal["easy", "hard", "mixed"]
+    family: str = "mul31"
+    seed: int = 0
+    problems: int | None = None
+    """Training problems, the first ones of the set; None for all."""
+
+    @property
+    def name(self) -> str:
+        """Unique name of the task: its kind, unless family, seed or problems differ from the default."""
+        family = self.family.replace("+", ".")
+        base = self.kind if (family, self.seed) == ("mul31", 0) else f"{family}-{self.kind}-t{self.seed}"
+        return base if self.problems is None else f"{base}-d{self.problems}"
+
+    @property
+    def folder(self) -> str:
+        """Folder of its files: tasks that differ in `problems` only share one."""
+        return f"task-{replace(self, problems=None).name}"
+
+    @property
+    def train(self) -> str:
+        """File of its training problems."""
+        whole = f"{self.folder}/train.jsonl"
+        return whole if self.problems is None else f"train-{self.name}.jsonl"
+
+    def prepare(self, folder: Path) -> None:
+        """Make its files in a folder, unless they are there."""
+        from isocompute_torch.tasks import prepare
+
+        prepare(folder / self.folder, family=self.family, kind=self.kind, seed=self.seed)
+        if self.problems is not None:
+            lines = (folder / self.folder / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+            (folder / self.train).write_text("".join(lines[: self.problems]), encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Cell:
     """One run."""
 
-    kind: str
-    """Problem set: easy or hard."""
+    task: Task
     group_size: int
     rollouts: int
     seed: int
@@ -54,7 +96,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Unique name of the run."""
-        return f"{self.kind}-{self.rollouts // 1000}k-n{self.group_size}-s{self.seed}"
+        return f"{self.task.name}-{self.rollouts // 1000}k-n{self.group_size}-s{self.seed}"
 
     @property
     def evaluations_per_decade(self) -> int:
@@ -64,11 +106,15 @@ class Cell:
 
     def spec(self) -> RunSpec:
         """What to train; paths are relative to the folder of all runs."""
-        task = f"task-{self.kind}"
+        task = self.task.folder
         (run,) = Study(
-            name=f"{self.kind}-{self.rollouts // 1000}k",
+            name=f"{self.task.name}-{self.rollouts // 1000}k",
             model=f"{task}/model",
-            data=Data(train=f"{task}/train.jsonl", validation=f"{task}/validation.jsonl", reward=f"{task}/reward.py"),
+            data=Data(
+                train=self.task.train,
+                validation=f"{task}/validation.jsonl",
+                reward=f"{task}/reward.py",
+            ),
             recipe=Recipe.preset(
                 "hard",
                 learning_rate_anchor=4e-4,
@@ -96,16 +142,42 @@ class Cell:
 
 LONG = (64, 16, 4)
 """Group sizes of Easy that are run to 3M. Their first 600k are what a run to 600k would be, bit for bit."""
+KINDS: tuple[Literal["easy", "hard"], ...] = ("easy", "hard")
+OTHER = (
+    Task("hard", "rev31"),
+    Task("hard", "mul31", 1),
+    Task("easy", "rev31"),
+    Task("hard", "add32"),
+    Task("mixed", "mul31+rev31"),
+    Task("easy", "add32"),
+    Task("easy", "mul31", 1),
+)
 STUDIES: dict[str, tuple[Cell, ...]] = {
-    "long": tuple(Cell("easy", n, 3_000_000, seed) for seed in (0, 1, 2, 3) for n in LONG),
+    "long": tuple(Cell(Task("easy"), n, 3_000_000, seed) for seed in (0, 1, 2, 3) for n in LONG),
     "sets": tuple(
-        Cell(kind, n, 600_000, seed)
+        Cell(Task(kind), n, 600_000, seed)
         for seed in (0, 1)
         for n in (256, 128, 64, 32, 16, 8, 4)
-        for kind in ("easy", "hard")
+        for kind in KINDS
         if kind == "hard" or n not in LONG
     ),
+    "other": tuple(Cell(task, n, 600_000, 0) for task in OTHER for n in (128, 32, 8, 64, 16)),
+    "few": tuple(
+        Cell(replace(task, problems=64), n, 160_000, 0) for task in OTHER if task.kind == "easy" for n in (128, 32, 8)
+    ),
 }
+
+
+FILES: dict[str, tuple[Cell, ...]] = {
+    **{
+        f"{kind}_{study}": tuple(cell for cell in STUDIES[study] if cell.task.kind == kind)
+        for kind in KINDS
+        for study in ("long", "sets")
+    },
+    "other_tasks": STUDIES["other"],
+    "few_problems": STUDIES["few"],
+}
+"""Tables in `benchmarks/data/recorded`, and their runs."""
 
 
 def record(cell: Cell, folder: Path) -> Path:
@@ -114,14 +186,10 @@ def record(cell: Cell, folder: Path) -> Path:
     Raises:
         BackendError: the run failed or was interrupted.
     """
-    from isocompute_torch.tasks import prepare
-
     table = folder / "tables" / f"{cell.name}.csv"
     if table.exists():
         return table
-    prepare(
-        folder / f"task-{cell.kind}", family="mul31", kind="hard" if cell.kind == "hard" else "easy", seed=TASK_SEED
-    )
+    cell.task.prepare(folder)
     run = cell.spec()
     carry_out([run], registry.load("torch"), LocalExecutor(1), folder)
     table.parent.mkdir(exist_ok=True)
@@ -132,15 +200,26 @@ def record(cell: Cell, folder: Path) -> Path:
 
 
 def wide(runs: RunSet, cell: Cell) -> pl.DataFrame:
-    """One row per evaluation on the validation problems: context, step, rollouts and one column per metric."""
+    """One row per evaluation on the validation problems: context, step, rollouts and one column per metric.
+
+    Tasks that are not the default also have the mean training reward of the steps since the evaluation before.
+    """
     rows = runs.filter(pl.col("metric").is_in(METRICS) & (pl.col("eval_set") == "validation")).to_polars()
     keys = ("problems_per_batch", "group_size", "seed", "learning_rate", "n_problems", "step", "rollouts")
-    return (
+    table = (
         rows.pivot(on="metric", index=keys, values="value")
         .sort("step")
         .with_columns(pl.col(METRICS).round(5))
         .select(pl.lit(cell.name).alias("run_id"), *keys, *METRICS)
     )
+    if cell.task.name in KINDS:
+        return table
+    trained = runs.filter(metric=TRAIN).to_polars().sort("step")
+    ends = table["step"].to_numpy()
+    since = np.searchsorted(ends, trained["step"].to_numpy(), side="left")
+    reward = trained["value"].to_numpy()
+    means = [float(reward[since == i].mean()) if np.any(since == i) else None for i in range(len(ends))]
+    return table.with_columns(pl.Series(TRAIN, means, dtype=pl.Float64).round(5))
 
 
 def collect(folder: Path, out: Path) -> None:
@@ -149,15 +228,14 @@ def collect(folder: Path, out: Path) -> None:
     A run that was stopped counts as far as it came, from `FIRST` rollouts on.
     """
     out.mkdir(parents=True, exist_ok=True)
-    for kind in ("easy", "hard"):
-        for study, cells in STUDIES.items():
-            found = [_so_far(cell, folder) for cell in cells if cell.kind == kind]
-            tables = [table for table in found if table is not None]
-            if tables:
-                pl.concat(tables).sort("group_size", "seed", "step").write_csv(out / f"{kind}_{study}.csv")
+    for name, cells in FILES.items():
+        found = [_so_far(cell, folder) for cell in cells]
+        tables = [table for table in found if table is not None]
+        if tables:
+            pl.concat(tables).sort("group_size", "seed", "run_id", "step").write_csv(out / f"{name}.csv")
     tasks = {path.parent.name: json.loads(path.read_text()) for path in sorted(folder.glob("task-*/task.json"))}
     provenance = {
-        "command": "python benchmarks/record_runs.py --study sets|long, then --collect",
+        "command": "python benchmarks/record_runs.py --study sets|long|other|few, then --collect",
         "python": platform.python_version(),
         "machine": platform.machine(),
         "versions": {name: task["versions"] for name, task in tasks.items()},
@@ -186,6 +264,7 @@ def main() -> None:
         "--seeds", type=int, nargs="+", default=(0, 1, 2, 3), help="only runs of these seeds, in this order"
     )
     parser.add_argument("--group-sizes", type=int, nargs="+", help="only runs of these n, in this order")
+    parser.add_argument("--tasks", nargs="+", help="only runs of tasks with these names, such as add32-easy-t0")
     parser.add_argument("--folder", type=Path, default=Path("recorded"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data" / "recorded")
     parser.add_argument("--collect", action="store_true", help="join finished tables instead of training")
@@ -196,6 +275,8 @@ def main() -> None:
     cells = [cell for seed in options.seeds for cell in STUDIES[options.study] if cell.seed == seed]
     if options.group_sizes:
         cells = [cell for n in options.group_sizes for cell in cells if cell.group_size == n]
+    if options.tasks:
+        cells = [cell for cell in cells if cell.task.name in options.tasks]
     for cell in cells:
         table = record(cell, options.folder)
         sys.stdout.write(f"{table}\n")

@@ -17,6 +17,7 @@ and a sigmoid by `scipy.optimize.curve_fit` as ScaleRL fits it (arXiv 2510.13786
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import warnings
@@ -30,10 +31,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from panels import EVALUATIONS, PROBLEMS_PER_BATCH, panels
-from recorded import Recorded
+from recorded import DATA, Recorded
 
 import isocompute_sdk as iso
-from isocompute_sdk.fitting.one_run.curve_posterior import DEFAULT_PRIOR, CurvePrior, OneRun, Posterior, posterior
+from isocompute_sdk.fitting.one_run.curve_posterior import (
+    DEFAULT_PRIOR,
+    CurvePrior,
+    OneRun,
+    Posterior,
+    announced,
+    posterior,
+)
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_simulator.design import draw_design
 from isocompute_simulator.observation.noise import draw_noise, evaluation_noise, run_effects
@@ -51,11 +59,18 @@ RECORDED_END = 1.25
 DRAWS = 400
 BOUNDS = (0.0, 1.0)
 PACES = (0.15, 0.25, 0.35, 0.45, 0.55, 0.7, 0.85, 1.0)
+STRAIGHT = (0.0, 0.25, 0.5, 0.75)
+MOST_LEAD = 2.0
+GAINS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
+"""Shares of the foreseen gain per doubling, and gaps to the training reward, that are tried."""
+GAPS = (0.08, 0.1, 0.12, 0.15, 0.2, 0.3)
 COVERAGE = 0.81
 """Share of 80 % intervals that shall hold: the middle of what is accepted."""
 SHRINK = 2.0
 """Sets that the wide prior counts for in the learned moments."""
-WIDE = replace(DEFAULT_PRIOR, share=(0.0, 1.6), midpoint=(0.0, 1.8), slope=(0.0, 0.35), falls=0.2, pace=(0.0, 0.0))
+WIDE = replace(
+    DEFAULT_PRIOR, share=(0.0, 1.6), midpoint=(0.0, 1.8), slope=(0.0, 0.35), falls=0.2, pace=(0.0, 0.0), straight=0.0
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -73,6 +88,8 @@ class Curve:
     """Largest compute of a target."""
     best_at_4: tuple[Array, Array] | None = None
     """Compute and best@4 of the evaluations, where recorded."""
+    train: tuple[Array, Array] | None = None
+    """Compute and training reward, where recorded."""
 
     def shown(self, share: float) -> SurfaceRun:
         """The part up to a share of the end."""
@@ -98,19 +115,31 @@ def curves(simulated: int) -> Iterator[Curve]:
                 SurfaceRun(name, n, PROBLEMS_PER_BATCH, at[::step], noisy),
                 _drawn(at, reward),
                 float(at[-1]),
+                train=panel.trained.get(n),
             )
     for name in ("easy", "hard"):
-        runs = Recorded.read(name).runs
-        for one, best in zip(runs.series("avg@4"), runs.series("best@4"), strict=True):
-            at, reward = one.rollouts_T, one.value_T
-            run = SurfaceRun(one.run_id, one.group_size, 16, at, reward)
-            truth, end = _fitted(at, reward), float(at[-1]) / RECORDED_END
-            yield Curve(f"recorded {name}", "recorded", run, truth, end, (best.rollouts_T, best.value_T))
+        for one in _recorded(Recorded.read(name).runs):
+            yield replace(one, set=f"recorded {name}", kind="recorded")
+    for table, kind in (("other_tasks", "other"), ("few_problems", "few")):
+        for one in _recorded(iso.RunSet.read(str(DATA / f"{table}.csv"))):
+            yield replace(one, set=one.set.rsplit("-", 3)[0], kind=kind)
     for family in FAMILIES:
         for index in range(simulated):
             yield _simulated(family, np.random.default_rng([SEED, index, len(family), ord(family[0])]))
     for index in range(PROBLEM_RUNS * simulated):
         yield _problems(np.random.default_rng([SEED, index]))
+
+
+def _recorded(runs: iso.RunSet) -> Iterator[Curve]:
+    """Runs of the built-in task, each as a set of its own name."""
+    trained = {one.run_id: one for one in runs.series("train_reward")} if "train_reward" in runs.metrics else {}
+    for one, best in zip(runs.series("avg@4"), runs.series("best@4"), strict=True):
+        at, reward = one.rollouts_T, one.value_T
+        train = trained.get(one.run_id)
+        run = SurfaceRun(one.run_id, one.group_size, 16, at, reward)
+        truth, end = _fitted(at, reward), float(at[-1]) / RECORDED_END
+        columns = None if train is None else (train.rollouts_T, train.value_T)
+        yield Curve(one.run_id, "", run, truth, end, (best.rollouts_T, best.value_T), columns)
 
 
 def _problems(rng: np.random.Generator) -> Curve:
@@ -198,7 +227,7 @@ class Case:
     @property
     def one(self) -> OneRun:
         """The shown part as a forecast takes it."""
-        return OneRun.of(self.run, BOUNDS, self.curve.best_at_4)
+        return OneRun.of(self.run, BOUNDS, self.curve.best_at_4, self.curve.train)
 
 
 def cases(every: Sequence[Curve]) -> list[Case]:
@@ -217,11 +246,13 @@ def cases(every: Sequence[Curve]) -> list[Case]:
     return found
 
 
-def with_pace(known: Posterior, pace: tuple[float, float]) -> Posterior:
-    """The same posterior with another pace, which only draws ahead depend on."""
-    prior = replace(known.given.processes[0].prior, pace=pace)
-    given = replace(known.given, processes=tuple(replace(one, prior=prior) for one in known.given.processes))
-    return replace(known, given=given)
+def continuing(known: Posterior, one: OneRun, pace: tuple[float, float]) -> Posterior:
+    """The same posterior of the past, going on as the prior that ships says, at another pace."""
+    usual = known.given.processes[0].prior
+    ahead = DEFAULT_PRIOR
+    prior = replace(usual, pace=pace, straight=ahead.straight, lead=ahead.lead, overfit=ahead.overfit)
+    processes = tuple(replace(process, run=one, prior=prior) for process in known.given.processes)
+    return replace(known, given=replace(known.given, run=one, processes=processes))
 
 
 @dataclass(frozen=True)
@@ -288,15 +319,62 @@ def learn(lessons: Sequence[Learned], tried: Sequence[Tried]) -> CurvePrior:
             shares.append(float(np.mean([np.mean(some) for some in by_set if some])))
         return abs(min(shares) - COVERAGE)
 
-    known = [[one.lead for one in tried if one.set == name and one.lead is not None] for name in sets_tried]
-    leads = [float(np.sum(some, axis=0)[0] / np.sum(some, axis=0)[1]) for some in known if some]
-    centre = round(float(np.mean(leads)), 2)
-    return replace(found, pace=paced(min(PACES, key=miss)), lead=(centre, DEFAULT_PRIOR.lead[1]))
+    gain, straight, lead = continued([one for one in tried if one.gap < GAPS[0]])
+    sd = min(PACES, key=miss)
+    return replace(
+        found,
+        pace=(round(gain - sd**2 / 2.0, 3), sd),
+        straight=straight,
+        lead=(lead, DEFAULT_PRIOR.lead[1]),
+        overfit=overfitting([one for one in tried if one.gap > 0.0], gain, straight),
+    )
 
 
-def paced(sd: float) -> tuple[float, float]:
-    """Pace with mean 1 and this standard deviation of its logarithm."""
-    return round(-(sd**2) / 2.0, 3), sd
+def continued(tried: Sequence[Tried]) -> tuple[float, float, float]:
+    """How runs go on: log of the share of the foreseen gain that comes per doubling, weight of the straight line in
+    what is foreseen, factor of best@4.
+
+    Least squares; every set counts alike. The factor is learned from runs that were trained: the simulated problems
+    have next to none.
+    """
+    best = (np.inf, 0.0, 0.0, 0.0)
+    weights = _weights(tried)
+    told = [one.announced * (one.kind != "simulated") for one in tried]
+    known = max(sum(w * float(x @ x) for w, x in zip(weights, told, strict=True)), 1e-12)
+    for share, straight in itertools.product(GAINS, STRAIGHT):
+        left = [one.gained - share**one.doublings * one.ahead(straight) for one in tried]
+        lead = sum(w * float(x @ y) for w, x, y in zip(weights, told, left, strict=True)) / known
+        lead = min(max(lead, 0.0), MOST_LEAD)
+        error = sum(w * float(np.sum((y - lead * x) ** 2)) for w, x, y in zip(weights, told, left, strict=True))
+        best = min(best, (error, float(np.log(share)), straight, round(lead, 2)))
+    return best[1:]
+
+
+def _weights(tried: Sequence[Tried]) -> list[float]:
+    """One over the cases of the set of each."""
+    sets = [one.set for one in tried]
+    return [1.0 / sets.count(name) for name in sets]
+
+
+def overfitting(tried: Sequence[Tried], gain: float, straight: float) -> tuple[float, float, float]:
+    """The gap that takes rises away, the loss per doubling and its spread that best predict cases; sets count alike."""
+    best: tuple[float, tuple[float, float, float]] = (np.inf, DEFAULT_PRIOR.overfit)
+    weights = _weights(tried)
+    for most in GAPS:
+        kept = [float(np.clip(2.0 - one.gap / most, 0.0, 1.0)) for one in tried]
+        foreseen = [np.exp(gain * one.doublings) * one.ahead(straight) for one in tried]
+        missing = [
+            np.where(said > 0, share * said, said) - one.gained
+            for one, share, said in zip(tried, kept, foreseen, strict=True)
+        ]
+        counts = [(1.0 - share) * one.doublings for one, share in zip(tried, kept, strict=True)]
+        below = max(sum(w * float(c @ c) for w, c in zip(weights, counts, strict=True)), 1e-9)
+        loss = max(sum(w * float(m @ c) for w, m, c in zip(weights, missing, counts, strict=True)) / below, 0.0)
+        left = [float(np.sum((m - loss * c) ** 2)) for m, c in zip(missing, counts, strict=True)]
+        spread = sum(w * e for w, e, c in zip(weights, left, counts, strict=True) if c.any()) / below
+        error = sum(w * e for w, e in zip(weights, left, strict=True))
+        best = min(best, (error, (most, round(loss, 3), round(float(np.sqrt(spread)), 3))))
+    return best[1]
 
 
 @dataclass(frozen=True)
@@ -304,23 +382,39 @@ class Tried:
     """How often the intervals of one case hold with each pace."""
 
     set: str
+    kind: str
     held: dict[float, dict[float, bool]]
     """By pace and factor."""
-    lead: tuple[float, float] | None
-    """Mean error without best@4 over what one unit of the lead adds, and its weight; None where it was not recorded."""
+    foreseen: Array
+    """Gain up to each target that the curve alone foresees."""
+    line: Array
+    """The same of the straight line."""
+    gained: Array
+    doublings: Array
+    announced: Array
+    """What one unit of the factor of best@4 adds."""
+    gap: float
+    """To the training reward; 0 where it was not recorded."""
+
+    def ahead(self, straight: float) -> Array:
+        """Gain that is foreseen with this weight of the line."""
+        return (1.0 - straight) * self.foreseen + straight * self.line
 
 
 def attempt(case: Case) -> Tried:
     """Fit the part that was shown under the wide prior, and try every pace; the lead is learned without best@4."""
     one = case.one
-    known = posterior(replace(one, leading=0.0), WIDE, np.random.default_rng(SEED))
-    held = {pace: _held(case, with_pace(known, paced(pace))) for pace in PACES}
-    if one.leading == 0.0:
-        return Tried(case.curve.set, held, None)
-    drawn, _ = known.draws(np.log(list(case.true)), DRAWS, np.random.default_rng(SEED))
-    missing = np.array(list(case.true.values())) - drawn.mean(axis=0)
-    adds = one.leading * np.log2(list(case.true)) ** 2
-    return Tried(case.curve.set, held, (float(adds @ missing), float(adds @ adds)))
+    alone = replace(one, leading=0.0, gap=0.0)
+    known = posterior(alone, WIDE, np.random.default_rng(SEED))
+    line = known.given.line(np.log(list(case.true)))
+    held = {pace: _held(case, continuing(known, one, (-(pace**2) / 2.0, pace))) for pace in PACES}
+    drawn, _ = known.draws(np.log([1.0, *case.true]), DRAWS, np.random.default_rng(SEED))
+    now, *ahead = drawn.mean(axis=0)
+    doublings = np.log2(list(case.true))
+    gained = np.array(list(case.true.values())) - now
+    more = announced(one.leading, doublings)
+    foreseen = np.array(ahead) - now
+    return Tried(case.curve.set, case.curve.kind, held, foreseen, line, gained, doublings, more, one.gap)
 
 
 def _held(case: Case, known: Posterior) -> dict[float, bool]:
@@ -466,14 +560,16 @@ def table(rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(row.set for row in rows))
     for share in SHARES:
         for factor in FACTORS:
-            for name in [*names, "panels and recorded", "simulated", "all"]:
+            for name in [*names, "panels and recorded", "other tasks", "few problems", "simulated", "all"]:
                 mine = [
                     row
                     for row in rows
                     if (row.share, row.factor) == (share, factor)
                     and (
                         name in ("all", row.set, row.kind)
-                        or (name == "panels and recorded" and row.kind != "simulated")
+                        or (name == "panels and recorded" and row.kind in ("panel", "recorded"))
+                        or (name == "other tasks" and row.kind == "other")
+                        or (name == "few problems" and row.kind == "few")
                     )
                 ]
                 if mine:

@@ -21,7 +21,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
@@ -56,6 +56,8 @@ class Panel:
     curves: dict[int, tuple[Array, Array]]
     """Rollouts and reward per n, by increasing rollouts."""
     noise: float
+    trained: dict[int, tuple[Array, Array]] = field(default_factory=dict[int, tuple[Array, Array]])
+    """Rollouts and training reward per n, where drawn."""
 
     @property
     def largest(self) -> float:
@@ -84,10 +86,13 @@ class Panel:
 def panels() -> tuple[Panel, ...]:
     """The panels that ship."""
     data = files("isocompute_sdk") / "laws" / "data"
+    qwen = data / "panels" / "qwen3_4b_easy.csv"
     return (
         Panel("Easy", _read(data / "reward_curves_easy_bp32.csv", "n", "C"), EASY_SD),
         Panel("Hard", _read(data / "reward_curves_hard_bp32.csv", "n", "C"), HARD_SD),
-        Panel("Qwen3 Easy", _read(data / "panels" / "qwen3_4b_easy.csv", "group_size", "rollouts"), EASY_SD),
+        Panel(
+            "Qwen3 Easy", _read(qwen, "group_size", "rollouts"), EASY_SD, _read(qwen, "group_size", "rollouts", "train")
+        ),
         Panel(
             "D = 6,000",
             _read(data / "panels" / "qwen2.5_7b_easy_6000_problems.csv", "group_size", "rollouts"),
@@ -96,9 +101,9 @@ def panels() -> tuple[Panel, ...]:
     )
 
 
-def _read(path: object, size: str, compute: str) -> dict[int, tuple[Array, Array]]:
+def _read(path: object, size: str, compute: str, split: str = "validation") -> dict[int, tuple[Array, Array]]:
     with Path(str(path)).open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row.get("split", "validation") == "validation"]
+        rows = [row for row in csv.DictReader(lines) if row.get("split", split) == split]
     found: dict[int, tuple[Array, Array]] = {}
     for n in sorted({int(row[size]) for row in rows}):
         points = sorted((float(row[compute]), float(row["reward"])) for row in rows if int(row[size]) == n)

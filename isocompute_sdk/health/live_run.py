@@ -9,7 +9,7 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.fitting.one_run.forecast import LiveRun
 from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.records.rewards import TRAIN_SET, is_training_reward, training_reward_note, unasked
+from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_reward, training_reward_note, unasked
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
@@ -61,8 +61,8 @@ def live_run(
     ]
     reward = metric if average_of(metric) is not None else None
     found = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
-    best = _best_of(mine, metric, where)
-    return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best)
+    best, train = _best_of(mine, metric, where), _training_of(mine, metric)
+    return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best, train)
 
 
 def _best_of(mine: RunSet, metric: str, eval_set: str | None) -> RunSeries | None:
@@ -71,6 +71,14 @@ def _best_of(mine: RunSet, metric: str, eval_set: str | None) -> RunSeries | Non
         if name in mine.metrics and eval_set in mine.filter(metric=name).eval_sets:
             return mine.series(name, eval_set)[0]
     return None
+
+
+def _training_of(mine: RunSet, metric: str) -> RunSeries | None:
+    """Training reward of a run beside its avg@k; None if not recorded."""
+    if average_of(metric) is None or TRAIN_REWARD not in mine.metrics:
+        return None
+    found = mine.series(TRAIN_REWARD, mine.filter(metric=TRAIN_REWARD).eval_sets[0])
+    return found[0] if found else None
 
 
 def _picked(runs: RunSet, run_id: str | None) -> str:

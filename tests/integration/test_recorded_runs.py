@@ -41,9 +41,26 @@ def test_four_seeds_of_three_group_sizes_of_easy_go_on_to_3m() -> None:
     assert ended == {(n, seed) for n in (4, 16, 64) for seed in range(4)}
 
 
+@pytest.mark.parametrize(("name", "runs", "longest"), [("other_tasks", 15, 590_000), ("few_problems", 9, 150_000)])
+def test_runs_of_other_tasks_have_training_rewards_beside_what_validation_shows(
+    name: str, runs: int, longest: int
+) -> None:
+    table = RunSet.read(str(DATA / f"{name}.csv"))
+    validation, trained = table.series("avg@4"), {one.run_id: one for one in table.series("train_reward")}
+    assert len(validation) >= runs
+    assert {one.group_size for one in validation} >= {8, 32, 128}
+    for one in validation:
+        assert one.rollouts_T[0] == 0
+        assert one.rollouts_T[-1] > longest
+        assert len(trained[one.run_id].value_T) >= len(one.value_T) - 3
+    ends = {one.run_id: trained[one.run_id].value_T[-1] - one.value_T[-1] for one in validation}
+    # 64 problems are learned by heart; of thousands most of what is learned is not.
+    assert min(ends.values()) > 0.3 if name == "few_problems" else max(ends.values()) < 0.3
+
+
 def test_provenance_names_task_and_versions() -> None:
     found = json.loads((DATA / "provenance.json").read_text())
-    assert set(found["tasks"]) == {"task-easy", "task-hard"}
+    assert {"task-easy", "task-hard", "task-rev31-hard-t0", "task-mul31-easy-t1"} <= set(found["tasks"])
     assert all("torch" in versions for versions in found["versions"].values())
     assert sum(path.stat().st_size for path in DATA.iterdir()) < 1_000_000
 

@@ -56,6 +56,19 @@ LEADING_SD = 0.05
 """Usual change of best@k per doubling, as a share of the metric's range."""
 MOST_DOUBLINGS = 2.0
 """Doublings up to which the gain that best@k announces was seen to grow with their square."""
+LINE_WITHIN, FEWEST_ON_LINE = 4.0, 4
+"""Evaluations within this factor of the last compute make the straight line, at least so many."""
+LINE_SD = 0.4
+"""Usual slope of the logit of reward per unit of ln C."""
+LINE_REACH = 2.0 * float(np.log(2.0))
+"""ln C after the last evaluation at which the line ends: it knows no plateau, and nobody checked it beyond."""
+LEAST_SHARE = 0.003
+"""Least distance from 0 and 1 of a share whose logit is taken."""
+GAP_WITHIN, GAP_FROM = 2.0, 0.02
+"""The gap to the training reward is that of the evaluations within this factor of the last compute, less that of the
+training steps up to this share of it."""
+FEWEST_TRAINED = 3
+"""Training rewards, and evaluations beside them, from which a gap is told."""
 ONSETS = (-2.5, 1.8)
 """Range of ln C, after the last evaluation, in which a fall may begin."""
 
@@ -68,15 +81,15 @@ class CurvePrior:
     recorded runs, simulated families. Sizes and length of g were set by hand on the same curves.
     """
 
-    share: tuple[float, float] = (-0.23, 1.56)
+    share: tuple[float, float] = (0.1, 1.61)
     """a: logit of the gain as a share of the headroom."""
-    midpoint: tuple[float, float] = (0.15, 1.92)
+    midpoint: tuple[float, float] = (-0.14, 1.91)
     """m less ln C of the last evaluation."""
-    slope: tuple[float, float] = (0.01, 0.32)
+    slope: tuple[float, float] = (-0.09, 0.36)
     """ln h."""
-    falls: float = 0.07
+    falls: float = 0.15
     """Probability that a fall begins within `ONSETS`."""
-    rate: tuple[float, float] = (0.89, 0.6)
+    rate: tuple[float, float] = (0.66, 0.6)
     """Share of the gain lost per unit of ln C: median, and standard deviation of its logarithm."""
     misfit: tuple[float, ...] = (0.01, 0.03, 0.08)
     """Sizes of g per unit of ln C away from the last evaluation, as shares of the gain seen, equally likely."""
@@ -86,11 +99,16 @@ class CurvePrior:
     """How far the curve that a run follows now may begin from the base model, as a share of the gain seen."""
     length: float = 0.8
     """Length of g in ln C."""
-    pace: tuple[float, float] = (-0.5, 1.0)
+    pace: tuple[float, float] = (-0.524, 0.85)
     """Logarithm of what a run really gains or loses after its last evaluation, over what its curve says: mean and
     standard deviation at one doubling of compute. Both grow with the distance, as those of a random walk."""
-    lead: tuple[float, float] = (0.33, 0.3)
-    """Gain beyond the curve per squared doubling of compute, over the change of best@k in the last doubling."""
+    straight: float = 0.75
+    """Weight of the straight line through the last evaluations in what lies ahead; the rest is the curve's."""
+    lead: tuple[float, float] = (0.82, 0.5)
+    """Gain beyond the curve over what best@k has announced, see `announced`."""
+    overfit: tuple[float, float, float] = (0.2, 0.021, 0.018)
+    """Gap to the training reward, as a share of the range, from which a part of a foreseen rise is lost, all of it at
+    twice the gap; what is then lost per doubling of compute where no best@k tells it, and its standard deviation."""
 
 
 DEFAULT_PRIOR = CurvePrior()
@@ -117,16 +135,28 @@ class OneRun:
     bounds: tuple[float, float]
     outliers: int = 0
     leading: float = 0.0
-    """Change of best@k per doubling of compute at the last evaluation, see `leading_change`."""
+    """Change of best@k per doubling of compute at the last evaluation, see `leading_change`, times the share of the
+    range that is left above the reward, for a rise, or below it, for a fall."""
+    straight: tuple[float, float] = (0.5, 0.0)
+    """Reward at the last evaluation as a share of the range, and slope of its logit in ln C, see `straight_line`."""
+    gap: float = 0.0
+    """How far training rewards have left these behind, as a share of the range, see `gap_to_training`."""
 
     @classmethod
-    def of(cls, run: SurfaceRun, bounds: tuple[float, float], best: tuple[Array, Array] | None = None) -> OneRun:
+    def of(
+        cls,
+        run: SurfaceRun,
+        bounds: tuple[float, float],
+        best: tuple[Array, Array] | None = None,
+        train: tuple[Array, Array] | None = None,
+    ) -> OneRun:
         """Clean a run: outliers moved, an early dip dropped, neighbours averaged where there are very many.
 
         Args:
             run: the evaluations.
             bounds: range of the metric.
             best: compute and best@k of the evaluations; None if not recorded.
+            train: compute and training reward of the steps; None if not recorded.
 
         Noise is measured after the arcsine transform, which makes that of a mean of 0/1 rewards the same at every
         level: a run from .03 to .5 would else take its late noise from its early one.
@@ -153,6 +183,8 @@ class OneRun:
         gain = max(float(np.max(smoothed(clean))) - start, 2.0 * float(sd_T[-1]))
         log, columns, count = _averaged(np.log(compute[first:] / compute[-1]), clean[first:], sd_T[first:])
         last = float(compute[-1])
+        leading = 0.0 if best is None else leading_change(*best, last, span)
+        reached = (float(smoothed(clean)[-1]) - bounds[0]) / span
         return cls(
             log,
             columns[0],
@@ -164,7 +196,9 @@ class OneRun:
             last,
             bounds,
             int(moved.sum()),
-            0.0 if best is None else leading_change(*best, last, span),
+            leading * (1.0 - reached if leading > 0 else reached),
+            straight_line(log, (columns[0] - bounds[0]) / span, count),
+            0.0 if train is None else gap_to_training(*train, run, bounds),
         )
 
 
@@ -182,6 +216,57 @@ def leading_change(compute_T: Array, best_T: Array, last: float, span: float) ->
     variance = float(residual[0]) / (len(off) - 2) / float(off @ off) if len(residual) else 0.0
     usual = (LEADING_SD * span) ** 2
     return float(slope) * usual / (usual + variance)
+
+
+def announced(leading: float, doublings_Q: Array) -> Array:
+    """Gain or loss that one unit of `CurvePrior.lead` adds: a rise grows with the squared distance, a fall goes on."""
+    return leading * doublings_Q * (np.minimum(doublings_Q, MOST_DOUBLINGS) if leading > 0 else 1.0)
+
+
+def straight_line(log_compute_T: Array, share_T: Array, count_T: Array) -> tuple[float, float]:
+    """Share at the last evaluation, and slope of its logit in ln C, shrunk by its error.
+
+    Args:
+        log_compute_T: ln C less that of the last evaluation.
+        share_T: reward as a share of the range.
+        count_T: evaluations averaged into each point.
+    """
+    near = log_compute_T >= -np.log(LINE_WITHIN) - 1e-9
+    if np.count_nonzero(near) < FEWEST_ON_LINE:
+        near = np.arange(len(log_compute_T)) >= len(log_compute_T) - FEWEST_ON_LINE
+    share_T = np.clip(share_T[near], LEAST_SHARE, 1.0 - LEAST_SHARE)
+    value_T, weight_T = np.log(share_T / (1.0 - share_T)), count_T[near]
+    off_T = log_compute_T[near] - np.average(log_compute_T[near], weights=weight_T)
+    below = float(weight_T @ off_T**2)
+    if len(share_T) < FEWEST_ON_LINE or below <= 0.0:
+        return float(share_T[-1]), 0.0
+    mean = float(np.average(value_T, weights=weight_T))
+    slope = float(weight_T @ (off_T * value_T)) / below
+    left = float(weight_T @ (value_T - mean - slope * off_T) ** 2) / (len(share_T) - 2)
+    slope *= LINE_SD**2 / (LINE_SD**2 + left / below)
+    return float(logistic(np.array(mean + slope * off_T[-1]))), slope
+
+
+def gap_to_training(compute_T: Array, train_T: Array, run: SurfaceRun, bounds: tuple[float, float]) -> float:
+    """Training reward less reward at the end of a run, less the same at its start, as a share of the range.
+
+    0 if it is negative, if too little was recorded, or if training rewards lie outside the range: they are others then.
+    """
+    last = float(np.max(run.compute_T))
+    known = (compute_T > 0) & (compute_T <= last * 1.0001) & np.isfinite(train_T)
+    compute_T, train_T = compute_T[known], train_T[known]
+    late_T = compute_T >= last / GAP_WITHIN
+    evaluated_T = (run.compute_T > 0) & (run.compute_T >= last / GAP_WITHIN)
+    if len(train_T) <= FEWEST_TRAINED or min(np.sum(late_T), np.sum(evaluated_T)) < FEWEST_TRAINED:
+        return 0.0
+    if train_T.min() < bounds[0] or train_T.max() > bounds[1]:
+        return 0.0
+    early_T = compute_T <= max(GAP_FROM * last, float(np.sort(compute_T)[FEWEST_TRAINED]))
+    order = np.argsort(run.compute_T, kind="stable")
+    before = np.interp(compute_T[early_T], run.compute_T[order], run.reward_T[order])
+    start = float(np.mean(train_T[early_T] - before))
+    end = float(np.mean(train_T[late_T]) - np.mean(run.reward_T[evaluated_T]))
+    return max(end - start, 0.0) / (bounds[1] - bounds[0])
 
 
 def _averaged(log: Array, *columns: Array) -> tuple[Array, list[Array], Array]:
@@ -267,6 +352,49 @@ class Conditional:
         white_KNT = residual_NT[None] @ self.inverse_factor_KTT.transpose(0, 2, 1)
         return -0.5 * self.log_det_K[None, :] - 0.5 * np.einsum("knt,knt->nk", white_KNT, white_KNT)
 
+    def drawn_curve(self, particles: Particles, log_compute_Q: Array, rng: np.random.Generator) -> Array:
+        """Gain over the base model without R0 and g, shape (N, Q): the curve up to the last evaluation, then what
+        curve, line, best@k and training rewards foresee, at a random pace.
+        """
+        run = self.run
+        room_N1 = self.amplitude(particles)[:, None]
+        seen_NQ = room_N1 * unit_curve(particles, np.minimum(log_compute_Q, 0.0))
+        ahead_NQ = room_N1 * unit_curve(particles, log_compute_Q) - seen_NQ
+        weight = self.processes[0].prior.straight
+        ahead_NQ = (1.0 - weight) * ahead_NQ + weight * self.line(log_compute_Q)
+        most, lost, lost_sd = self.processes[0].prior.overfit
+        kept = float(np.clip(2.0 - run.gap / most, 0.0, 1.0))
+        ahead_NQ = np.where(ahead_NQ > 0, kept * ahead_NQ, ahead_NQ)
+        centre, sd = self.processes[0].prior.pace
+        doublings_Q = np.maximum(log_compute_Q, 0.0) / np.log(2.0)
+        # A random walk of the logarithm: its variance grows with the distance.
+        pace_NQ = np.exp(centre * doublings_Q + sd * np.outer(rng.standard_normal(len(room_N1)), np.sqrt(doublings_Q)))
+        left_NQ = np.maximum(run.bounds[1] - run.base[0] - seen_NQ, 1e-9)
+        # A faster rise closes more of the room that is left, and never more than all of it.
+        open_NQ = np.clip(1.0 - ahead_NQ / left_NQ, 0.0, 1.0)
+        risen_NQ = left_NQ * (1.0 - open_NQ**pace_NQ)
+        # The limit must not lower the mean of a pace that varies.
+        usual_Q = np.exp((centre + sd**2 / 2.0) * doublings_Q)
+        risen_NQ += np.mean(left_NQ * (1.0 - open_NQ**usual_Q) - risen_NQ, axis=0)
+        fallen_NQ = np.maximum(pace_NQ * ahead_NQ, np.minimum(LEAST_LEFT * room_N1 - seen_NQ, 0.0))
+        out = seen_NQ + np.where(ahead_NQ > 0, risen_NQ, fallen_NQ)
+        if run.leading != 0.0:
+            centre, sd = self.processes[0].prior.lead
+            lead_N = centre + sd * rng.standard_normal(len(room_N1))
+            more_NQ = lead_N[:, None] * announced(run.leading, doublings_Q)
+            left_NQ = np.maximum(run.bounds[1] - run.base[0] - out, 1e-9)
+            out += np.where(more_NQ > 0, -left_NQ * np.expm1(-np.maximum(more_NQ, 0.0) / left_NQ), more_NQ)
+        elif kept < 1.0:
+            lost_N = (1.0 - kept) * (lost + lost_sd * rng.standard_normal(len(room_N1)))
+            out -= lost_N[:, None] * doublings_Q * (run.bounds[1] - run.bounds[0])
+        return out
+
+    def line(self, log_compute_Q: Array) -> Array:
+        """What the straight line gains after the last evaluation, shape (Q,)."""
+        level, slope = self.run.straight
+        logit = np.log(level / (1.0 - level)) + slope * np.clip(log_compute_Q, 0.0, LINE_REACH)
+        return (logistic(logit) - level) * (self.run.bounds[1] - self.run.bounds[0])
+
     def residual(self, particles: Particles) -> Array:
         """What the curve leaves of the rewards to R0 + g - E[R0] and noise, shape (N, T)."""
         run = self.run
@@ -285,24 +413,7 @@ class Conditional:
         above_NK = np.cumsum(odds_NK, axis=1) >= rng.random((len(odds_NK), 1)) * odds_NK.sum(axis=1, keepdims=True)
         which_N = np.argmax(above_NK, axis=1)
         residual_NT = self.residual(particles)
-        room_N1 = self.amplitude(particles)[:, None]
-        seen_NQ = room_N1 * unit_curve(particles, np.minimum(log_compute_Q, 0.0))
-        ahead_NQ = room_N1 * unit_curve(particles, log_compute_Q) - seen_NQ
-        centre, sd = self.processes[0].prior.pace
-        doublings_Q = np.maximum(log_compute_Q, 0.0) / np.log(2.0)
-        # A random walk of the logarithm: its variance grows with the distance.
-        pace_NQ = np.exp(centre * doublings_Q + sd * np.outer(rng.standard_normal(len(room_N1)), np.sqrt(doublings_Q)))
-        left_NQ = np.maximum(run.bounds[1] - run.base[0] - seen_NQ, 1e-9)
-        # A faster rise closes more of the room that is left, and never more than all of it.
-        risen_NQ = left_NQ * (1.0 - np.maximum(1.0 - ahead_NQ / left_NQ, 0.0) ** pace_NQ)
-        fallen_NQ = np.maximum(pace_NQ * ahead_NQ, np.minimum(LEAST_LEFT * room_N1 - seen_NQ, 0.0))
-        out = run.base[0] + seen_NQ + np.where(ahead_NQ > 0, risen_NQ, fallen_NQ)
-        if run.leading != 0.0:
-            centre, sd = self.processes[0].prior.lead
-            lead_N = run.leading * (centre + sd * rng.standard_normal(len(room_N1)))
-            more_NQ = lead_N[:, None] * doublings_Q * np.minimum(doublings_Q, MOST_DOUBLINGS)
-            left_NQ = np.maximum(run.bounds[1] - out, 1e-9)
-            out += np.where(more_NQ > 0, -left_NQ * np.expm1(-np.maximum(more_NQ, 0.0) / left_NQ), more_NQ)
+        out = run.base[0] + self.drawn_curve(particles, log_compute_Q, rng)
         for k in np.unique(which_N):
             chosen, process, inverse = which_N == k, self.processes[k], self.inverse_factor_KTT[k]
             half_QT = process.covariance(log_compute_Q, run.log_compute_T) @ inverse.T

@@ -245,6 +245,8 @@ class LiveRun:
     notes: tuple[Note, ...] = ()
     best: RunSeries | None = None
     """best@k of the run on the same evaluation set; None if not recorded."""
+    train: RunSeries | None = None
+    """Training reward of the run; None if not recorded, or if it is what is forecast."""
 
     @property
     def one(self) -> RunSeries:
@@ -289,7 +291,7 @@ def forecast_run(
             f"{FEWEST} or more",
             "Wait for more, or evaluate more often.",
         )
-    one = OneRun.of(as_surface_run(series), bounds, _columns(live.best))
+    one = OneRun.of(as_surface_run(series), bounds, _columns(live.best), _columns(live.train))
     generator = np.random.default_rng(0 if rng is None else rng)
     factors = sorted({*(factor for factor in FACTORS if factor < to), float(to)})
     past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)
@@ -310,6 +312,7 @@ def draw_rewards(
     prior: CurvePrior | None = None,
     bounds: tuple[float, float] = (0.0, 1.0),
     best: RunSeries | None = None,
+    train: RunSeries | None = None,
     draws: int = DRAWS,
     rng: np.random.Generator | int | None = None,
 ) -> tuple[Array, Array]:
@@ -322,6 +325,7 @@ def draw_rewards(
         prior: as of `forecast_run`.
         bounds: range of the metric.
         best: its best@k, if recorded.
+        train: its training reward, if recorded.
         draws: number of draws.
         rng: their randomness; None for a fixed seed.
     """
@@ -329,7 +333,7 @@ def draw_rewards(
     if until is not None:
         kept = run.compute_T <= until * 1.0001
         run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-    one = OneRun.of(run, bounds, _columns(best))
+    one = OneRun.of(run, bounds, _columns(best), _columns(train))
     generator = np.random.default_rng(0 if rng is None else rng)
     asked_Q = np.log(np.asarray(rollouts, dtype=float) / one.last_compute)
     past_Q = np.linspace(float(one.log_compute_T[0]), 0.0, PAST)

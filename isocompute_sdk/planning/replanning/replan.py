@@ -201,7 +201,7 @@ def _situation(
     kept = max(keep.rollouts, 1.0)
     ahead = np.geomspace(reached, reached + left, POINTS_AHEAD)
     reward_DQ, _ = draw_rewards(
-        series, [kept, *ahead], prior=prior, bounds=bounds, best=live.best, draws=DRAWS, rng=rng
+        series, [kept, *ahead], prior=prior, bounds=bounds, best=live.best, train=live.train, draws=DRAWS, rng=rng
     )
     until = None if found.onset is None else found.onset.rollouts
     before = series.rollouts_T[(series.rollouts_T > 0) & (series.rollouts_T <= (until or reached) * 1.0001)]
@@ -211,7 +211,15 @@ def _situation(
     # The curve before the trouble, as it would go on without it.
     healthy = prior if found.onset is None else replace(prior, falls=0.0)
     _, best_D2 = draw_rewards(
-        series, [kept, kept + left], until=until, prior=healthy, bounds=bounds, best=live.best, draws=DRAWS, rng=rng
+        series,
+        [kept, kept + left],
+        until=until,
+        prior=healthy,
+        bounds=bounds,
+        best=live.best,
+        train=live.train,
+        draws=DRAWS,
+        rng=rng,
     )
     keep_D = reward_DQ[:, 0]
     if keep.reward is not None:

@@ -15,6 +15,7 @@ from isocompute_sdk.fitting.one_run.curve_posterior import (
     DEFAULT_PRIOR,
     OneRun,
     Particles,
+    gap_to_training,
     leading_change,
     posterior,
     unit_curve,
@@ -194,9 +195,34 @@ def test_best_of_4_that_still_rises_lifts_the_forecast_of_a_flat_average() -> No
     assert found[-0.05].at(2).reward < found[0.0].at(2).reward < found[0.05].at(2).reward
     assert abs(found[0.0].at(2).reward - found[None].at(2).reward) < 0.005
     gained = [found[0.05].at(factor).reward - found[None].at(factor).reward for factor in (2, 4)]
-    assert gained[0] == pytest.approx(DEFAULT_PRIOR.lead[0] * 0.05, abs=0.006)
+    # 0.3 of the range is left above a reward of 0.7.
+    assert gained[0] == pytest.approx(DEFAULT_PRIOR.lead[0] * 0.05 * 0.3, abs=0.006)
     assert gained[1] > 2.5 * gained[0]
     assert found[0.05].at(4).high - found[0.05].at(4).low > found[None].at(4).high - found[None].at(4).low
+
+
+def test_training_rewards_that_run_away_take_the_rise_off_the_forecast() -> None:
+    rewards = noisy(saturating(STEPS, 500.0), 0.004) - 0.25
+    alone = iso.forecast(run_of(rewards, STEPS), metric="avg@4").at(2).reward
+    found = {}
+    for gap in (0.0, 0.35, 0.55):
+        trained = np.clip(rewards + gap * STEPS / STEPS[-1], 0.0, 1.0)
+        runs = run_of(rewards, STEPS).concat(run_of(trained, STEPS, metric="train_reward", eval_set="train"))
+        found[gap] = iso.forecast(runs, metric="avg@4").at(2).reward
+    assert found[0.0] == pytest.approx(alone, abs=1e-9)
+    assert found[0.55] < found[0.35] < found[0.0] - 0.005
+    assert found[0.55] < rewards[-5:].mean() + 0.005
+
+
+def test_the_gap_to_training_is_what_it_grew_by_and_ignores_rewards_of_another_kind() -> None:
+    compute = np.geomspace(1.0, 1000.0, 60)
+    run = SurfaceRun("live", 8, 32, compute, np.full(60, 0.5))
+    trained = np.where(compute < 100.0, 0.4, 0.7)
+    assert gap_to_training(compute, trained, run, (0.0, 1.0)) == pytest.approx(0.3)
+    assert gap_to_training(compute, np.full(60, 0.9), run, (0.0, 1.0)) == 0.0
+    assert gap_to_training(compute, trained + 1.0, run, (0.0, 1.0)) == 0.0
+    assert gap_to_training(compute, 1.1 - trained, run, (0.0, 1.0)) == 0.0
+    assert gap_to_training(compute[:3], trained[:3], run, (0.0, 1.0)) == 0.0
 
 
 def test_best_of_k_with_too_few_evaluations_or_all_noise_changes_little() -> None:
