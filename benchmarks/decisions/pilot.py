@@ -359,12 +359,20 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
 
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
     """Mean regrets by design and target, and paired differences of `designed` with 95 % intervals."""
+    parts = [f"{len({row['scenario'] for row in rows})} scenarios", *_tables(rows, "regret")]
+    if all("fresh" in row for row in rows):
+        parts += ["", "plans that start from the base model", *_tables(rows, "fresh")]
+    return "\n".join(parts)
+
+
+def _tables(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
+    """The tables of one measure."""
     # Tables of earlier versions have rows of other questions.
     rows = [row for row in rows if "regret" in row]
     designs = list(dict.fromkeys(row["design"] for row in rows))
-    by = {(r["scenario"], r["design"], r["ratio"]): float(r["regret"]) for r in rows}
+    by = {(r["scenario"], r["design"], r["ratio"]): float(r[measure]) for r in rows}
     scenarios = sorted({r["scenario"] for r in rows})
-    lines = [f"{len(scenarios)} scenarios", "", "| design | " + " | ".join(f"{r:g} x" for r in RATIOS) + " |"]
+    lines = ["", "| design | " + " | ".join(f"{r:g} x" for r in RATIOS) + " |"]
     lines.append("|---" * (1 + len(RATIOS)) + "|")
     for design in designs:
         means = [np.mean([by[s, design, r] for s in scenarios]) for r in RATIOS]
@@ -390,7 +398,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
     }
     lines.append("")
     lines.append("best of the three simple designs: " + ", ".join(f"{r:g} x {value:.4f}" for r, value in best.items()))
-    return "\n".join(lines)
+    return lines
 
 
 def read(path: Path) -> list[dict[str, Any]]:
