@@ -102,7 +102,7 @@ def next_runs(
     if output is not None:
         say(f"wrote {output}")
     if study is not None:
-        lines = _study_commands(first, paths[0], output)
+        lines = _study_commands(first, paths[0], output, logged=fits is not None)
     else:
         saved = _Saved.of(first, paths, checkpoints or (), fits)
         lines = _commands(first, paths, saved, _of_framework(fits), model_known=bool(planning.model or _model(fits)))
@@ -202,10 +202,10 @@ def _same(one: Allocation, run: NextRun) -> bool:
     return (one.group_size, one.problems_per_batch, one.seed) == (run.group_size, run.problems_per_batch, run.seed)
 
 
-def _study_commands(first: NextRuns, path: Path, output: Path | None) -> list[str]:
-    """What to type to make these runs in a study."""
+def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged: bool) -> list[str]:
+    """What to type to make these runs in a study; without any, to train its plan if it was run."""
     if not first.runs:
-        return []
+        return [f"next: isocompute run {quote(str(path))}"] if logged else []
     if output is None or output.suffix not in YAML:
         return [f"next: isocompute next {quote(str(path))} --output next.yaml, then isocompute run next.yaml"]
     return [f"next: isocompute run {quote(str(output))}"]
@@ -265,7 +265,7 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: 
     """What to type to make these runs; a plan of an unknown model leaves it to whoever pastes them."""
     plan = Typed(tuple(sys.argv[1:])).asking("allocate" if paths else "plan", "--output plan.json")
     if not first.runs:
-        return [f"next: {plan}"] if paths else []
+        return [f"next: {plan}"]
     lines: list[str] = []
     for number, run in enumerate(first.runs, start=1):
         steps, model = run.update_steps, "" if model_known else " --model NAME_OR_FOLDER"

@@ -13,7 +13,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import PlanError, SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -303,7 +303,7 @@ class PlanningOptions(BudgetOptions):
                 say(f"wrote {path}")
 
     def _asked_next(self, planner: Planner, plan: Plan) -> NextRuns | None:
-        """What `isocompute next` answers to the same question; None if the plan names it nowhere, or for other fits."""
+        """What `isocompute next` answers to the same question; None where no note or verdict names it, or it fails."""
         from isocompute_sdk.cli.shared.typed import MEASURE
         from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
 
@@ -318,7 +318,10 @@ class PlanningOptions(BudgetOptions):
             planner = self.planner(again)
         left_out = ("spend", "mode", "update_steps", "rollouts_per_batch")
         choices = {name: value for name, value in self.choices().items() if name not in left_out}
-        return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        try:
+            return planner.next_runs(self.amount(), FIRST_RUNS, **choices)
+        except PlanError:
+            return None
 
     def _with_next_runs(self, plan: Plan, found: NextRuns | None) -> Plan:
         """The plan, with what to run before it where the runs do not carry it and that saves enough.

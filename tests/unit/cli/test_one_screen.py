@@ -72,6 +72,7 @@ def test_a_plan_fits_one_screen_and_every_command_on_it_can_be_pasted(
     [
         ("allocate 'my runs.csv' --budget 3M", False),
         ("allocate pilot.csv --budget 10M --update-steps 500", True),
+        ("plan --budget 7k", False),
     ],
 )
 def test_what_to_run_next_is_pointed_to_where_it_names_runs(shell: Shell, command: str, named: bool) -> None:
@@ -79,9 +80,10 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(shell: Shell, comman
     printed = {line[line.index("isocompute next") :] for line in shown.splitlines() if "  isocompute next" in line}
     printed |= {line.partition(": ")[2] for line in shown.splitlines() if line.startswith("next: isocompute next")}
     assert bool(printed) == named
-    source, _, budget = command.removeprefix("allocate ").partition(" --budget ")
+    source, _, budget = command.removeprefix("allocate ").removeprefix("plan").partition(" --budget ")
     for line in printed or {f"isocompute next {source} --budget {budget}"}:
-        assert bool(json.loads(shell(f"{line} --json").stdout)["runs"]) == named
+        answer = json.loads(shell(f"{line} --json").stdout)
+        assert bool(answer.get("first", answer)["runs"]) == named
 
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(shell: Shell) -> None:
