@@ -33,6 +33,7 @@ import polars as pl
 from isocompute_sdk import RunSet
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec, Study, Sweep
 from isocompute_sdk.training import registry
 
@@ -252,7 +253,10 @@ def _so_far(cell: Cell, folder: Path) -> pl.DataFrame | None:
     run = folder / cell.spec().output_dir
     if not (run / "metrics.jsonl").exists():
         return None
-    reached = wide(RunSet.read(run), cell)
+    try:
+        reached = wide(RunSet.read(run), cell)
+    except RecordError:
+        return None
     return reached if float(reached["rollouts"].to_numpy().max()) > FIRST else None
 
 

@@ -161,9 +161,9 @@ def run_notebook(path: Path, folder: Path) -> tuple[nbformat.NotebookNode, nbfor
     before: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     after: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     environment = {**prepare(folder), "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    NotebookClient(after, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute(
-        env=environment, cwd=str(folder)
-    )
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(after, timeout=300, kernel_name="python3", resources=resources, coalesce_streams=True)
+    client.execute(env=environment, cwd=str(folder))
     return before, after
 
 

@@ -83,7 +83,7 @@ class CurvePrior:
 
     share: tuple[float, float] = (0.1, 1.61)
     """a: logit of the gain as a share of the headroom."""
-    midpoint: tuple[float, float] = (-0.14, 1.91)
+    midpoint: tuple[float, float] = (-0.15, 1.93)
     """m less ln C of the last evaluation."""
     slope: tuple[float, float] = (-0.09, 0.36)
     """ln h."""
@@ -104,7 +104,7 @@ class CurvePrior:
     standard deviation at one doubling of compute. Both grow with the distance, as those of a random walk."""
     straight: float = 0.75
     """Weight of the straight line through the last evaluations in what lies ahead; the rest is the curve's."""
-    lead: tuple[float, float] = (0.82, 0.5)
+    lead: tuple[float, float] = (0.81, 0.5)
     """Gain beyond the curve over what best@k has announced, see `announced`."""
     overfit: tuple[float, float, float] = (0.2, 0.021, 0.018)
     """Gap to the training reward, as a share of the range, from which a part of a foreseen rise is lost, all of it at

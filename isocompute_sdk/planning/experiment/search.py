@@ -30,7 +30,7 @@ sweeps."""
 
 
 COMES_TRUE = {
-    False: ((3.0, (0.0, 0.2, 0.35)), (10.0, (0.2, 0.45, 0.75))),
+    False: ((3.0, (0.0, 0.15, 0.3)), (10.0, (0.15, 0.3, 0.5))),
     True: ((3.0, (0.55, 0.85, 1.15)), (10.0, (0.95, 1.2, 1.6))),
 }
 """What of the benefit that the draws say came true on simulated tasks, with its 95 % interval, at targets of 3 and 10
