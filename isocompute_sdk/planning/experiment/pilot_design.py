@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.asking import FAR, far_note, named
 from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
-from isocompute_sdk.planning.experiment.search import LARGEST_SIZE, NEAR_MOST
+from isocompute_sdk.planning.experiment.search import FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.experiment.surface_prior import prior_surface
 from isocompute_sdk.specs import Budget, Hardware, Recipe, Sweep, Throughput
 
@@ -28,19 +28,15 @@ if TYPE_CHECKING:
 
 SHARES = (0.02, 0.05, 0.10, 0.20, 0.35)
 """Shares of the budget for which the expected regret is shown."""
-PARTS = {2: (0.3, 0.7), 3: (0.18, 0.31, 0.51), 4: (0.18, 0.08, 0.31, 0.43)}
-"""Share of a pilot's cost that each run has, by their number, the smallest n first. Large groups rise late and win at
-the target; a long run of the smallest n shows whether small n go on rising. On 660 simulated tasks (docs/pilot.md) such
-pilots lost 7 % less at 3 x, and 2 % less at 10 x, than pilots whose rollouts grow with n to the power .75."""
-EQUAL_PARTS = {count: (1 / count,) * count for count in PARTS}
-"""The same for runs of equal length."""
-MOST_LEVELS = max(PARTS)
-"""Group sizes, two octaves apart. On simulated tasks seven, one octave apart, lost more."""
-FEWEST_STEPS = 20
-"""Fewest update steps of a run: fewer hardly leave its warm-up."""
+LEAN = 0.75
+"""Rollouts of a run grow with n to this power: larger groups rise later and win at the target. On 600 simulated tasks
+(tuning seeds of benchmarks/decisions/pilot.py, n = 8, 32, 128, 512) pilots with powers of 0, .5, 1 and 1.25 lost 19, 4,
+9 and 8 % more; on 1,200 others 0 lost 10 % more and 1 lost 5 % more (docs/pilot.md)."""
+MOST_LEVELS = 4
+"""Group sizes, two octaves apart. On the same tasks seven, one octave apart, lost more."""
 SHORTER = ((FEWEST_STEPS, 3), (15, 3), (8, 2))
 """Fewest update steps of a run, and fewest group sizes; the next where no share of the budget pays for the one before.
-On simulated tasks four n up to 512 lost a tenth more than three up to 128 where n = 512 got 13 to 26 steps, and a tenth
+On the same tasks four n up to 512 lost a tenth more than three up to 128 where n = 512 got 13 to 26 steps, and a tenth
 less where it got 26 to 52."""
 SWEEP_SHARE = 0.2
 """Largest part of the budget that a pilot in one round may cost."""
@@ -104,7 +100,7 @@ def design_pilot(
     best: dict[float, _Set] = {}
     for fewest, levels in SHORTER:
         for share in shares:
-            trials = _round(sizes, bp, share * pricing.budget.available, PARTS, pricing, fewest, levels)
+            trials = _round(sizes, bp, share * pricing.budget.available, LEAN, pricing, fewest, levels)
             best[share] = _Set(trials, _saving(outlook, trials) if trials else 0.0)
         if any(found.trials for found in best.values()):
             break
@@ -163,9 +159,7 @@ def pilot_sweep(
     trials: tuple[Trial, ...] = ()
     for levels in (3, 2):
         sizes = options.group_size_J.tolist()
-        trials = trials or _round(
-            sizes, problems_per_batch, share * rollouts, EQUAL_PARTS, pricing, min_update_steps, levels
-        )
+        trials = trials or _round(sizes, problems_per_batch, share * rollouts, 0.0, pricing, min_update_steps, levels)
     if not trials:
         return None
     sizes = tuple(t.group_size for t in trials)
@@ -211,13 +205,7 @@ def _choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, le
 
 
 def _round(
-    sizes: Sequence[int],
-    bp: int,
-    amount: float,
-    parts: Mapping[int, tuple[float, ...]],
-    pricing: Pricing,
-    fewest_steps: int,
-    fewest_levels: int,
+    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int, fewest_levels: int
 ) -> tuple[Trial, ...]:
     """Runs of group sizes two octaves apart, from the largest that this amount pays for down; none if it pays for none.
 
@@ -225,7 +213,7 @@ def _round(
         sizes: group sizes that a plan may choose, one octave apart.
         bp: B_p of all of them.
         amount: cost of all of them.
-        parts: what each gets of it, by their number.
+        lean: their rollouts grow with n to this power.
         pricing: what they cost.
         fewest_steps: fewest update steps of each.
         fewest_levels: fewest group sizes; near the smallest n they lie one octave apart instead.
@@ -234,9 +222,8 @@ def _round(
     for top in range(len(known) - 1, -1, -1):
         for spacing in (2, 1):
             chosen = known[top::-spacing][:MOST_LEVELS][::-1]
-            if len(chosen) < fewest_levels:
-                continue
-            if trials := _trials(chosen, bp, amount, parts[len(chosen)], pricing, fewest_steps):
+            trials = _trials(chosen, bp, amount, lean, pricing, fewest_steps)
+            if len(trials) >= fewest_levels:
                 return trials
     return ()
 
@@ -257,11 +244,12 @@ def _saving(outlook: Outlook, trials: Sequence[Trial]) -> float:
 
 
 def _trials(
-    sizes: Sequence[int], bp: int, amount: float, parts: Sequence[float], pricing: Pricing, fewest_steps: int
+    sizes: Sequence[int], bp: int, amount: float, lean: float, pricing: Pricing, fewest_steps: int
 ) -> tuple[Trial, ...]:
+    weight = np.array(sizes, dtype=float) ** lean
     found: list[Trial] = []
-    for n, part in zip(sizes, parts, strict=True):
-        steps = pricing.most_steps(pricing.budget.unit, amount * part, n * bp)
+    for n, part in zip(sizes, amount * weight / weight.sum(), strict=True):
+        steps = pricing.most_steps(pricing.budget.unit, float(part), n * bp)
         if steps < fewest_steps:
             return ()
         found.append(Trial(n, bp, steps, 0, pricing.cost(n * bp, steps)))
