@@ -179,7 +179,7 @@ class ResolvedRequest:
         seen_to_end = _flat(self.curves(chosen), chosen.group_size) or self._fell(chosen)
         known = self.fits.passport
         # Where the prior decides how far rewards go, it must not decide that they end.
-        rise_seen = drawn and (known is None or known.least_rise_seen >= LITTLE_RISE)
+        rise_seen = drawn and (known is None or known.rise_seen[1] >= LITTLE_RISE)
         if not (rise_seen or seen_to_end):
             return chosen, []
         # If another n still gains, the rest of the budget is worth something, though not with the n that the law chose.
