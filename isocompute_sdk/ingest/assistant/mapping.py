@@ -24,7 +24,7 @@ from isocompute_sdk.specs.syntax.plain_yaml import write_yaml
 from isocompute_sdk.specs.syntax.spec_files import load_spec
 
 ON_TRAIN = f" on {TRAIN_SET}"
-CONTEXT = ("seed", *CONTEXT_FIELDS)
+CONTEXT = ("seed", "framework", *CONTEXT_FIELDS)
 """Fields of a run's `context`."""
 _HEADER = """\
 # What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (write one of the

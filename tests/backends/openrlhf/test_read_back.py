@@ -268,7 +268,8 @@ def test_the_context_is_that_of_the_run(small: RunSpec, tmp_path: Path) -> None:
     one.begin()
     one.events(updates([1]))
     (info,) = BACKEND.read_records(tmp_path).runs()
-    assert {**info.context, "group_size": 2, "problems_per_batch": 3, "seed": 0} == one.run.context()
+    sizes = {"group_size": 2, "problems_per_batch": 3, "seed": 0, "framework": info.framework}
+    assert {**info.context, **sizes} == one.run.context()
 
 
 def test_the_speed_is_measured_from_run_folders_as_anybody_reads_them(small: RunSpec, tmp_path: Path) -> None:
