@@ -467,7 +467,9 @@ class DesignedPilot:
             if rest and free > 0 and most > 0:
                 left = self.left(self.spent(taken))
                 rng = np.random.default_rng([round_.number, number])
-                asked = self.planner(fits, taken).next_runs(left, slots=free, most=most, going=rest, rng=rng)
+                asked = self.planner(fits, taken).next_runs(
+                    left, slots=free, most=most, going=rest, continuing=False, rng=rng
+                )
                 added, barred = self._advised(asked, taken, {*taken.stopped(), *stopped})
                 reason += f". {'Free slots: ' if added else 'No other run takes a slot: '}{asked.reason}{barred}"
         look = Look(round_.number, number, target, judged, reason, added, asked)

@@ -18,7 +18,7 @@ from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.qualification import SHARE, choose_checks
 from isocompute_sdk.campaigns.study_changes import Change
 from isocompute_sdk.errors import BackendError, PlanError, SpecError
-from isocompute_sdk.planning.experiment import Prospect, design_pilot
+from isocompute_sdk.planning.experiment import Prospect, design_pilot, search
 from isocompute_sdk.planning.questions.judge import DOCUMENT as JUDGEMENT
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -233,6 +233,10 @@ def test_the_slot_of_a_stopped_run_is_filled_at_once_and_beside_the_others(
         at_work.append({one.run_id for one in statuses if one.state != "finished"} if stage == "pilot" else set())
 
     monkeypatch.setattr(designed, "prospects", judged)
+    # Late runs are rarely worth their cost once savings are scaled by what comes true; here all count as said.
+    monkeypatch.setattr(
+        search, "COMES_TRUE", dict.fromkeys((False, True), ((3.0, (1.0, 1.0, 1.0)), (10.0, (1.0, 1.0, 1.0))))
+    )
     monkeypatch.setattr(designed, "MOST_ROUNDS", 2)
     four = {"slots": 4, "largest_share": 0.35}
     campaign = make(
