@@ -34,6 +34,7 @@ from isocompute_sdk import RunSet
 from isocompute_sdk.campaigns.campaign import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.records.rewards import TRAIN_REWARD
 from isocompute_sdk.specs import Data, Evaluation, Recipe, RunSpec, Study, Sweep
 from isocompute_sdk.training import registry
 
@@ -44,7 +45,6 @@ EVALUATIONS = 36
 """Evaluations of a run between `FIRST` rollouts and its end, evenly spaced in log C."""
 FIRST = 2_000
 METRICS = ("avg@4", "best@4", "worst@4")
-TRAIN = "train_reward"
 
 
 @dataclass(frozen=True)
@@ -215,12 +215,12 @@ def wide(runs: RunSet, cell: Cell) -> pl.DataFrame:
     )
     if cell.task.name in KINDS:
         return table
-    trained = runs.filter(metric=TRAIN).to_polars().sort("step")
+    trained = runs.filter(metric=TRAIN_REWARD).to_polars().sort("step")
     ends = table["step"].to_numpy()
     since = np.searchsorted(ends, trained["step"].to_numpy(), side="left")
     reward = trained["value"].to_numpy()
     means = [float(reward[since == i].mean()) if np.any(since == i) else None for i in range(len(ends))]
-    return table.with_columns(pl.Series(TRAIN, means, dtype=pl.Float64).round(5))
+    return table.with_columns(pl.Series(TRAIN_REWARD, means, dtype=pl.Float64).round(5))
 
 
 def collect(folder: Path, out: Path) -> None:
