@@ -130,6 +130,12 @@ class Surface:
         late_LQ = self.late.draws(compute, group_size, problems_per_batch, self.n_problems, at=at)
         return np.concatenate([drawn_DQ, late_LQ])
 
+    @property
+    def base_with_late_D(self) -> Array:
+        """Reward of the base model in each draw of `draws_with_late`."""
+        late = () if self.late is None else (self.late.parameters_DP[:, 0],)
+        return np.concatenate([self.parameters_DP[:, 0], *late])
+
     def draws(
         self,
         compute: npt.ArrayLike,
