@@ -16,6 +16,7 @@ from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, sample_declines, shift
+from isocompute_sdk.fitting.surface.leading import Leading, factors
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import FIRST_DRIFT, Data, Posterior, sample_posterior
@@ -85,6 +86,8 @@ class Surface:
     late: Surface | None = None
     """The same runs with a rise that begins again, which intervals and the share of the rise that was seen allow for;
     None where a run fell, and in fits saved before that was drawn."""
+    leading: Leading | None = None
+    """By how much means count that rise; None without best@k, and in fits saved before it was read."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -100,6 +103,8 @@ class Surface:
             raise FieldError("misfit", self.misfit.level_DK.shape, f"shape {(draws, knots)}, draws by knots")
         if self.inside is not None and self.inside.parameters_DP.shape != shape:
             raise FieldError("inside", self.inside.parameters_DP.shape, f"shape {shape}, draws by parameters")
+        if self.leading is not None and self.leading.rising_K.shape != (knots,):
+            raise FieldError("leading", self.leading.rising_K.shape, f"shape {(knots,)}, one for each knot")
         largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
@@ -119,9 +124,9 @@ class Surface:
         at: bool = False,
     ) -> Array:
         """`draws`, and below them those of a late rise."""
-        drawn_DQ = self.draws(compute, group_size, problems_per_batch, at=at)
-        if self.late is None:
-            return drawn_DQ
+        drawn_DQ = self._answer(compute, group_size, problems_per_batch, None, at)
+        if self.late is None or self.leading is not None:
+            return drawn_DQ.copy()
         late_LQ = self.late.draws(compute, group_size, problems_per_batch, self.n_problems, at=at)
         return np.concatenate([drawn_DQ, late_LQ])
 
@@ -149,6 +154,17 @@ class Surface:
             n_problems: D; None for the one that most runs have.
             at: the reward at C itself instead, after a decline lower than the best.
         """
+        return self._answer(compute, group_size, problems_per_batch, n_problems, at)[: len(self.shape_D)]
+
+    def _answer(
+        self,
+        compute: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: npt.ArrayLike | None,
+        n_problems: npt.ArrayLike | None,
+        at: bool,
+    ) -> Array:
+        """`draws`; with best@k also those of the late rise, below."""
         nan = float("nan")
         spent, sizes, problems, sets = (
             np.atleast_1d(np.asarray(a, dtype=float)).ravel()
@@ -166,6 +182,9 @@ class Surface:
         reward_DQ = self._asked.pop(place, None)
         if reward_DQ is None:
             reward_DQ = self._draws(spent, sizes, problems, sets, at)
+            if self.leading is not None and self.late is not None:
+                late_LQ = self.late.draws(spent, sizes, problems, sets, at=at)
+                reward_DQ = self._led(self.leading, spent, sizes, reward_DQ, late_LQ)
             reward_DQ.flags.writeable = False
         if len(spent) <= KEPT_PLACES:
             self._asked[place] = reward_DQ
@@ -182,6 +201,15 @@ class Surface:
         """For copies and pickles: everything but the answers kept."""
         return {name: value for name, value in vars(self).items() if name != "_asked"}
 
+    def _led(self, leading: Leading, spent: Array, sizes: Array, reward_DQ: Array, late_LQ: Array) -> Array:
+        """Draws and those of a late rise with what best@k adds to both."""
+        hats_QK = self.layout.hats(np.log2(sizes))
+        doublings_Q = np.log2(spent / self.largest_compute)
+        share_Q = leading.share(hats_QK, doublings_Q, reward_DQ.mean(axis=0), late_LQ.mean(axis=0), self.layout.top)
+        factor_D = np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
+        both_DQ = np.concatenate([reward_DQ, late_LQ])
+        return both_DQ + np.minimum(factor_D[:, None] * share_Q, 1.0) * (self.layout.top - both_DQ)
+
     def _draws(self, spent: Array, sizes: Array, problems: Array, sets: Array, at: bool) -> Array:
         design = self.layout.design(np.log2(sizes), problems, sets)
         curves_DQ4 = _curves(self.parameters_DP, design)
@@ -191,7 +219,7 @@ class Surface:
             onset_DQ = self._onset(self.declines, sizes, problems, sets)
             late_DQ = np.maximum(log_DQ - onset_DQ, 0.0)
             log_DQ = np.minimum(log_DQ, onset_DQ)
-        hats_QK = design[:, 1, 1 : 1 + len(self.layout.knots_K)]
+        hats_QK = self.layout.hats(np.log2(sizes))
         reward_DQ = self._risen(self.shape_D, curves_DQ4, log_DQ, hats_QK)
         if self.inside is not None:
             before_DQ = np.maximum(float(np.log(self.largest_compute)) - log_DQ, 0.0)
@@ -352,7 +380,8 @@ def fit_surface(
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
         inside=inside,
     )
-    return replace(surface, late=_late(surface, posterior, usable, rng))
+    late = _late(surface, posterior, usable, rng)
+    return replace(surface, late=late, leading=None if late is None else Leading.of(usable, layout))
 
 
 def _late(
