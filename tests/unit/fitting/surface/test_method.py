@@ -339,13 +339,14 @@ def test_files_without_declines_and_misfit_load_and_predict_as_they_did(fits: Fi
 
 
 def test_draws_are_what_predictions_average(fits: Fits) -> None:
-    compute = np.geomspace(1e4, 3e6, 7)
+    assert fits.surface is not None
+    assert fits.surface.late is not None
+    # Beyond the data the distances of the ends to the mean are scaled, see `test_intervals`.
+    compute = np.geomspace(1e4, fits.surface.largest_compute, 7)
     drawn = fits.draws(compute, 16)
     assert drawn.shape[1] == 7
     predicted = fits.predict(compute, 16)
     np.testing.assert_allclose(drawn.mean(axis=0), predicted.mean)
-    assert fits.surface is not None
-    assert fits.surface.late is not None
     late = fits.surface.late.draws(compute, 16)
     assert len(late) / (len(drawn) + len(late)) == pytest.approx(LATE, abs=0.01)
     beside = predicted.mean + BESIDE_LATE * (drawn - predicted.mean)
