@@ -8,7 +8,9 @@ rollouts (`narrow`), or the round of `design_pilot` (`designed`). With 3 P or 10
 twice: by what the draws say (`draws`), and by the share of it that comes true (`named`, what users get). The run is
 made, the surface fitted again, and the plan made with what is left. The first table gives the constants of
 `planning.experiment.search.COMES_TRUE`, which may only be chosen on tuning seeds (--seed 30001), for n above all that
-were run and for others; the second is a test of them on other seeds.
+were run and for others; the second is a test of them on other seeds. The third and fourth do the same for what the plan
+is expected to lose if nothing more is run: `DOUBT_COMES_TRUE` and `UNSEEN_COMES_TRUE` of
+`fitting.surface.answers.odds`. --losses asks for nothing else, which takes a second a scenario.
 """
 
 from __future__ import annotations
@@ -16,18 +18,21 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from pilot import MIN_UPDATE_STEPS, Pilot, World, carry_out, designed, fitted, four_steps, planned
 
 import isocompute_sdk as iso
-from isocompute_sdk.planning.experiment.asking import Question, ask
+from isocompute_sdk.planning.experiment.asking import Question, ask, lost_by
 from isocompute_sdk.planning.experiment.next_runs import NextRun
 
 RATIOS = (3.0, 10.0)
 NARROW = (8, 16, 32)
 RESAMPLES = 1000
+MATERIAL = 0.0005
+"""Least mean of what draws say of which a share is shown."""
 
 
 def narrow(world: World) -> Pilot:
@@ -69,34 +74,68 @@ def made(world: World, before: Pilot, run: NextRun, ratio: float, now: int) -> d
     return {"saved": reward(target, after) - reward(ratio, now), "free": reward(ratio, after) - reward(ratio, now)}
 
 
-def examine(index: int, seed: int) -> list[dict[str, Any]]:
-    """Both answers after both kinds of runs on one scenario."""
+def loss_of(world: World, asked: Question, target: float, rng: np.random.Generator) -> dict[str, Any]:
+    """What the draws say that the plan loses, what is said of it, and what is lost.
+
+    `near` is lost against n up to the octave above the runs, `lost` against all n.
+    """
+    said = lost_by(asked, asked.plan, rng)
+    low, mean, high = said.expected
+    ran = asked.fits.group_sizes
+    reward = float(world.truth.best(target, asked.plan[0], world.floor))
+    sizes = world.sizes(target)
+    near = sizes[(sizes >= ran[0]) & (sizes <= 2 * ran[-1])]
+    best = float(world.truth.best(target, near, world.floor).max()) if near.size else reward
+    return {
+        "behind": said.behind,
+        "doubt": said.doubt,
+        "unseen": said.unseen,
+        "regret": mean,
+        "interval": [low, high],
+        "near": max(best - reward, 0.0),
+        "lost": max(world.best(target) - reward, 0.0),
+    }
+
+
+def examine(index: int, seed: int, *, losses: bool = False) -> list[dict[str, Any]]:
+    """Both answers after each kind of runs on one scenario; with `losses` only what the plan loses."""
     world, rows = World.draw(index, seed), list[dict[str, Any]]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for base, make in BASES.items():
             pilot = make(world)
             for ratio in RATIOS:
-                asked = question(pilot, ratio * world.pilot)
+                target = ratio * world.pilot
+                asked = question(pilot, target)
+                loss = loss_of(world, asked, target, np.random.default_rng(index))
+                known: dict[str, Any] = {"scenario": index, "family": world.family, "base": base, "ratio": ratio}
+                known |= loss
+                if losses:
+                    rows.append({**known, "rule": "draws"})
+                    continue
                 now = planned(world, pilot, (ratio,))[ratio]
-                lost = world.best(ratio * world.pilot) - float(world.truth.best(ratio * world.pilot, now, world.floor))
                 done: dict[tuple[int, int, int], dict[str, float]] = {}
                 for rule, share in (("draws", 1.0), ("named", None)):
                     found = ask(asked, 1, np.random.default_rng(index), share=share)
-                    row: dict[str, Any] = {"scenario": index, "family": world.family, "base": base, "ratio": ratio}
-                    row |= {"rule": rule, "regret": found.regret_now, "lost": lost, "runs": len(found.runs)}
+                    row: dict[str, Any] = {**known, "rule": rule, "runs": len(found.runs)}
                     for run in found.runs:
-                        known = (run.group_size, run.update_steps, run.seed)
-                        if known not in done:
-                            done[known] = made(world, pilot, run, ratio, now)
+                        longer = (run.group_size, run.update_steps, run.seed)
+                        if longer not in done:
+                            done[longer] = made(world, pilot, run, ratio, now)
                         row |= {"above": run.group_size > max(n for n, _, _ in pilot.steps)}
-                        row |= {"said": found.saving, "group_size": run.group_size, "share": run.share, **done[known]}
+                        row |= {"said": found.saving, "group_size": run.group_size, "share": run.share, **done[longer]}
                     rows.append(row)
     return rows
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
     """Shares that came true, then named and realised savings."""
+    lines = _savings(rows) if any("runs" in row for row in rows) else []
+    return "\n".join([*lines, *_losses([row for row in rows if row["rule"] == "draws"])])
+
+
+def _savings(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Shares of benefits that came true, and named and realised savings."""
     lines = ["| n of the run | target | runs | benefit by the draws | came true | share |", "|---" * 6 + "|"]
     rng = np.random.default_rng(0)
     for above in (False, True):
@@ -126,16 +165,47 @@ def summarise(rows: Sequence[dict[str, Any]]) -> str:
                     f"| {base} | {ratio:g} x | {rule} | {len(every)} | {len(every) - len(some)} | {said} | {saved} | "
                     f"{over} |"
                 )
-    lines += ["", "| after | target | expected regret | true regret |", "|---|---|---|---|"]
+    return [*lines, ""]
+
+
+def _losses(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Shares of what the draws say of losses that came true, and named and true losses."""
+    head = "| after | target | plans | doubt | lost of it | share | further above, by the draws | there | share |"
+    lines = [head, "|---" * 9 + "|"]
+    several = [*((base, (ratio,)) for base in BASES for ratio in RATIOS), ("all", RATIOS)]
+    for base, ratios in several:
+        some = [r for r in rows if r["ratio"] in ratios and base in ("all", r["base"])]
+        if some:
+            doubt, unseen = [r["doubt"] for r in some], [r["unseen"] for r in some]
+            near, above = [r["near"] - r["behind"] for r in some], [r["lost"] - r["near"] for r in some]
+            where = "all" if len(ratios) > 1 else f"{ratios[0]:g} x"
+            lines.append(
+                f"| {base} | {where} | {len(some)} | {np.mean(doubt):.4f} | {np.mean(near):.4f} | "
+                f"{_share(near, doubt, some)} | {np.mean(unseen):.4f} | {np.mean(above):.4f} | "
+                f"{_share(above, unseen, some)} |"
+            )
+    lines += ["", "| after | target | plans | named | lost | up to the octave above the runs |", "|---" * 6 + "|"]
     for base in BASES:
         for ratio in RATIOS:
-            some = [r for r in rows if (r["rule"], r["ratio"], r["base"]) == ("draws", ratio, base)]
+            some = [r for r in rows if (r["ratio"], r["base"]) == (ratio, base)]
             if some:
+                low, high = np.mean([r["interval"] for r in some], axis=0)
                 lines.append(
-                    f"| {base} | {ratio:g} x | {np.mean([r['regret'] for r in some]):.4f} | "
-                    f"{_mean([r['lost'] for r in some])} |"
+                    f"| {base} | {ratio:g} x | {len(some)} | {np.mean([r['regret'] for r in some]):.4f} ({low:.4f} to "
+                    f"{high:.4f}) | {_mean([r['lost'] for r in some])} | {_mean([r['near'] for r in some])} |"
                 )
-    return "\n".join(lines)
+    return lines
+
+
+def _share(true: Sequence[float], said: Sequence[float], rows: Sequence[dict[str, Any]]) -> str:
+    """One sum over the other, with a 95 % interval by resampling scenarios; nothing where nothing is said."""
+    if np.mean(said) < MATERIAL:
+        return "-"
+    place_R = np.unique([row["scenario"] for row in rows], return_inverse=True)[1]
+    sums = np.stack([np.bincount(place_R, one) for one in (true, said)])
+    picked = np.random.default_rng(0).integers(sums.shape[1], size=(RESAMPLES, sums.shape[1]))
+    shares = sums[0, picked].sum(axis=1) / sums[1, picked].sum(axis=1)
+    return "{:.2f} ({:.2f} to {:.2f})".format(np.sum(true) / np.sum(said), *np.quantile(shares, [0.025, 0.975]))
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -144,8 +214,11 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare named and realised savings."""
-    return carry_out(arguments, __doc__, "next_runs.jsonl", examine, summarise)
+    """Compare named and realised savings and losses."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    losses = "--losses" in given
+    given = [one for one in given if one != "--losses"]
+    return carry_out(given, __doc__, "next_runs.jsonl", partial(examine, losses=losses), summarise)
 
 
 if __name__ == "__main__":

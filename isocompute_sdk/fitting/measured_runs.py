@@ -11,7 +11,8 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.paper.analysis import Run
-from isocompute_sdk.fitting.surface.data import SurfaceRun
+from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
+from isocompute_sdk.fitting.surface.leading import best_beside
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 
@@ -31,6 +32,8 @@ class MeasuredRuns:
     series: tuple[RunSeries, ...]
     stand_ins: Mapping[str, int]
     """Samples j by run id, for runs whose avg@j stands in for avg@k."""
+    best: Mapping[str, tuple[str, RunSeries]]
+    """Name and series of best@k by run id, of runs that log it beside avg@k."""
 
     @classmethod
     def of(cls, runs: RunSet, metric: str, eval_set: str | None, *, stand_in: bool) -> MeasuredRuns:
@@ -57,7 +60,7 @@ class MeasuredRuns:
                 more = [one for one in runs.series(other, where) if one.run_id not in have]
                 series += more
                 stand_ins |= {one.run_id: samples for one in more}
-        return cls(metric, tuple(series), stand_ins)
+        return cls(metric, tuple(series), stand_ins, best_beside(runs, metric, eval_set))
 
     def for_paper(self, compute: str) -> list[Run]:
         """The runs on a compute axis (`log10_rollouts` or `log10_tokens`)."""
@@ -78,9 +81,16 @@ class MeasuredRuns:
                 one.value_T,
                 None if one.context.get("n_problems") is None else int(one.context["n_problems"]),
                 float(np.sqrt(samples / self.stand_ins.get(one.run_id, samples))),
+                self._best_of(one.run_id, compute),
             )
             for one in self.series
         ]
+
+    def _best_of(self, run_id: str, compute: str) -> BestAtK | None:
+        name, series = self.best.get(run_id, ("", None))
+        if series is None or (compute == "log10_tokens" and series.tokens_T is None):
+            return None
+        return BestAtK(name, _compute(series, compute), series.value_T)
 
     def notes(self) -> list[Note]:
         """Which runs stand in with another number of samples."""

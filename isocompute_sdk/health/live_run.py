@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.fitting.one_run.forecast import LiveRun
+from isocompute_sdk.fitting.surface.leading import best_beside
 from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_reward, training_reward_note, unasked
@@ -14,8 +15,6 @@ from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
 
-LEADING = ("best@4", "best@8", "best@2")
-"""Metrics that lead avg@k, in order of preference; 4 is the one that forecasts were measured with."""
 SHOWN = 8
 """Runs that an error lists."""
 
@@ -61,16 +60,9 @@ def live_run(
     ]
     reward = metric if average_of(metric) is not None else None
     found = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
-    best, train = _best_of(mine, metric, where), _training_of(mine, metric)
+    _, best = best_beside(mine, metric, where).get(name, ("", None))
+    train = _training_of(mine, metric)
     return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best, train)
-
-
-def _best_of(mine: RunSet, metric: str, eval_set: str | None) -> RunSeries | None:
-    """best@k of a run beside its avg@k, on the same evaluation set; None if not recorded."""
-    for name in LEADING if average_of(metric) is not None else ():
-        if name in mine.metrics and eval_set in mine.filter(metric=name).eval_sets:
-            return mine.series(name, eval_set)[0]
-    return None
 
 
 def _training_of(mine: RunSet, metric: str) -> RunSeries | None:

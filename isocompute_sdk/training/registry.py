@@ -18,6 +18,13 @@ def available() -> tuple[str, ...]:
     return _BACKENDS.names()
 
 
+def backend_of(frameworks: Iterable[str | None]) -> str | None:
+    """The backend of runs of these frameworks; None for several, for an unknown one, and for one without a backend."""
+    known = set(frameworks)
+    name = known.pop() if len(known) == 1 else None
+    return name if name in available() else None
+
+
 def load(name: str) -> Backend:
     """Import the backend registered as `name` and return one instance.
 

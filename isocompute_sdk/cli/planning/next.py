@@ -253,12 +253,11 @@ def _of_framework(fits: Fits | FitsSet | None) -> str:
     """`--backend NAME` for runs of one framework that has a backend, with a space before it; else nothing."""
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.training.registry import available
+    from isocompute_sdk.training.registry import backend_of
 
     table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
-    known = set() if table is None else {run.framework for run in RunSet.from_dict(table).runs()}
-    name = known.pop() if len(known) == 1 else None
-    return f" --backend {name}" if name in available() else ""
+    name = None if table is None else backend_of(run.framework for run in RunSet.from_dict(table).runs())
+    return "" if name is None else f" --backend {name}"
 
 
 def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: str, *, model_known: bool) -> list[str]:

@@ -25,6 +25,7 @@ from isocompute_sdk.fitting.surface.data import (
     smoothed,
     without_outliers,
 )
+from isocompute_sdk.fitting.surface.leading import change_per_doubling
 from isocompute_sdk.fitting.surface.model import LARGEST_SLOPE, logistic
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
 
@@ -50,8 +51,6 @@ WIDTH = 0.45
 """Width of the kernel around a parent, in posterior standard deviations."""
 UNMEASURED_BASE = 0.1
 """Standard deviation, as a share of the metric's range, of a base reward that was not measured."""
-LEADING_WITHIN, FEWEST_LEADING = 3.0, 5
-"""Evaluations of best@k within this factor of the last compute tell its change, from so many on."""
 LEADING_SD = 0.05
 """Usual change of best@k per doubling, as a share of the metric's range."""
 MOST_DOUBLINGS = 2.0
@@ -203,19 +202,13 @@ class OneRun:
 
 
 def leading_change(compute_T: Array, best_T: Array, last: float, span: float) -> float:
-    """Change of best@k per doubling of compute around `last`, shrunk by its error; 0 where too few were recorded.
-
-    best@k leads avg@k: a problem is solved now and then before it is solved each time.
-    """
-    near = (compute_T > 0) & (compute_T <= last * 1.0001) & (compute_T >= last / LEADING_WITHIN)
-    if np.count_nonzero(near) < FEWEST_LEADING:
+    """Change of best@k per doubling of compute around `last`, shrunk by its error; 0 where too few were recorded."""
+    change = change_per_doubling(compute_T, best_T, last)
+    if change is None:
         return 0.0
-    doublings = np.log2(compute_T[near] / last)
-    (slope, _), residual, *_ = np.polyfit(doublings, best_T[near], 1, full=True)
-    off = doublings - doublings.mean()
-    variance = float(residual[0]) / (len(off) - 2) / float(off @ off) if len(residual) else 0.0
+    slope, error = change
     usual = (LEADING_SD * span) ** 2
-    return float(slope) * usual / (usual + variance)
+    return slope * usual / (usual + error**2)
 
 
 def announced(leading: float, doublings_Q: Array) -> Array:

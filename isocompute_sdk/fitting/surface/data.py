@@ -49,6 +49,15 @@ Fault = Literal["collapse", "decay"]
 
 
 @dataclass(frozen=True)
+class BestAtK:
+    """best@k beside the reward of a run."""
+
+    metric: str
+    compute_T: Array
+    value_T: Array
+
+
+@dataclass(frozen=True)
 class SurfaceRun:
     """One run as the fit receives it."""
 
@@ -64,6 +73,8 @@ class SurfaceRun:
     """Distinct training problems, D."""
     noise_scale: float = 1.0
     """Noise of its evaluations relative to the other runs': sqrt(k / j) for avg@j that stands in for avg@k."""
+    best: BestAtK | None = None
+    """best@k of the same evaluations; None if not recorded."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,8 @@ class PreparedRun:
     """Share of the largest gain lost per unit of log compute after the peak, for a decayed run."""
     outliers: int = 0
     """Evaluations that were moved towards their neighbours."""
+    best: BestAtK | None = None
+    """best@k of the same evaluations, whole; None if not recorded."""
 
 
 def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun, ...]:
@@ -258,6 +271,7 @@ def _prepare_one(
         last_compute=last,
         decline=None if cut is None or cut.fault == "collapse" else cut.rate,
         outliers=outliers,
+        best=run.best,
     )
 
 

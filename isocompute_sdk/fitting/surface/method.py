@@ -25,6 +25,8 @@ FEWEST_EVALUATIONS = 4
 DEFAULT_DRAWS = 200
 CHECKING_DRAWS = 50
 """Draws of a fit without the outlying runs."""
+AHEAD, LEAST_ADDED = 3.0, 0.005
+"""Multiple of the largest compute at which what best@k adds is told, from this share of the range on."""
 MANY_OUTLIERS = 0.02
 """Share of outlying evaluations above which they are a warning."""
 
@@ -94,6 +96,7 @@ def fit_joint(
         *_about_runs(prepared),
         *_about_outlying(surface, prepared, bounds, rng),
         *known.notes(found.group_sizes),
+        *_about_leading(surface, found.group_sizes),
         *found.notes,
         *findings.about_curves(found),
         *findings.about_laws(found),
@@ -158,6 +161,25 @@ def _about_outlying(
     )
     numbers = {"runs": dict(surface.outlying), "best_group_size": best}
     return [Note("outlying-run", "warning", text, numbers)]
+
+
+def _about_leading(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:
+    """What best@k adds to rewards beyond the runs, where it matters."""
+    if surface.leading is None:
+        return []
+    sizes, compute = np.array(group_sizes, dtype=float), surface.largest_compute * AHEAD
+    added = surface.predict(compute, sizes) - replace(surface, leading=None).predict(compute, sizes)
+    most = int(np.argmax(added))
+    if added[most] < LEAST_ADDED * (surface.layout.top - surface.layout.floor):
+        return []
+    metric, rising = surface.leading.metric, [surface.leading.rising(n, surface.layout) for n in group_sizes]
+    odds = ", ".join(f"n = {n}: {p:.2f}" for n, p in zip(group_sizes, rising, strict=True))
+    text = (
+        f"{metric} says how likely a rise that begins again is ({odds}). Rewards beyond the runs count it by that: at "
+        f"{AHEAD:g}x the largest compute they are up to {added[most]:+.3f} higher (n = {group_sizes[most]})."
+    )
+    numbers = {"metric": metric, "group_sizes": list(group_sizes), "rising": rising, "added": added.tolist()}
+    return [Note("best-at-k-rises", "info", text, numbers)]
 
 
 def _best_seen(surface: Surface, runs: Sequence[PreparedRun]) -> int:

@@ -122,7 +122,7 @@ class Layout:
         """
         knots, count = self.knots_K, len(self.knots_K)
         x = np.clip(log2_n_Q, knots[0], knots[-1])
-        hats_QK = np.maximum(1.0 - np.abs(x[:, None] - knots[None, :]), 0.0)
+        hats_QK = self.hats(log2_n_Q)
         octaves = np.nan_to_num(np.log2(problems_Q / self.problems_reference))
         out = np.zeros((len(x), CURVE_PARAMETERS, self.size))
         out[:, 0, 0] = 1.0
@@ -138,6 +138,11 @@ class Layout:
             out[:, 1, after + 4] = sets
             out[:, 1, after + 5] = sets * (x - self.centre)
         return out
+
+    def hats(self, log2_n_Q: Array) -> Array:
+        """Weights of the knots at each n, shape (Q, K)."""
+        x = np.clip(log2_n_Q, self.knots_K[0], self.knots_K[-1])
+        return np.maximum(1.0 - np.abs(x[:, None] - self.knots_K[None, :]), 0.0)
 
     def prior_rows(
         self,

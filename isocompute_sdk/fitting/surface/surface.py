@@ -16,6 +16,7 @@ from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, decline_shown, sample_declines, shift
+from isocompute_sdk.fitting.surface.leading import Leading, factors
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
 from isocompute_sdk.fitting.surface.posterior import FIRST_DRIFT, Data, Posterior, sample_posterior
@@ -100,6 +101,8 @@ class Surface:
     late: Surface | None = None
     """The same runs with a rise that begins again, which intervals and the share of the rise that was seen allow for;
     fewer draws the surer runs that fell make a decline, None where it is certain and in fits saved before."""
+    leading: Leading | None = None
+    """By how much means count that rise; None without best@k, and in fits saved before it was read."""
     drift: Annotated[float, Field(ge=0, le=1)] | None = None
     """Probability that curves leave their shape within the data; None in fits saved before it was kept."""
 
@@ -117,6 +120,8 @@ class Surface:
             raise FieldError("misfit", self.misfit.level_DK.shape, f"shape {(draws, knots)}, draws by knots")
         if self.inside is not None and self.inside.parameters_DP.shape != shape:
             raise FieldError("inside", self.inside.parameters_DP.shape, f"shape {shape}, draws by parameters")
+        if self.leading is not None and self.leading.rising_K.shape != (knots,):
+            raise FieldError("leading", self.leading.rising_K.shape, f"shape {(knots,)}, one for each knot")
         largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
@@ -136,11 +141,17 @@ class Surface:
         at: bool = False,
     ) -> Array:
         """`draws`, and below them those of a late rise."""
-        drawn_DQ = self.draws(compute, group_size, problems_per_batch, at=at)
-        if self.late is None:
-            return drawn_DQ
+        drawn_DQ = self._answer(compute, group_size, problems_per_batch, None, at)
+        if self.late is None or self.leading is not None:
+            return drawn_DQ.copy()
         late_LQ = self.late.draws(compute, group_size, problems_per_batch, self.n_problems, at=at)
         return np.concatenate([drawn_DQ, late_LQ])
+
+    @property
+    def base_with_late_D(self) -> Array:
+        """Reward of the base model in each draw of `draws_with_late`."""
+        late = () if self.late is None else (self.late.parameters_DP[:, 0],)
+        return np.concatenate([self.parameters_DP[:, 0], *late])
 
     def draws(
         self,
@@ -160,6 +171,17 @@ class Surface:
             n_problems: D; None for the one that most runs have.
             at: the reward at C itself instead, after a decline lower than the best.
         """
+        return self._answer(compute, group_size, problems_per_batch, n_problems, at)[: len(self.shape_D)]
+
+    def _answer(
+        self,
+        compute: npt.ArrayLike,
+        group_size: npt.ArrayLike,
+        problems_per_batch: npt.ArrayLike | None,
+        n_problems: npt.ArrayLike | None,
+        at: bool,
+    ) -> Array:
+        """`draws`; with best@k also those of the late rise, below."""
         nan = float("nan")
         spent, sizes, problems, sets = (
             np.atleast_1d(np.asarray(a, dtype=float)).ravel()
@@ -177,6 +199,9 @@ class Surface:
         reward_DQ = self._asked.pop(place, None)
         if reward_DQ is None:
             reward_DQ = self._draws(spent, sizes, problems, sets, at)
+            if self.leading is not None and self.late is not None:
+                late_LQ = self.late.draws(spent, sizes, problems, sets, at=at)
+                reward_DQ = self._led(self.leading, spent, sizes, reward_DQ, late_LQ)
             reward_DQ.flags.writeable = False
         if len(spent) <= KEPT_PLACES:
             self._asked[place] = reward_DQ
@@ -193,6 +218,15 @@ class Surface:
         """For copies and pickles: everything but the answers kept."""
         return {name: value for name, value in vars(self).items() if name != "_asked"}
 
+    def _led(self, leading: Leading, spent: Array, sizes: Array, reward_DQ: Array, late_LQ: Array) -> Array:
+        """Draws and those of a late rise with what best@k adds to both."""
+        hats_QK = self.layout.hats(np.log2(sizes))
+        doublings_Q = np.log2(spent / self.largest_compute)
+        share_Q = leading.share(hats_QK, doublings_Q, reward_DQ.mean(axis=0), late_LQ.mean(axis=0), self.layout.top)
+        factor_D = np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
+        both_DQ = np.concatenate([reward_DQ, late_LQ])
+        return both_DQ + np.minimum(factor_D[:, None] * share_Q, 1.0) * (self.layout.top - both_DQ)
+
     def _draws(self, spent: Array, sizes: Array, problems: Array, sets: Array, at: bool) -> Array:
         design = self.layout.design(np.log2(sizes), problems, sets)
         curves_DQ4 = _curves(self.parameters_DP, design)
@@ -202,7 +236,7 @@ class Surface:
             onset_DQ = self._onset(self.declines, sizes, problems, sets)
             late_DQ = np.maximum(log_DQ - onset_DQ, 0.0)
             log_DQ = np.minimum(log_DQ, onset_DQ)
-        hats_QK = design[:, 1, 1 : 1 + len(self.layout.knots_K)]
+        hats_QK = self.layout.hats(np.log2(sizes))
         reward_DQ = self._risen(self.shape_D, curves_DQ4, log_DQ, hats_QK)
         if self.inside is not None:
             before_DQ = np.maximum(float(np.log(self.largest_compute)) - log_DQ, 0.0)
@@ -297,16 +331,17 @@ class Surface:
         usual = slice(0, len(self.shape_D))
         mean_Q = drawn_DQ[usual].mean(axis=0)
         # Runs that fell leave fewer draws of a late rise; the other draws then keep more of their distance.
-        beside = min((len(drawn_DQ) / len(self.shape_D) - 1.0) * (1.0 - LATE) / LATE, 1.0)
-        if beside > 0:
-            drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
+        late = 0 if self.late is None else len(self.late.shape_D)
+        beside = min(late / len(self.shape_D) * (1.0 - LATE) / LATE, 1.0)
+        drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
         beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
         reach_Q = np.clip(np.log(beyond_Q), 0.0, SPREAD_REACH)
         spread = OLD_SPREAD_ABOVE if self.misfit is None else (1.0 - beside) * SPREAD_ABOVE
         drawn_DQ = drawn_DQ + spread * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
         low = np.quantile(drawn_DQ[usual], (1 - level) / 2, axis=0)
         high = np.quantile(drawn_DQ, (1 + level) / 2, axis=0)
-        if self.drift is not None and np.any(reach_Q > 0):
+        # Where best@k says how the rise goes on, its share that is unseen says nothing more.
+        if self.drift is not None and self.leading is None and np.any(reach_Q > 0):
             far_Q = np.minimum(reach_Q / np.log(FULL_REACH), 1.0)
             open_Q = far_Q * (1.0 - self.drift) * self._unseen(group_size, problems_per_batch)
             low = mean_Q - (mean_Q - low) * (1.0 + WIDER_BELOW * self.drift * far_Q - NARROWER_BELOW * open_Q)
@@ -382,7 +417,8 @@ def fit_surface(
         inside=inside,
         drift=min(float(posterior.weight_M[drift_M].sum()), 1.0),
     )
-    return replace(surface, late=_late(surface, posterior, usable, rng))
+    late = _late(surface, posterior, usable, rng)
+    return replace(surface, late=late, leading=None if late is None else Leading.of(usable, layout))
 
 
 def _late(

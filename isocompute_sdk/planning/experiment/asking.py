@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.answers.odds import expected_loss
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
@@ -24,6 +27,7 @@ from isocompute_sdk.planning.experiment.search import (
     LARGEST_SIZE,
     SHARES,
     SMALLEST_SIZE,
+    WORTH_IT,
     Pick,
     Ran,
     candidates,
@@ -132,6 +136,7 @@ def ask(
         share: what of their benefit comes true; None for `comes_true`.
     """
     fits = question.fits
+    beyond = copy.deepcopy(rng)
     surface = widened(question.surface, BELOW, max(ABOVE - OCTAVES_ABOVE, 0), rng)
     sizes = trial_sizes(question.planned_sizes, fits.group_sizes, surface)
     outlook = Outlook(
@@ -168,7 +173,8 @@ def ask(
         return comes_true(times, above=trial.group_size > fits.group_sizes[-1])
 
     picks = choose(outlook, asked, slots, most, shares=shares, made=made)
-    return answer(question, outlook, picks, surface.largest_compute)
+    now = int(outlook.choices.group_size_J[outlook.now]), int(outlook.choices.problems_J[outlook.now])
+    return answer(question, outlook, picks, surface.largest_compute, lost_by(question, now, beyond))
 
 
 def _rest(run: Ran, question: Question, steps: int) -> Trial:
@@ -232,18 +238,65 @@ def _evaluations(fits: Fits) -> int:
     return max(4, min(int(np.median(points)) if points else 20, 60))
 
 
-def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: float) -> NextRuns:
+@dataclass(frozen=True)
+class Loss:
+    """Reward that a plan loses at the target against the best n, by the draws."""
+
+    behind: float
+    """How far its expected reward is behind the best one, up to the octave above the runs."""
+    doubt: float
+    """How far the best reward of each draw is ahead of that, up to the same octave."""
+    unseen: float
+    """How much further ahead n above that octave are."""
+
+    @property
+    def expected(self) -> tuple[float, float, float]:
+        """What is expected to be lost: lower end, mean and upper end, by what came true on simulated tasks."""
+        low, mean, high = expected_loss(np.array(self.behind), self.doubt, self.unseen)
+        return float(low), float(mean), float(high)
+
+    @property
+    def above(self) -> float:
+        """What of that lies above the octave."""
+        return self.expected[1] - Loss(self.behind, self.doubt, 0.0).expected[1]
+
+
+def lost_by(question: Question, plan: tuple[int, int], rng: np.random.Generator) -> Loss:
+    """What a plan loses against the best n from the smallest that was run up to `LARGEST_SIZE`, or an octave above all.
+
+    Args:
+        question: prices, limits and fits.
+        plan: its n and B_p.
+        rng: the randomness of n that no run is near to.
+    """
+    ran = question.fits.group_sizes
+    top = 2**OCTAVES_ABOVE * ran[-1]
+    wide = widened(question.surface, 0, max(math.ceil(math.log2(LARGEST_SIZE / top)), 0), rng)
+    powers = {2**i for i in range(1, 41) if ran[0] <= 2**i <= max(top, LARGEST_SIZE)}
+    c = choices(question, wide, sorted(powers | {*ran, *question.planned_sizes, plan[0]}))
+    here = list(zip(c.group_size_J.tolist(), c.problems_J.tolist(), strict=True)).index(plan)
+    near_DJ = c.reward_DJ[:, c.group_size_J <= max(top, plan[0])]
+    ahead, best = float(near_DJ.mean(axis=0).max()), float(near_DJ.max(axis=1).mean())
+    return Loss(ahead - float(c.reward_DJ[:, here].mean()), best - ahead, float(c.reward_DJ.max(axis=1).mean()) - best)
+
+
+def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: float, loss: Loss) -> NextRuns:
     """The picks with costs, reasons and notes."""
     c, unit, budget = outlook.choices, question.pricing.budget.unit, question.pricing.budget.available
-    now = outlook.now
-    regret = max(outlook.regret_now, 0.0)
+    now, (low, regret, high) = outlook.now, loss.expected
     runs, total, chance = list[NextRun](), 0.0, np.zeros(len(c.group_size_J))
     chance[now] = 1.0
     for pick in picks:
         saved = min(pick.saving, regret - total)
         runs.append(pick.trial.advised(budget, saved, _settles(outlook, pick, chance)))
         total, chance = total + max(saved, 0.0), pick.worth.chosen_J
-    first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
+    first = (
+        f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n "
+        f"({low:.4f} to {high:.4f})"
+    )
+    if loss.above >= WORTH_IT * c.span:
+        above = 2**OCTAVES_ABOVE * question.fits.group_sizes[-1]
+        first += f", {loss.above:.4f} of it against n above {above}, which no run is near to"
     ends = [sum(pick.interval[end] for pick in picks) for end in (0, 1)]
     interval = (float(min(ends[0], regret)), float(min(ends[1], regret))) if runs else None
     if runs:
@@ -263,6 +316,8 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
         group_size_now=int(c.group_size_J[now]),
         problems_per_batch_now=int(c.problems_J[now]),
         regret_now=float(regret),
+        regret_interval=(low, high),
+        regret_unseen=loss.above,
         saving=float(min(total, regret)),
         saving_interval=interval,
         reason=reason,

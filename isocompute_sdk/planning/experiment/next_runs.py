@@ -84,7 +84,8 @@ class NextRuns(Saved):
     """n that is planned without these runs."""
     problems_per_batch_now: Count
     regret_now: NotNegative
-    """Expected reward lost at the target, against the best n of each draw, if the budget is spent now."""
+    """Expected reward lost at the target against the best n, if the budget is spent now: what the draws say, scaled by
+    the share that came true on simulated tasks; before anything was run, what the belief says."""
     saving: NotNegative
     """Expected reward saved at the target by all runs together, less what their cost loses there. What the draws say
     is scaled by the share that came true on simulated tasks."""
@@ -94,6 +95,11 @@ class NextRuns(Saved):
     saving_interval: tuple[float, float] | None = None
     """95 % interval of the mean saving of such runs, by what came true on simulated tasks; None without runs, and for
     a pilot before anything was run."""
+    regret_interval: tuple[float, float] | None = None
+    """95 % interval of the mean loss of such plans, by what came true on simulated tasks; None for a pilot before
+    anything was run."""
+    regret_unseen: NotNegative = 0.0
+    """What of `regret_now` lies at n above twice the largest that was run."""
 
     def __post_init__(self) -> None:
         if self.saving > self.regret_now * (1 + 1e-9) + 1e-12:

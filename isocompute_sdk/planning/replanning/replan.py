@@ -34,7 +34,7 @@ from isocompute_sdk.planning.choosing.request import Request
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.replanning.document import USUAL_BACKEND, Basis, Change, Name, Option, Replan
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.training.registry import available
+from isocompute_sdk.training.registry import backend_of
 
 if TYPE_CHECKING:
     from isocompute_sdk.planning.planner import Planner
@@ -156,14 +156,8 @@ def replan(
         level=level,
         plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
         notes=unique(notes),
-        backend=_backend(runs, series.run_id),
+        backend=backend_of(run.framework for run in runs.runs() if run.run_id == series.run_id) or USUAL_BACKEND,
     )
-
-
-def _backend(runs: RunSet, run_id: str) -> str:
-    """The backend of a run's framework; `USUAL_BACKEND` where it is not known or has none."""
-    name = next((info.framework for info in runs.runs() if info.run_id == run_id), None)
-    return name if name in available() else USUAL_BACKEND
 
 
 def _sampled(runs: RunSet, run_id: str) -> float | None:

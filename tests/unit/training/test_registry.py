@@ -50,6 +50,12 @@ def test_a_third_party_backend_is_found_and_loaded(install: Install) -> None:
     assert registry.load("mine").script.__self__.name == "mine"  # type: ignore[attr-defined]
 
 
+def test_only_runs_of_one_framework_that_has_a_backend_have_one() -> None:
+    assert registry.backend_of(["verl", "verl"]) == "verl"
+    for frameworks in ([], [None], ["verl", None], ["verl", "trl"], ["a-framework-without-backend"]):
+        assert registry.backend_of(frameworks) is None
+
+
 def test_listing_imports_nothing_and_a_broken_plug_in_harms_no_other(install: Install) -> None:
     install("broken", "broken_backend", "raise ImportError('needs torch')", "broken = broken_backend:Nothing")
     install("acme", "acme_backend2", GOOD, "mine = acme_backend2:Mine")

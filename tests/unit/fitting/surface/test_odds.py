@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk.fitting.surface.answers.odds import NEAR_BEST, best_size_interval, group_size_odds
+from isocompute_sdk.fitting.surface.answers.odds import (
+    DOUBT_COMES_TRUE,
+    NEAR_BEST,
+    best_size_interval,
+    expected_loss,
+    group_size_odds,
+)
 from isocompute_sdk.fitting.surface.model import Layout
 from isocompute_sdk.fitting.surface.surface import Surface
 
@@ -120,12 +126,23 @@ def test_the_octave_above_the_grid_is_chosen_where_it_is_ahead_and_counts_where_
     assert falling.group_size[falling.best()] == 16
 
 
-def test_regret_is_the_mean_distance_to_the_best_of_every_draw() -> None:
+def test_regret_is_what_is_expected_behind_the_best_and_the_share_of_the_doubt_that_comes_true() -> None:
     one = surface(0.5)
     odds = group_size_odds(one, 1e9, SIZES, None, 64)
     drawn = one.draws(np.full(6, 1e9), np.append(SIZES, 128))
-    np.testing.assert_allclose(odds.expected_regret, (drawn.max(axis=1)[:, None] - drawn).mean(axis=0)[:5])
+    behind, distance = drawn.mean(axis=0).max() - drawn.mean(axis=0), (drawn.max(axis=1)[:, None] - drawn).mean(axis=0)
     np.testing.assert_allclose(odds.reward, drawn.mean(axis=0)[:5])
+    assert odds.doubt == pytest.approx(distance.min())
+    np.testing.assert_allclose(odds.expected_regret, (behind + DOUBT_COMES_TRUE[1] * odds.doubt)[:5])
+    # Two n differ by what their expected rewards do.
+    np.testing.assert_allclose(np.diff(odds.expected_regret), -np.diff(odds.reward))
+
+
+def test_the_loss_of_a_plan_lies_inside_its_interval_and_grows_with_what_no_run_is_near_to() -> None:
+    low, mean, high = expected_loss(np.array([0.0, 0.01]), 0.02)
+    assert np.all((low < mean) & (mean < high))
+    np.testing.assert_allclose(mean, [0.02 * DOUBT_COMES_TRUE[1], 0.01 + 0.02 * DOUBT_COMES_TRUE[1]])
+    assert np.all(expected_loss(np.array([0.0, 0.01]), 0.02, unseen=0.01)[1] > mean)
 
 
 def test_each_candidate_is_asked_at_what_it_really_spends() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,6 +197,35 @@ def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> No
     for budget in (5e5, 1e6, 3e6, 3e7):
         for run in planner.next_runs(budget, slots=4).runs:
             assert run.continues is not None or run.update_steps >= 30
+
+
+def test_the_loss_of_a_plan_has_an_interval_and_counts_n_that_no_run_is_near_to(planner: Planner) -> None:
+    found = planner.next_runs(BUDGET)
+    assert found.regret_interval is not None
+    low, high = found.regret_interval
+    assert 0 < low < found.regret_now < high
+    # n = 8 to 64 were run and 128 may be planned: 256 and 512 are near to none.
+    assert 0 < found.regret_unseen < found.regret_now
+    assert planner.next_runs(BUDGET, rng=3).regret_now == pytest.approx(found.regret_now, abs=0.004)
+
+
+def test_after_runs_up_to_the_largest_n_that_is_considered_nothing_is_unseen(make_runs: Make) -> None:
+    rng = np.random.default_rng(0)
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 1.5e6, 16)])
+
+    def noisy(n: int, bp: int, c: float) -> float:
+        return curve(n, bp, c) + 0.01 * float(rng.standard_normal())
+
+    fits = fit(make_runs(noisy, [(n, 32) for n in (16, 64, 256)], compute), draws=100)
+    assert Planner(fits).next_runs(4e6).regret_unseen == 0
+    # The same loss as a plan shows, which knows nothing of n further above.
+    planner = Planner(fits)
+    limits: dict[str, Any] = {"problems_per_batch": 32, "min_update_steps": 1}
+    plan, found = planner.allocate(4e6, spend="all", **limits), planner.next_runs(4e6, **limits)
+    odds = fits.group_size_odds(4e6, [16, 32, 64, 128, 256, 512], 32)
+    assert found.group_size_now == plan.group_size
+    here = odds.group_size.tolist().index(plan.group_size)
+    assert found.regret_now == pytest.approx(float(odds.expected_regret[here]), rel=0.05)
 
 
 def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:

@@ -1,0 +1,152 @@
+"""best@k that still rises lets rewards beyond the runs rise more; without best@k nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import isocompute_sdk as iso
+from isocompute_sdk.fitting.surface.answers.passport import backtest
+from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.leading import best_beside, factors
+from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+
+MakeSweep = Callable[..., list[SurfaceRun]]
+LEVELS = np.array([4.0, 16.0, 64.0, 256.0])
+RECORDED = Path(__file__).parents[4] / "benchmarks" / "data" / "recorded" / "other_tasks.csv"
+
+
+def with_best(runs: Sequence[SurfaceRun], slope: float, after: float = 0.0) -> list[SurfaceRun]:
+    """best@4 that changes by `slope` per doubling; beyond a third of the compute by `after` more."""
+    found: list[SurfaceRun] = []
+    for i, run in enumerate(runs):
+        end = run.compute_T[-1]
+        octaves = np.log2(np.maximum(run.compute_T, 1.0) / end)
+        noise = 0.01 * np.random.default_rng(i).standard_normal(len(octaves))
+        late = np.maximum(np.log2(np.maximum(run.compute_T, 1.0) / (end / 3.0)), 0.0)
+        found.append(replace(run, best=BestAtK("best@4", run.compute_T, 0.6 + slope * octaves + after * late + noise)))
+    return found
+
+
+def fitted(runs: Sequence[SurfaceRun]) -> Surface:
+    return fit_surface(prepare(runs), (0.0, 1.0), 60, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def pilot() -> iso.RunSet:
+    task = iso.RunSet.read(str(RECORDED)).filter(pl.col("run_id").str.starts_with("mul31-hard-t1"))
+    return task.filter(pl.col("rollouts") <= 75_000)
+
+
+@pytest.fixture(scope="module")
+def fits(pilot: iso.RunSet) -> iso.Fits:
+    return iso.fit(pilot, "avg@4", pool=("learning_rate",))
+
+
+def test_the_more_best_at_k_rises_the_more_is_predicted_beyond_the_runs_and_the_same_inside(
+    make_sweep: MakeSweep,
+) -> None:
+    runs = make_sweep()
+    plain = fitted(runs)
+    slopes = (-0.05, -0.002, 0.0, 0.002, 0.005, 0.05)
+    led = [fitted(with_best(runs, slope)) for slope in slopes]
+    for compute in (1e6, 2e6, 8e6, 3e7):
+        before, *rewards = (surface.predict(compute, LEVELS) for surface in (plain, *led))
+        assert np.all(np.diff([before, *rewards], axis=0) >= -1e-9)
+        assert np.allclose(rewards[0], before, atol=1e-6)
+        if compute > 1e6:
+            assert np.max(rewards[-1] - before) > 0.005
+    inside = np.geomspace(1e4, 1e6, 4)
+    assert led[-1].draws(inside, LEVELS).tobytes() == plain.draws(inside, LEVELS).tobytes()
+
+
+def test_what_best_at_k_adds_grows_with_compute_and_stays_within_the_bounds(make_sweep: MakeSweep) -> None:
+    surface = fitted(with_best(make_sweep(), 0.05))
+    compute = np.geomspace(1e6, 1e9, 25)
+    mean, low, high = surface.interval("mean", 0.8, compute, 16.0)
+    assert np.all(np.diff(mean) >= -1e-9)
+    assert np.all((low <= mean) & (mean <= high))
+    drawn = surface.draws_with_late(compute, 16.0)
+    assert 0.0 <= drawn.min() <= drawn.max() <= 1.0
+    assert drawn[: len(surface.shape_D)].tobytes() == surface.draws(compute, 16.0).tobytes()
+
+
+def test_too_few_evaluations_of_best_at_k_change_nothing(make_sweep: MakeSweep) -> None:
+    runs = with_best(make_sweep(), 0.05)
+    few = [
+        replace(run, best=BestAtK("best@4", run.best.compute_T[::10], run.best.value_T[::10]))
+        for run in runs
+        if run.best is not None
+    ]
+    assert fitted(few).leading is None
+    assert fitted(few).draws(8e6, LEVELS).tobytes() == fitted(make_sweep()).draws(8e6, LEVELS).tobytes()
+
+
+def test_a_backtest_does_not_see_best_at_k_of_the_part_that_it_hides(make_sweep: MakeSweep) -> None:
+    tests = [
+        backtest(prepare(with_best(make_sweep(), slope, after)), (0.0, 1.0), np.random.default_rng(0))
+        for slope, after in ((0.05, 0.0), (0.05, -0.3), (-0.05, 0.0))
+    ]
+    rising, falling_later, falling = (
+        None if test is None else [run.predicted for run in test.by_run] for test in tests
+    )
+    assert rising is not None
+    assert rising == falling_later
+    assert rising != falling
+
+
+def test_a_fit_finds_best_at_k_beside_its_metric(pilot: iso.RunSet, fits: iso.Fits) -> None:
+    assert fits.surface is not None
+    assert fits.surface.leading is not None
+    assert fits.surface.leading.metric == "best@4"
+    (note,) = [note for note in fits.notes if note.code == "best-at-k-rises"]
+    assert note.data["group_sizes"] == [8, 16, 32, 64, 128]
+    assert max(note.data["added"]) > 0.02
+    worst = iso.fit(pilot, "worst@4", pool=("learning_rate",))
+    assert worst.surface is not None
+    assert worst.surface.leading is None
+
+
+def test_a_late_rise_of_recorded_runs_is_missed_by_less_with_best_at_k(pilot: iso.RunSet, fits: iso.Fits) -> None:
+    whole = iso.RunSet.read(str(RECORDED)).filter(pl.col("run_id").str.starts_with("mul31-hard-t1"))
+    reached = {one.group_size: float(one.value_T[-3:].mean()) for one in whole.series("avg@4")}
+    sizes, true = list(reached), np.array(list(reached.values()))
+    alone = iso.fit(pilot.filter(metric="avg@4"), "avg@4", pool=("learning_rate",))
+    missed = [float(np.mean(np.abs(true - one.predict(6e5, sizes, 16).mean))) for one in (fits, alone)]
+    assert missed[0] < 0.75 * missed[1]
+
+
+def test_only_best_at_k_of_the_same_evaluation_set_leads(pilot: iso.RunSet) -> None:
+    table = pilot.to_polars()
+    elsewhere = table.with_columns(
+        eval_set=pl.when(pl.col("metric") == "best@4").then(pl.lit("another")).otherwise(pl.col("eval_set"))
+    )
+    assert set(best_beside(pilot, "avg@4", None)) == set(pilot.run_ids)
+    assert best_beside(iso.RunSet.from_frame(elsewhere), "avg@4", None) == {}
+    assert best_beside(pilot, "worst@4", None) == {}
+    assert best_beside(pilot.filter(metric="avg@4"), "avg@4", None) == {}
+
+
+def test_saved_fits_keep_what_best_at_k_said(fits: iso.Fits, tmp_path: Path) -> None:
+    again = iso.Fits.load(fits.save(tmp_path / "fits.json"))
+    assert again.draws(6e5, 8, 16).tobytes() == fits.draws(6e5, 8, 16).tobytes()
+    assert again.surface is not None
+    assert fits.surface is not None
+    without = replace(again.surface, leading=None)
+    assert np.all(without.predict(6e5, LEVELS) <= again.surface.predict(6e5, LEVELS))
+
+
+@pytest.mark.parametrize("draws", [1, 7, 200])
+def test_factors_have_mean_1_and_are_spread_as_an_exponential(draws: int) -> None:
+    found = factors(draws)
+    assert found.shape == (draws,)
+    assert found.min() > 0
+    assert found.mean() == pytest.approx(1.0)
+    if draws == 200:
+        assert np.median(found) == pytest.approx(np.log(2.0), abs=0.03)
+        assert found.std() == pytest.approx(1.0, abs=0.08)
