@@ -221,16 +221,13 @@ class ResolvedRequest:
     def _chance_of_more(self, trimmed: Candidate, full: Candidate, candidates: Sequence[Candidate]) -> float | None:
         """Probability that the whole budget reaches `MATERIAL` more than the trimmed plan, by any n.
 
-        The octave above the grid counts where the budget leaves it enough updates, and a rise that begins again as in
-        intervals. None without a surface.
+        The octave above the grid counts where the budget leaves it enough updates. None without a surface.
         """
-        surface = self.fits.surface
-        if surface is None:
+        if self.fits.surface is None:
             return None
-        problems = self.fits.reachable_problems_per_batch(full.problems_per_batch)
 
         def drawn(n: int, rollouts: float) -> Array:
-            return surface.draws_with_late(self.pricing.compute(rollouts, self.fits.compute), n, problems)[:, 0]
+            return self.fits.draws(self.pricing.compute(rollouts, self.fits.compute), n, full.problems_per_batch)[:, 0]
 
         spent = {c.group_size: c.rollouts for c in (*self.landmarks(candidates), full)}
         if 2 * self.largest * full.problems_per_batch * FEWEST_UPDATES <= full.rollouts:
