@@ -39,6 +39,8 @@ LEAST_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -381,7 +383,16 @@ def fit_surface(
         inside=inside,
     )
     late = _late(surface, posterior, usable, rng)
-    return replace(surface, late=late, leading=None if late is None else Leading.of(usable, layout))
+    surface = replace(surface, late=late)
+    return replace(surface, leading=None if late is None else Leading.of(usable, layout, _seen(surface)))
+
+
+def _seen(surface: Surface) -> float:
+    """Largest share, over n, of a rise up to `RISEN` times the runs that was seen, a late rise counted in."""
+    sizes, base = 2.0**surface.layout.knots_K, float(np.mean(surface.parameters_DP[:, 0]))
+    end_K = surface.draws_with_late(surface.largest_compute, sizes).mean(axis=0)
+    limit_K = surface.draws_with_late(surface.largest_compute * RISEN, sizes).mean(axis=0)
+    return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
 
 
 def _late(
