@@ -220,12 +220,18 @@ class Surface:
         """For copies and pickles: everything but the answers kept."""
         return {name: value for name, value in vars(self).items() if name != "_asked"}
 
+    @property
+    def _beside(self) -> float:
+        """Draws of a late rise over as many as there are where no run fell."""
+        late = 0 if self.late is None else len(self.late.shape_D)
+        return min(late / len(self.shape_D) * (1.0 - LATE) / LATE, 1.0)
+
     def _led(self, leading: Leading, spent: Array, sizes: Array, reward_DQ: Array, late_LQ: Array) -> Array:
         """Draws and those of a late rise with what best@k adds to both."""
         hats_QK = self.layout.hats(np.log2(sizes))
         doublings_Q = np.log2(spent / self.largest_compute)
         share_Q = leading.share(hats_QK, doublings_Q, reward_DQ.mean(axis=0), late_LQ.mean(axis=0), self.layout.top)
-        factor_D = np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
+        factor_D = self._beside * np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
         both_DQ = np.concatenate([reward_DQ, late_LQ])
         return both_DQ + np.minimum(factor_D[:, None] * share_Q, 1.0) * (self.layout.top - both_DQ)
 
@@ -333,8 +339,7 @@ class Surface:
         usual = slice(0, len(self.shape_D))
         mean_Q = drawn_DQ[usual].mean(axis=0)
         # Runs that fell leave fewer draws of a late rise; the other draws then keep more of their distance.
-        late = 0 if self.late is None else len(self.late.shape_D)
-        beside = min(late / len(self.shape_D) * (1.0 - LATE) / LATE, 1.0)
+        beside = self._beside
         drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
         beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
         reach_Q = np.clip(np.log(beyond_Q), 0.0, SPREAD_REACH)
