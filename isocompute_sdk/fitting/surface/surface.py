@@ -54,6 +54,8 @@ SMALLEST_RISE = 1e-3
 """Least size that a rise counts as, as a share of the metric's range, where a share of it is asked for."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -218,12 +220,18 @@ class Surface:
         """For copies and pickles: everything but the answers kept."""
         return {name: value for name, value in vars(self).items() if name != "_asked"}
 
+    @property
+    def _beside(self) -> float:
+        """Draws of a late rise over as many as there are where no run fell."""
+        late = 0 if self.late is None else len(self.late.shape_D)
+        return min(late / len(self.shape_D) * (1.0 - LATE) / LATE, 1.0)
+
     def _led(self, leading: Leading, spent: Array, sizes: Array, reward_DQ: Array, late_LQ: Array) -> Array:
         """Draws and those of a late rise with what best@k adds to both."""
         hats_QK = self.layout.hats(np.log2(sizes))
         doublings_Q = np.log2(spent / self.largest_compute)
         share_Q = leading.share(hats_QK, doublings_Q, reward_DQ.mean(axis=0), late_LQ.mean(axis=0), self.layout.top)
-        factor_D = np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
+        factor_D = self._beside * np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
         both_DQ = np.concatenate([reward_DQ, late_LQ])
         return both_DQ + np.minimum(factor_D[:, None] * share_Q, 1.0) * (self.layout.top - both_DQ)
 
@@ -331,8 +339,7 @@ class Surface:
         usual = slice(0, len(self.shape_D))
         mean_Q = drawn_DQ[usual].mean(axis=0)
         # Runs that fell leave fewer draws of a late rise; the other draws then keep more of their distance.
-        late = 0 if self.late is None else len(self.late.shape_D)
-        beside = min(late / len(self.shape_D) * (1.0 - LATE) / LATE, 1.0)
+        beside = self._beside
         drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
         beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
         reach_Q = np.clip(np.log(beyond_Q), 0.0, SPREAD_REACH)
@@ -418,7 +425,16 @@ def fit_surface(
         drift=min(float(posterior.weight_M[drift_M].sum()), 1.0),
     )
     late = _late(surface, posterior, usable, rng)
-    return replace(surface, late=late, leading=None if late is None else Leading.of(usable, layout))
+    surface = replace(surface, late=late)
+    return replace(surface, leading=None if late is None else Leading.of(usable, layout, _seen(surface)))
+
+
+def _seen(surface: Surface) -> float:
+    """Largest share, over n, of a rise up to `RISEN` times the runs that was seen, a late rise counted in."""
+    sizes, base = 2.0**surface.layout.knots_K, float(np.mean(surface.parameters_DP[:, 0]))
+    end_K = surface.draws_with_late(surface.largest_compute, sizes).mean(axis=0)
+    limit_K = surface.draws_with_late(surface.largest_compute * RISEN, sizes).mean(axis=0)
+    return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
 
 
 def _late(
