@@ -73,6 +73,52 @@ def shift(problems_Q: Array, set_Q: Array, layout: Layout) -> Array:
     return by_problems + np.nan_to_num(np.log(set_Q / layout.set_reference))
 
 
+@dataclass(frozen=True)
+class _Onsets:
+    """Posterior over the grid of (u, g)."""
+
+    u_U: Array
+    g_G: Array
+    weight_UG: Array
+    probability: float
+    """Posterior probability that the recipe declines."""
+
+    @classmethod
+    def of(cls, runs: Sequence[PreparedRun], layout: Layout) -> _Onsets:
+        nan = float("nan")
+        fell_R = np.array([run.fault == "decay" for run in runs])
+        seen_R = np.log([run.fault_compute or run.last_compute for run in runs])
+        x_R = np.log2([run.group_size for run in runs]) - layout.centre
+        place_R = seen_R - shift(
+            np.array([run.problems_per_batch or nan for run in runs], dtype=float),
+            np.array([run.n_problems or nan for run in runs], dtype=float),
+            layout,
+        )
+        low, high = float(place_R.min()) - EARLIEST, float(place_R.max()) + LATEST
+        u_U = np.linspace(low, high, U_POINTS)
+        g_G = STEP[0] + STEP[1] * np.linspace(-2.5, 2.5, G_POINTS)
+        off_RUG = (place_R[:, None, None] - u_U[None, :, None] - x_R[:, None, None] * g_G[None, None, :]) / OF_A_RUN
+        density = np.exp(-0.5 * off_RUG**2) / (OF_A_RUN * np.sqrt(2.0 * np.pi))
+        later = 0.5 - 0.5 * _erf((off_RUG - UNNOTICED / OF_A_RUN) / np.sqrt(2.0))
+        by_chance = 1.0 / (high - low)
+        model = np.where(fell_R[:, None, None], density, later)
+        stray_R = np.where(fell_R, by_chance, 1.0)
+        with_RUG = (1.0 - ACCIDENT) * model + ACCIDENT * stray_R[:, None, None]
+        prior_G = np.exp(-0.5 * ((g_G - STEP[0]) / STEP[1]) ** 2)
+        log_UG = np.log(with_RUG).sum(axis=0) + np.log(prior_G / prior_G.sum())[None, :] - np.log(U_POINTS)
+        without = float(np.log(np.where(fell_R, ACCIDENT * by_chance, 1.0 - ACCIDENT)).sum())
+        top = max(float(log_UG.max()), without)
+        weight_UG = np.exp(log_UG - top)
+        declines = OF_THE_RECIPE * float(weight_UG.sum())
+        probability = declines / (declines + (1.0 - OF_THE_RECIPE) * float(np.exp(without - top)))
+        return cls(u_U, g_G, weight_UG, probability)
+
+
+def decline_shown(runs: Sequence[PreparedRun], layout: Layout) -> float:
+    """Probability that the recipe declines where a run fell, which may be that run's accident; 0 where none fell."""
+    return _Onsets.of(runs, layout).probability if any(run.fault == "decay" for run in runs) else 0.0
+
+
 def sample_declines(runs: Sequence[PreparedRun], layout: Layout, draws: int, rng: np.random.Generator) -> Declines:
     """Draws given which runs fell, and where.
 
@@ -82,32 +128,8 @@ def sample_declines(runs: Sequence[PreparedRun], layout: Layout, draws: int, rng
         draws: number of draws.
         rng: their randomness.
     """
-    nan = float("nan")
-    fell_R = np.array([run.fault == "decay" for run in runs])
-    seen_R = np.log([run.fault_compute or run.last_compute for run in runs])
-    x_R = np.log2([run.group_size for run in runs]) - layout.centre
-    place_R = seen_R - shift(
-        np.array([run.problems_per_batch or nan for run in runs], dtype=float),
-        np.array([run.n_problems or nan for run in runs], dtype=float),
-        layout,
-    )
-    low, high = float(place_R.min()) - EARLIEST, float(place_R.max()) + LATEST
-    u_U = np.linspace(low, high, U_POINTS)
-    g_G = STEP[0] + STEP[1] * np.linspace(-2.5, 2.5, G_POINTS)
-    off_RUG = (place_R[:, None, None] - u_U[None, :, None] - x_R[:, None, None] * g_G[None, None, :]) / OF_A_RUN
-    density = np.exp(-0.5 * off_RUG**2) / (OF_A_RUN * np.sqrt(2.0 * np.pi))
-    later = 0.5 - 0.5 * _erf((off_RUG - UNNOTICED / OF_A_RUN) / np.sqrt(2.0))
-    by_chance = 1.0 / (high - low)
-    model = np.where(fell_R[:, None, None], density, later)
-    stray_R = np.where(fell_R, by_chance, 1.0)
-    with_RUG = (1.0 - ACCIDENT) * model + ACCIDENT * stray_R[:, None, None]
-    prior_G = np.exp(-0.5 * ((g_G - STEP[0]) / STEP[1]) ** 2)
-    log_UG = np.log(with_RUG).sum(axis=0) + np.log(prior_G / prior_G.sum())[None, :] - np.log(U_POINTS)
-    without = float(np.log(np.where(fell_R, ACCIDENT * by_chance, 1.0 - ACCIDENT)).sum())
-    top = max(float(log_UG.max()), without)
-    weight_UG = np.exp(log_UG - top)
-    declines = OF_THE_RECIPE * float(weight_UG.sum())
-    probability = declines / (declines + (1.0 - OF_THE_RECIPE) * float(np.exp(without - top)))
+    found = _Onsets.of(runs, layout)
+    u_U, weight_UG = found.u_U, found.weight_UG
     picked = rng.choice(weight_UG.size, size=draws, p=weight_UG.ravel() / weight_UG.sum())
     u_index, g_index = np.unravel_index(picked, weight_UG.shape)
     onset_D = u_U[u_index] + rng.uniform(-0.5, 0.5, draws) * (u_U[1] - u_U[0])
@@ -115,10 +137,10 @@ def sample_declines(runs: Sequence[PreparedRun], layout: Layout, draws: int, rng
     precision = 1.0 / RATE[1] ** 2 + len(measured) / OF_A_RATE**2
     centre = (np.log(RATE[0]) / RATE[1] ** 2 + float(measured.sum()) / OF_A_RATE**2) / precision
     return Declines(
-        np.where(rng.random(draws) < probability, onset_D, NEVER),
-        g_G[g_index],
+        np.where(rng.random(draws) < found.probability, onset_D, NEVER),
+        found.g_G[g_index],
         np.exp(centre + rng.normal(0.0, 1.0, draws) * np.sqrt(1.0 / precision + 0.3**2)),
-        probability,
+        found.probability,
     )
 
 

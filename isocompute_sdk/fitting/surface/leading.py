@@ -2,10 +2,11 @@
 
 A surface counts the mean of a rise that begins again (`Surface.late`) with the probability that best@k still rises:
 
-    R -> R + f s (top - R),   s = p(x) min(log2(C / C_seen) / 2, 1) (E R_late - E R)+ / (top - E R)
+    R -> R + f s (top - R),   s = u p(x) min(log2(C / C_seen) / 2, 1) (E R_late - E R)+ / (top - E R)
 
-so that the mean moves from one rise to the other over two doublings. The factor f of a draw is exponential.
-Without best@k, and where it falls, nothing changes.
+so that the mean moves from one rise to the other over two doublings. The factor f of a draw is exponential. u is 1
+until three quarters of any curve's rise were seen and falls to 0: a plateau that was seen mostly goes on. One u for
+all n leaves their order alone. Without best@k, and where it falls, nothing changes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Vector
 from isocompute_sdk.fitting.surface.data import PreparedRun
+from isocompute_sdk.fitting.surface.misfit import plateau_open
 from isocompute_sdk.fitting.surface.model import Layout
 from isocompute_sdk.metrics import average_of
 
@@ -77,14 +79,22 @@ class Leading:
     """best@4, or what was recorded in its place."""
     rising_K: Annotated[Vector, Field(alias="rising")]
     """Probability that it still rises, at the knots."""
+    unseen: Annotated[float, Field(ge=0, le=1)]
+    """u: what the share of the rise that was seen leaves of a rise that begins again."""
 
     def __post_init__(self) -> None:
         if np.any((self.rising_K < 0) | (self.rising_K > 1)):
             raise FieldError("rising", self.rising_K, "probabilities")
 
     @classmethod
-    def of(cls, runs: Sequence[PreparedRun], layout: Layout) -> Leading | None:
-        """From the runs of each n, with n between and beyond them as the nearest; None where no run tells it."""
+    def of(cls, runs: Sequence[PreparedRun], layout: Layout, seen: float) -> Leading | None:
+        """From the runs of each n, with n between and beyond them as the nearest; None where no run tells it.
+
+        Args:
+            runs: prepared runs.
+            layout: of the surface.
+            seen: largest share of a rise that was seen, a late one counted in.
+        """
         changes: dict[int, list[tuple[float, float]]] = {}
         names: list[str] = []
         for run in runs:
@@ -101,7 +111,7 @@ class Leading:
         sizes = sorted(changes)
         rising = [_rises(changes[n], least) for n in sizes]
         name = min(names, key=LEADING.index)
-        return cls(name, np.interp(layout.knots_K, np.log2(sizes), rising))
+        return cls(name, np.interp(layout.knots_K, np.log2(sizes), rising), float(plateau_open(np.array(seen))))
 
     def rising(self, group_size: float, layout: Layout) -> float:
         """Probability that best@k still rises at this n."""
@@ -117,7 +127,7 @@ class Leading:
             late_Q: mean reward of the late rise.
             top: upper bound of the metric.
         """
-        weight_Q = (hats_QK @ self.rising_K) * np.clip(doublings_Q / DOUBLINGS, 0.0, 1.0)
+        weight_Q = self.unseen * (hats_QK @ self.rising_K) * np.clip(doublings_Q / DOUBLINGS, 0.0, 1.0)
         return weight_Q * np.maximum(late_Q - usual_Q, 0.0) / np.maximum(top - usual_Q, 1e-9)
 
 

@@ -80,7 +80,12 @@ def sample_misfit(drift_D: Array, knots: int, rng: np.random.Generator) -> Misfi
 
 def unseen_factor(seen: Array) -> Array:
     """Factor on the tilt for the share of a rise that was seen: a plateau that was seen mostly goes on."""
-    return TILT_LEAST + (1.0 - TILT_LEAST) * np.clip(TILT_SLOPE * (1.0 - seen), 0.0, 1.0)
+    return TILT_LEAST + (1.0 - TILT_LEAST) * plateau_open(seen)
+
+
+def plateau_open(seen: Array) -> Array:
+    """1 until three quarters of a rise were seen, then falling to 0 where all of it was."""
+    return np.clip(TILT_SLOPE * (1.0 - seen), 0.0, 1.0)
 
 
 def _along(knots: int, draws: int, rng: np.random.Generator) -> Array:

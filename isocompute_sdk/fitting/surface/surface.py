@@ -15,7 +15,7 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.decline import NEVER, Declines, sample_declines, shift
+from isocompute_sdk.fitting.surface.decline import NEVER, Declines, decline_shown, sample_declines, shift
 from isocompute_sdk.fitting.surface.leading import Leading, factors
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
@@ -33,12 +33,29 @@ is wide enough for both. Intervals of tuning sweeps held .90 without it at 10x, 
 SPREAD_ABOVE, SPREAD_REACH = 0.08, 2.5
 """Without a late rise: by how much draws above the mean are moved further up in intervals, as a share of their distance
 to it, per unit of log compute beyond the data, and up to how many units."""
+UNSEEN, UNSEEN_MOST, UNSEEN_REACH = 0.3, 0.65, 30.0
+"""Share of an n's rise up to this multiple of the largest compute that lies beyond the data: from which on intervals
+become narrower, and from which on they are narrowest. A rise that has hardly begun leaves less room for a second one
+beside what every draw expects of it."""
+NARROWER_ABOVE, NARROWER_BELOW = 0.5, 0.05
+"""By how much at most. Upper ends of tuning sweeps were twice as far as needed there."""
+WIDER_BELOW = 0.15
+"""Share by which lower ends lie further below the mean where curves drift within the data: a decline that begins looks
+like a drift. The more curves drift, the less they become narrower. All three apply in full from `FULL_REACH` times the
+largest compute on."""
+FULL_REACH = 3.0
+MOSTLY = 0.5
+"""Probability of a decline, given runs that fell, from which curves are taken to bend by it and not by a drift."""
 OLD_SPREAD_ABOVE = 0.15
 """The same in fits saved before a lack of fit was drawn."""
 LEAST_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
+SMALLEST_RISE = 1e-3
+"""Least size that a rise counts as, as a share of the metric's range, where a share of it is asked for."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
 RUN_SHIFT = 0.25
 """Steepest slope of a curve per unit of log compute as a share of its gain: what a shift of the midpoint can cost."""
 
@@ -85,9 +102,11 @@ class Surface:
     """Fits inside the data; None where no draw has a drift."""
     late: Surface | None = None
     """The same runs with a rise that begins again, which intervals and the share of the rise that was seen allow for;
-    None where a run fell, and in fits saved before that was drawn."""
+    fewer draws the surer runs that fell make a decline, None where it is certain and in fits saved before."""
     leading: Leading | None = None
     """By how much means count that rise; None without best@k, and in fits saved before it was read."""
+    drift: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Probability that curves leave their shape within the data; None in fits saved before it was kept."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -201,12 +220,18 @@ class Surface:
         """For copies and pickles: everything but the answers kept."""
         return {name: value for name, value in vars(self).items() if name != "_asked"}
 
+    @property
+    def _beside(self) -> float:
+        """Draws of a late rise over as many as there are where no run fell."""
+        late = 0 if self.late is None else len(self.late.shape_D)
+        return min(late / len(self.shape_D) * (1.0 - LATE) / LATE, 1.0)
+
     def _led(self, leading: Leading, spent: Array, sizes: Array, reward_DQ: Array, late_LQ: Array) -> Array:
         """Draws and those of a late rise with what best@k adds to both."""
         hats_QK = self.layout.hats(np.log2(sizes))
         doublings_Q = np.log2(spent / self.largest_compute)
         share_Q = leading.share(hats_QK, doublings_Q, reward_DQ.mean(axis=0), late_LQ.mean(axis=0), self.layout.top)
-        factor_D = np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
+        factor_D = self._beside * np.concatenate([factors(len(reward_DQ)), factors(len(late_LQ))])
         both_DQ = np.concatenate([reward_DQ, late_LQ])
         return both_DQ + np.minimum(factor_D[:, None] * share_Q, 1.0) * (self.layout.top - both_DQ)
 
@@ -293,6 +318,14 @@ class Surface:
         """Mean of `draws`, shape (Q,)."""
         return self.draws(compute, group_size, problems_per_batch, n_problems).mean(axis=0)
 
+    def _unseen(self, group_size: npt.ArrayLike, problems_per_batch: npt.ArrayLike | None) -> Array:
+        """How much of each n's rise lies beyond the data: 0 up to `UNSEEN`, 1 from `UNSEEN_MOST` on."""
+        base = float(np.mean(self.parameters_DP[:, 0]))
+        seen_Q = self.predict(self.largest_compute, group_size, problems_per_batch) - base
+        rise_Q = self.predict(self.largest_compute * UNSEEN_REACH, group_size, problems_per_batch) - base
+        share_Q = 1.0 - seen_Q / np.maximum(rise_Q, SMALLEST_RISE * (self.layout.top - self.layout.floor))
+        return np.clip((share_Q - UNSEEN) / (UNSEEN_MOST - UNSEEN), 0.0, 1.0)
+
     def interval(
         self,
         kind: Literal["mean", "at", "run"],
@@ -305,14 +338,21 @@ class Surface:
         drawn_DQ = self.draws_with_late(compute, group_size, problems_per_batch, at=kind == "at")
         usual = slice(0, len(self.shape_D))
         mean_Q = drawn_DQ[usual].mean(axis=0)
-        if self.late is not None:
-            drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * (drawn_DQ[usual] - mean_Q)
+        # Runs that fell leave fewer draws of a late rise; the other draws then keep more of their distance.
+        beside = self._beside
+        drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
         beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
         reach_Q = np.clip(np.log(beyond_Q), 0.0, SPREAD_REACH)
-        spread = 0.0 if self.late is not None else OLD_SPREAD_ABOVE if self.misfit is None else SPREAD_ABOVE
+        spread = OLD_SPREAD_ABOVE if self.misfit is None else (1.0 - beside) * SPREAD_ABOVE
         drawn_DQ = drawn_DQ + spread * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
         low = np.quantile(drawn_DQ[usual], (1 - level) / 2, axis=0)
         high = np.quantile(drawn_DQ, (1 + level) / 2, axis=0)
+        # Where best@k says how the rise goes on, its share that is unseen says nothing more.
+        if self.drift is not None and self.leading is None and np.any(reach_Q > 0):
+            far_Q = np.minimum(reach_Q / np.log(FULL_REACH), 1.0)
+            open_Q = far_Q * (1.0 - self.drift) * self._unseen(group_size, problems_per_batch)
+            low = mean_Q - (mean_Q - low) * (1.0 + WIDER_BELOW * self.drift * far_Q - NARROWER_BELOW * open_Q)
+            high = mean_Q + (high - mean_Q) * (1.0 - NARROWER_ABOVE * open_Q)
         # Of skewed draws the mean may lie outside their quantiles.
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         if kind == "run":
@@ -358,9 +398,12 @@ def fit_surface(
     """
     usable = [run for run in runs if len(run.log_compute_J)]
     layout = _layout(usable, bounds)
-    late = round(draws * LATE / (1.0 - LATE))
-    posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng, late)
+    declines = decline_shown(usable, layout)
+    late = round(draws * LATE / (1.0 - LATE) * (1.0 - declines))
+    data = Data.of(usable, layout, _base(runs, bounds), falling=declines >= MOSTLY)
+    posterior = sample_posterior(data, prior, draws, rng, late)
     drift_D = np.array([posterior.members[i].drift for i in posterior.member_D])
+    drift_M = np.array([member.drift > 0 for member in posterior.members])
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
     inside = None
@@ -379,9 +422,19 @@ def fit_surface(
         misfit=sample_misfit(drift_D, len(layout.knots_K), rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
         inside=inside,
+        drift=min(float(posterior.weight_M[drift_M].sum()), 1.0),
     )
     late = _late(surface, posterior, usable, rng)
-    return replace(surface, late=late, leading=None if late is None else Leading.of(usable, layout))
+    surface = replace(surface, late=late)
+    return replace(surface, leading=None if late is None else Leading.of(usable, layout, _seen(surface)))
+
+
+def _seen(surface: Surface) -> float:
+    """Largest share, over n, of a rise up to `RISEN` times the runs that was seen, a late rise counted in."""
+    sizes, base = 2.0**surface.layout.knots_K, float(np.mean(surface.parameters_DP[:, 0]))
+    end_K = surface.draws_with_late(surface.largest_compute, sizes).mean(axis=0)
+    limit_K = surface.draws_with_late(surface.largest_compute * RISEN, sizes).mean(axis=0)
+    return float(np.max(np.clip((end_K - base) / np.maximum(limit_K - base, 1e-6), 0.0, 1.0)))
 
 
 def _late(

@@ -71,7 +71,8 @@ def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
     if fits:
         fits["settings"] = []
     if fits.get("surface") is not None:
-        fits["surface"] |= {"declines": None, "misfit": None, "outlying": {}, "inside": None, "late": None}
+        later = ("declines", "misfit", "inside", "late", "leading", "drift")
+        fits["surface"] |= dict.fromkeys(later) | {"outlying": {}}
     for passport in (fits.get("passport"), whole.get("passport")):
         if passport is not None:
             passport["most_rise_seen"] = None

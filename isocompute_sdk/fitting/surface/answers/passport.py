@@ -15,7 +15,7 @@ from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.surface import RISEN, Surface, fit_surface
 from isocompute_sdk.notes import Note
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -30,8 +30,6 @@ FEWEST_BINS = 6
 """Fewest bins that must remain for a backtest."""
 FEWEST_LEVELS = 3
 """Levels of n below which the prior decides between and beyond them."""
-RISEN = 1e3
-"""Multiple of the largest compute at which a rise counts as complete."""
 LITTLE_RISE = 0.5
 """Share of a curve's rise below which its end is mostly a guess."""
 

@@ -17,7 +17,21 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
-from isocompute_sdk.fitting.surface.surface import BESIDE_LATE, KEPT_ANSWERS, LATE, OLD_SPREAD_ABOVE, SPREAD_REACH
+from isocompute_sdk.fitting.surface.surface import (
+    BESIDE_LATE,
+    FULL_REACH,
+    KEPT_ANSWERS,
+    LATE,
+    NARROWER_ABOVE,
+    NARROWER_BELOW,
+    OLD_SPREAD_ABOVE,
+    SPREAD_REACH,
+    UNSEEN,
+    UNSEEN_MOST,
+    UNSEEN_REACH,
+    WIDER_BELOW,
+    Surface,
+)
 
 Make = Callable[..., RunSet]
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -339,13 +353,14 @@ def test_files_without_declines_and_misfit_load_and_predict_as_they_did(fits: Fi
 
 
 def test_draws_are_what_predictions_average(fits: Fits) -> None:
-    compute = np.geomspace(1e4, 3e6, 7)
+    assert fits.surface is not None
+    assert fits.surface.late is not None
+    # Beyond the data the distances of the ends to the mean are scaled: next test.
+    compute = np.geomspace(1e4, fits.surface.largest_compute, 7)
     drawn = fits.draws(compute, 16)
     assert drawn.shape[1] == 7
     predicted = fits.predict(compute, 16)
     np.testing.assert_allclose(drawn.mean(axis=0), predicted.mean)
-    assert fits.surface is not None
-    assert fits.surface.late is not None
     late = fits.surface.late.draws(compute, 16)
     assert len(late) / (len(drawn) + len(late)) == pytest.approx(LATE, abs=0.01)
     beside = predicted.mean + BESIDE_LATE * (drawn - predicted.mean)
@@ -354,6 +369,31 @@ def test_draws_are_what_predictions_average(fits: Fits) -> None:
     assert fits.draws(1e6, [4, 64]).shape[1] == 2
     with pytest.raises(FitError):
         fits.draws(1e6, 1024)
+
+
+def test_drift_moves_lower_ends_down_and_an_unseen_rise_moves_upper_ends_in(fits: Fits) -> None:
+    assert fits.surface is not None
+    knots = len(fits.surface.layout.knots_K)
+    later_DP = fits.surface.parameters_DP.copy()
+    later_DP[:, 1 + knots : 1 + 2 * knots] += 2.0
+    plain = replace(fits.surface, parameters_DP=later_DP, inside=None, drift=None)
+    steady, drifting = (replace(plain, drift=drift) for drift in (0.0, 1.0))
+    end, base = plain.largest_compute, later_DP[:, 0].mean()
+    seen, rise = (float(plain.predict(compute, 16)[0]) - base for compute in (end, UNSEEN_REACH * end))
+    unseen = float(np.clip((1.0 - seen / rise - UNSEEN) / (UNSEEN_MOST - UNSEEN), 0.0, 1.0))
+    assert unseen > 0.1
+
+    def ends(surface: Surface, factor: float) -> tuple[float, float]:
+        mean, low, high = (float(value[0]) for value in surface.interval("mean", 0.8, factor * end, 16))
+        return mean - low, high - mean
+
+    assert ends(plain, 1.0) == ends(steady, 1.0) == ends(drifting, 1.0)
+    for factor in (2.0, 10.0):
+        full = min(np.log(factor) / np.log(FULL_REACH), 1.0)
+        below, above = ends(plain, factor)
+        assert ends(drifting, factor) == pytest.approx((below * (1.0 + WIDER_BELOW * full), above))
+        narrower = below * (1.0 - NARROWER_BELOW * full * unseen), above * (1.0 - NARROWER_ABOVE * full * unseen)
+        assert ends(steady, factor) == pytest.approx(narrower)
 
 
 def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it() -> None:

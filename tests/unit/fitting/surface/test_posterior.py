@@ -12,7 +12,7 @@ from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.model import Layout, Prior, curve
 from isocompute_sdk.fitting.surface.posterior import Data, drift_covariance, sample_posterior
 from isocompute_sdk.fitting.surface.shapes import UNIT_SHAPES
-from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.fitting.surface.surface import LATE, Surface, fit_surface
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = (4, 16, 64, 256)
@@ -193,12 +193,27 @@ def test_intervals_allow_for_a_rise_that_begins_again(make_run: Callable[..., Su
     assert float(replace(surface, late=None).interval("mean", 0.8, far, 16.0)[2][0]) < truth
 
 
-def test_no_second_rise_is_drawn_where_a_run_fell(make_run: Callable[..., SurfaceRun]) -> None:
-    def falling(compute: np.ndarray) -> np.ndarray:
-        rise = 0.2 + 0.3 / (1 + (2e4 / np.maximum(compute, 1.0)) ** 1.5)
-        return rise - 0.1 * np.maximum(np.log(np.maximum(compute, 1.0) / 3e5), 0.0)
+def test_runs_that_fell_leave_a_second_rise_as_likely_as_they_are_accidents(
+    make_run: Callable[..., SurfaceRun],
+) -> None:
+    def rising(compute: np.ndarray) -> np.ndarray:
+        return 0.2 + 0.3 / (1 + (2e4 / np.maximum(compute, 1.0)) ** 1.5)
 
-    at = np.concatenate([[0.0], COMPUTE])
-    runs = [make_run(falling, at, noise=0.005, seed=n, group_size=n, run_id=f"n{n}") for n in (4, 16, 64)]
-    assert any(run.fault == "decay" for run in prepare(runs))
-    assert fitted(runs).late is None
+    def falling(compute: np.ndarray) -> np.ndarray:
+        return rising(compute) - 0.1 * np.maximum(np.log(np.maximum(compute, 1.0) / 3e5), 0.0)
+
+    def late_share(falls: int) -> float:
+        at, sizes = np.concatenate([[0.0], COMPUTE]), (4, 8, 16, 32, 64, 128)
+        curves = [falling] * falls + [rising] * (len(sizes) - falls)
+        runs = [
+            make_run(curve, at, noise=0.005, seed=n, group_size=n, run_id=f"n{n}")
+            for n, curve in zip(sizes, curves, strict=True)
+        ]
+        assert sum(run.fault == "decay" for run in prepare(runs)) == falls
+        surface = fitted(runs, draws=100)
+        return 0.0 if surface.late is None else len(surface.late.shape_D) / (len(surface.late.shape_D) + 100)
+
+    none, one, all_of_them = (late_share(falls) for falls in (0, 1, 6))
+    assert none == pytest.approx(LATE, abs=0.01)
+    assert 0.02 < one < none
+    assert all_of_them < 0.01

@@ -13,7 +13,7 @@ import pytest
 
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
 from isocompute_sdk.notes import Note
-from isocompute_sdk.planning.assessment.verdict import ABOVE_DECIDED
+from isocompute_sdk.planning.assessment.verdict import ABOVE_DECIDED, STOP_CHANCE
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -166,11 +166,19 @@ def test_no_stop_at_an_end_of_the_grid_beyond_which_nothing_was_run() -> None:
 
 def test_no_stop_where_any_n_may_still_gain() -> None:
     plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
+    more = {"chance_of_more": STOP_CHANCE + 0.01}
     doubtful = [
-        replace(note, data={**note.data, "chance_of_more": 0.1}) if note.code == "rest-not-worthwhile" else note
-        for note in plan.notes
+        replace(note, data={**note.data, **more}) if note.code == "rest-not-worthwhile" else note for note in plan.notes
     ]
     assert replace(plan, notes=tuple(doubtful)).verdict.kind == "clear"
+
+
+def test_no_stop_where_the_rise_was_not_seen() -> None:
+    plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
+    assert plan.verdict.kind == "stop-spending"
+    short = replace(plan, notes=(*plan.notes, Note("rise-not-seen", "warning", "")))
+    # Up to 3x beyond the runs it stays no doubt about n.
+    assert short.verdict.kind == "clear"
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
