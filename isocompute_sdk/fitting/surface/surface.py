@@ -39,7 +39,7 @@ move in, and from which on in full. A rise that has hardly begun leaves less roo
 draw expects of it."""
 REWARDED, REWARDED_MOST = 0.2, 0.3
 """Predicted reward at the end of the data, as a share of the metric's range, from which on upper ends may do so, and
-from which on in full. Rewards of hard sets, near 0, still multiplied: upper ends of recorded ones were too low already."""
+from which on in full. Rewards of hard sets, near 0, still multiplied: upper ends of recorded ones are too low."""
 NARROWER_ABOVE = 0.5
 """By how much at most. Upper ends of simulated tuning sweeps were twice as far off as needed there."""
 WIDER_BELOW = 0.15
