@@ -59,6 +59,8 @@ def run_cost(
 
 def cost_of(folder: Path, backend: Backend, budget: Budget, throughput: Throughput | None, hardware: Hardware) -> float:
     """What a run has cost, in the budget's unit; 0 if nothing tells."""
+    if budget.unit == "rollouts":
+        return float(follow(backend, folder).status().rollouts)
     return run_cost(folder, backend, throughput, hardware).amount(budget.unit) or 0.0
 
 

@@ -392,6 +392,18 @@ class Fits:
         drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
         return Prediction(*between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds))
 
+    def expected_reward(
+        self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None
+    ) -> Array:
+        """The mean of `predict`, without the work for its interval; arguments and errors as there."""
+        if self.surface is None:
+            return self.predict(rollouts, group_size, problems_per_batch).mean
+        at, sizes = together(positive(rollouts), positive(group_size))
+        smallest, largest = self.group_size_range
+        check_reach(sizes, smallest, 2 * largest)
+        bp = self.reachable_problems_per_batch(problems_per_batch)
+        return self.surface.predict(at.ravel(), sizes.ravel(), bp).reshape(at.shape)
+
     def draws(self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
 

@@ -150,7 +150,7 @@ def _label_frontier(ax: Axes, grid: Array, best: Array) -> None:
 
 def rewards(fits: Fits, compute: Array, n: int, problems: int | None) -> Array:
     """Predicted mean reward of one configuration."""
-    return fits.predict(compute, n, problems).mean
+    return fits.expected_reward(compute, n, problems)
 
 
 def whose(fits: Fits) -> str:

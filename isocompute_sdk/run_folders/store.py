@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -224,11 +225,26 @@ def read_spec(folder: str | Path) -> RunSpec | None:
     """
     path = Path(folder) / SPEC_FILE
     if path.exists():
-        return RUN_SPEC.load(path)
+        return _spec_at(path)
     path = Path(folder) / RUNNER_SPEC_FILE
     if not path.exists() or _is_of_another_kind(path, RUNNER_SPEC.kind):
         return _requested(Path(folder))
     return RUNNER_SPEC.load(path)
+
+
+def _spec_at(path: Path) -> RunSpec:
+    """The run in a specification, which controllers ask for at every look, read again once the file has changed."""
+    try:
+        now = path.stat()
+    except OSError:
+        return RUN_SPEC.load(path)
+    return _spec_of(path, (now.st_mtime_ns, now.st_size, now.st_ino))
+
+
+@lru_cache(maxsize=1024)
+def _spec_of(path: Path, version: tuple[int, int, int]) -> RunSpec:
+    """The run in this version of a file."""
+    return RUN_SPEC.load(path)
 
 
 def _requested(folder: Path) -> RunSpec | None:
@@ -464,7 +480,7 @@ def _asked_steps(folder: Path, progress: Progress | None) -> int | None:
     """The length that a finished run is asked for now; None if it is not finished, or was never made longer."""
     if progress is None or progress.ended != "finished" or not (folder / _LONGER_FILE).exists():
         return None
-    return RUN_SPEC.load(folder / SPEC_FILE).update_steps
+    return _spec_at(folder / SPEC_FILE).update_steps
 
 
 def _ended(folder: Path, progress: Progress | None, asked: int | None) -> tuple[State, str]:

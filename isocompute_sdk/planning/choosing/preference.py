@@ -82,7 +82,7 @@ class RewardPreference:
     def distance(self, n: int, at: Candidate) -> float:
         """Expected loss against the best n at that compute and B_p."""
         odds = self.fits.group_size_odds(self.value(at), problems_per_batch=at.problems_per_batch)
-        reward = self.fits.predict(self.value(at), n, at.problems_per_batch).mean
+        reward = self.fits.expected_reward(self.value(at), n, at.problems_per_batch)
         return float(odds.reward.max() - reward)
 
     def value(self, at: Candidate) -> float:

@@ -117,7 +117,7 @@ class ResolvedRequest:
             sizes = [curve.group_size for curve in self.curves(c)]
             if not min(sizes) <= c.group_size <= max(sizes):
                 return None
-        return float(self.fits.predict(at, c.group_size, c.problems_per_batch).mean)
+        return float(self.fits.expected_reward(at, c.group_size, c.problems_per_batch))
 
     def reward_with_interval(self, c: Candidate) -> tuple[float | None, tuple[float, float] | None]:
         """Predicted reward and its 80 % interval; None for what the fits cannot give."""

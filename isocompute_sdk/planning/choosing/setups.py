@@ -34,7 +34,7 @@ class Setup:
         """The surface's reward of the preferred candidate, also if the plan is for another model."""
         best, fits = self.best(), self.request.fits
         at = self.request.pricing.compute(best.rollouts, fits.compute)
-        return float(fits.predict(at, best.group_size, best.problems_per_batch).mean)
+        return float(fits.expected_reward(at, best.group_size, best.problems_per_batch))
 
 
 def choose_setup(request: ResolvedRequest, sizes: Sequence[int], gpu_counts: Sequence[int | None]) -> Setup:
