@@ -23,8 +23,8 @@ from isocompute_sdk.fitting.surface.surface import (
     KEPT_ANSWERS,
     LATE,
     NARROWER_ABOVE,
-    NARROWER_BELOW,
     OLD_SPREAD_ABOVE,
+    REWARDED_MOST,
     SPREAD_REACH,
     UNSEEN,
     UNSEEN_MOST,
@@ -381,6 +381,7 @@ def test_drift_moves_lower_ends_down_and_an_unseen_rise_moves_upper_ends_in(fits
     end, base = plain.largest_compute, later_DP[:, 0].mean()
     seen, rise = (float(plain.predict(compute, 16)[0]) - base for compute in (end, UNSEEN_REACH * end))
     unseen = float(np.clip((1.0 - seen / rise - UNSEEN) / (UNSEEN_MOST - UNSEEN), 0.0, 1.0))
+    assert seen + base > REWARDED_MOST
     assert unseen > 0.1
 
     def ends(surface: Surface, factor: float) -> tuple[float, float]:
@@ -392,8 +393,7 @@ def test_drift_moves_lower_ends_down_and_an_unseen_rise_moves_upper_ends_in(fits
         full = min(np.log(factor) / np.log(FULL_REACH), 1.0)
         below, above = ends(plain, factor)
         assert ends(drifting, factor) == pytest.approx((below * (1.0 + WIDER_BELOW * full), above))
-        narrower = below * (1.0 - NARROWER_BELOW * full * unseen), above * (1.0 - NARROWER_ABOVE * full * unseen)
-        assert ends(steady, factor) == pytest.approx(narrower)
+        assert ends(steady, factor) == pytest.approx((below, above * (1.0 - NARROWER_ABOVE * full * unseen)))
 
 
 def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it() -> None:
