@@ -163,7 +163,9 @@ def _problems(rng: np.random.Generator) -> Curve:
     return Curve("simulated problems", "simulated", run, truth, 1e5 * FACTORS[0], (compute, best_at_4))
 
 
-def learned(time: Array, size: float, start: Array, talent: Array, pull: float) -> tuple[Array, Array]:
+def learned(
+    time: npt.NDArray[np.floating[Any]], size: float, start: Array, talent: Array, pull: float
+) -> tuple[Array, Array]:
     """avg@1 and best@4 over log time of problems whose pass rates p grow at a speed like p (1 - p) (1 - (1 - p)^n).
 
     Args:

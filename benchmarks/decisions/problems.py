@@ -51,7 +51,7 @@ def examine(sweep: int, *, alone: bool) -> Iterator[Row]:
     start, talent = rng.normal(rng.normal(-1.5, 1.3), rng.uniform(1.0, 2.5), 120), np.exp(rng.normal(0.0, 0.4, 120))
     pull = rng.uniform(0.0, 0.1)
     sizes = sorted(int(n) for n in rng.choice(SIZES, size=int(rng.integers(3, 6)), replace=False))
-    noise, time = rng.uniform(0.004, 0.012), np.asarray(np.arange(-7.0, 13.0, 0.1), dtype=np.float64)
+    noise, time = rng.uniform(0.004, 0.012), np.arange(-7.0, 13.0, 0.1)
     curves = {n: (time + COST * np.log(n / SIZES[0]), *learned(time, float(n), start, talent, pull)) for n in sizes}
     at, mean, _ = curves[sizes[0]]
     share = float(rng.uniform(0.1, 0.9))
