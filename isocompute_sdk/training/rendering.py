@@ -9,9 +9,10 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, TemplateError, Undefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template, TemplateError, Undefined
 
 from isocompute_sdk.errors import BackendError
 
@@ -29,6 +30,18 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     Raises:
         BackendError: an undefined variable, a malformed template, or a value that a filter refuses.
     """
+    try:
+        return _compiled(template).render(dict(context))
+    except TemplateError as error:
+        raise BackendError(
+            f"the launch template cannot be rendered: {error}",
+            "This is a defect of the backend: every variable of its template must be given.",
+        ) from error
+
+
+@lru_cache(maxsize=64)
+def _compiled(template: str) -> Template:
+    """A template, ready to be filled; to compile one takes longer than to fill it."""
     environment = Environment(
         loader=PackageLoader("isocompute_sdk.training"),
         undefined=StrictUndefined,
@@ -39,13 +52,7 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     )
     filters: dict[str, Any] = environment.filters
     filters.update(sh=_word, comment=comment, heredoc=heredoc)
-    try:
-        return environment.from_string(template).render(dict(context))
-    except TemplateError as error:
-        raise BackendError(
-            f"the launch template cannot be rendered: {error}",
-            "This is a defect of the backend: every variable of its template must be given.",
-        ) from error
+    return environment.from_string(template)
 
 
 def _word(value: str | float | Undefined) -> str:

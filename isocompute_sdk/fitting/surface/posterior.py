@@ -44,7 +44,7 @@ FIRST_DRIFT = 0.4
 DECISIVE = 10.0
 """Log evidence by which a first fit with a drift must be ahead before the noise is judged by its residuals."""
 NO_DRIFT = 1e-12
-"""Prior weight of a drift where runs fell and no accident explains it: a decline bends curves too."""
+"""Prior weight of a drift where a run fell: a decline bends curves too."""
 STEADY = (0.5, 1.0, 2.0)
 """Run scales of the members without a drift."""
 
@@ -95,13 +95,11 @@ class Data:
     """Largest gain over the base model that was seen, without the luck of single evaluations."""
     midpoint: float
     """Log compute at which the sweep's runs are half-way on the whole."""
-    falling: bool
-    """Whether runs that fell make a decline of the recipe more likely than an accident."""
+    fell: bool
+    """Whether any run fell after a peak."""
 
     @classmethod
-    def of(
-        cls, runs: Sequence[PreparedRun], layout: Layout, base: tuple[float, float], *, falling: bool = False
-    ) -> Data:
+    def of(cls, runs: Sequence[PreparedRun], layout: Layout, base: tuple[float, float]) -> Data:
         """Pad and stack."""
         width = max(len(run.log_compute_J) for run in runs)
         log_compute = np.zeros((len(runs), width))
@@ -137,7 +135,7 @@ class Data:
             base,
             _gain_seen(runs, base[0]),
             _halfway(runs, base[0]),
-            falling,
+            any(run.fault == "decay" for run in runs),
         )
 
 
@@ -177,7 +175,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
         problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
         found = problem.solve(starts, MAP_ITERATIONS)
         starts = found.parameters_NP
-    evidence = problem.log_evidence(found) + np.log([_prior_weight(member, falling=data.falling) for member in members])
+    evidence = problem.log_evidence(found) + np.log([_prior_weight(member, fell=data.fell) for member in members])
     weight = np.exp(evidence - evidence.max())
     weight /= weight.sum()
     # Systematic rather than independent picks: the members' shares in the draws are as close to the weights as can be.
@@ -219,10 +217,10 @@ def _late_draws(data: Data, prior: Prior, draws: int, rng: np.random.Generator) 
     return problem.solve(found.parameters_NP[member_D], DRAW_ITERATIONS, member_D, noise_DT).parameters_NP
 
 
-def _prior_weight(member: Member, *, falling: bool) -> float:
+def _prior_weight(member: Member, *, fell: bool) -> float:
     rough = ROUGH if member.rough else 1.0 - ROUGH
     if member.drift:
-        return rough * (NO_DRIFT if falling else DRIFTS[member.drift])
+        return rough * (NO_DRIFT if fell else DRIFTS[member.drift])
     return rough * (1.0 - sum(DRIFTS.values())) / len(STEADY)
 
 
@@ -365,7 +363,7 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     drifts = np.array([member.drift > 0 for member in problem.members])
     evidence = problem.log_evidence(found)
     best = int(np.argmin(np.where(drifts, np.inf, found.sse_N)))
-    if not data.falling and evidence[drifts].max() > evidence[~drifts].max() + DECISIVE:
+    if not data.fell and evidence[drifts].max() > evidence[~drifts].max() + DECISIVE:
         best = int(np.argmax(np.where(drifts, evidence, -np.inf)))
     residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
     real = data.real_RJ

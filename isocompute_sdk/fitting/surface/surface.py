@@ -33,28 +33,13 @@ is wide enough for both. Intervals of tuning sweeps held .90 without it at 10x, 
 SPREAD_ABOVE, SPREAD_REACH = 0.08, 2.5
 """Without a late rise: by how much draws above the mean are moved further up in intervals, as a share of their distance
 to it, per unit of log compute beyond the data, and up to how many units."""
-UNSEEN, UNSEEN_MOST, UNSEEN_REACH = 0.3, 0.65, 30.0
-"""Share of an n's rise up to this multiple of the largest compute that lies beyond the data: from which on upper ends
-move in, and from which on in full. A rise that has hardly begun leaves less room for a second one beside what every
-draw expects of it."""
-REWARDED, REWARDED_MOST = 0.2, 0.3
-"""Predicted reward at the end of the data, as a share of the metric's range, from which on upper ends may do so, and
-from which on in full. Rewards of hard sets, near 0, still multiplied: upper ends of recorded ones are too low."""
-NARROWER_ABOVE = 0.5
-"""By how much at most. Upper ends of simulated tuning sweeps were twice as far off as needed there."""
-WIDER_BELOW = 0.15
-"""Share by which lower ends lie further below the mean where curves drift within the data: a decline that begins looks
-like a drift. The more curves drift, the less upper ends move in. Both apply in full from `FULL_REACH` times the largest
-compute on."""
-FULL_REACH = 3.0
-MOSTLY = 0.5
-"""Probability of a decline, given runs that fell, from which curves are taken to bend by it and not by a drift."""
+WIDER_BELOW, FULL_REACH = 0.1, 3.0
+"""Share by which lower ends lie further below the mean where curves drift within the data, in full from this multiple
+of the largest compute on: a decline that begins looks like a drift."""
 OLD_SPREAD_ABOVE = 0.15
 """The same in fits saved before a lack of fit was drawn."""
 LEAST_LEFT = -0.1
 """Share of the gain that a decline leaves at least; below 0 it ends under the base model."""
-SMALLEST_RISE = 1e-3
-"""Least size that a rise counts as, as a share of the metric's range, where a share of it is asked for."""
 LARGEST_PARAMETER = 300.0
 """Largest size of a parameter but R0: beyond it e^m overflows."""
 RISEN = 1e3
@@ -321,16 +306,6 @@ class Surface:
         """Mean of `draws`, shape (Q,)."""
         return self.draws(compute, group_size, problems_per_batch, n_problems).mean(axis=0)
 
-    def _open(self, group_size: npt.ArrayLike, problems_per_batch: npt.ArrayLike | None) -> Array:
-        """How much of each n's rise lies beyond the data, from 0 to 1; 0 where rewards are still low."""
-        base = float(np.mean(self.parameters_DP[:, 0]))
-        span = self.layout.top - self.layout.floor
-        seen_Q = self.predict(self.largest_compute, group_size, problems_per_batch)
-        far_Q = self.predict(self.largest_compute * UNSEEN_REACH, group_size, problems_per_batch)
-        unseen_Q = (far_Q - seen_Q) / np.maximum(far_Q - base, SMALLEST_RISE * span)
-        rewarded_Q = np.clip(((seen_Q - self.layout.floor) / span - REWARDED) / (REWARDED_MOST - REWARDED), 0.0, 1.0)
-        return rewarded_Q * np.clip((unseen_Q - UNSEEN) / (UNSEEN_MOST - UNSEEN), 0.0, 1.0)
-
     def interval(
         self,
         kind: Literal["mean", "at", "run"],
@@ -352,12 +327,9 @@ class Surface:
         drawn_DQ = drawn_DQ + spread * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
         low = np.quantile(drawn_DQ[usual], (1 - level) / 2, axis=0)
         high = np.quantile(drawn_DQ, (1 + level) / 2, axis=0)
-        # Where best@k says how the rise goes on, its share that is unseen says nothing more.
-        if self.drift is not None and self.leading is None and np.any(reach_Q > 0):
+        if self.drift is not None and self.leading is None:
             far_Q = np.minimum(reach_Q / np.log(FULL_REACH), 1.0)
-            open_Q = (1.0 - self.drift) * self._open(group_size, problems_per_batch)
             low = mean_Q - (mean_Q - low) * (1.0 + far_Q * WIDER_BELOW * self.drift)
-            high = mean_Q + (high - mean_Q) * (1.0 - far_Q * NARROWER_ABOVE * open_Q)
         # Of skewed draws the mean may lie outside their quantiles.
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         if kind == "run":
@@ -405,8 +377,7 @@ def fit_surface(
     layout = _layout(usable, bounds)
     declines = decline_shown(usable, layout)
     late = round(draws * LATE / (1.0 - LATE) * (1.0 - declines))
-    data = Data.of(usable, layout, _base(runs, bounds), falling=declines >= MOSTLY)
-    posterior = sample_posterior(data, prior, draws, rng, late)
+    posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng, late)
     drift_D = np.array([posterior.members[i].drift for i in posterior.member_D])
     drift_M = np.array([member.drift > 0 for member in posterior.members])
     scales = np.array([member.run_scale for member in posterior.members])

@@ -290,13 +290,9 @@ def answer(question: Question, outlook: Outlook, picks: Sequence[Pick], seen: fl
         saved = min(pick.saving, regret - total)
         runs.append(pick.trial.advised(budget, saved, _settles(outlook, pick, chance)))
         total, chance = total + max(saved, 0.0), pick.worth.chosen_J
-    first = (
-        f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n "
-        f"({low:.4f} to {high:.4f})"
-    )
+    first = f"the plan now is n = {c.group_size_J[now]}, expected to lose {regret:.4f} against the best n"
     if loss.above >= WORTH_IT * c.span:
-        above = 2**OCTAVES_ABOVE * question.fits.group_sizes[-1]
-        first += f", {loss.above:.4f} of it against n above {above}, which no run is near to"
+        first += f" ({loss.above:.4f} above n = {2**OCTAVES_ABOVE * question.fits.group_sizes[-1]})"
     ends = [sum(pick.interval[end] for pick in picks) for end in (0, 1)]
     interval = (float(min(ends[0], regret)), float(min(ends[1], regret))) if runs else None
     if runs:

@@ -41,6 +41,11 @@ def widened(
     if inside is not None:
         # A draw takes the same steps along n inside the data and at their end.
         inside = replace(inside, parameters_DP=longer(inside.parameters_DP, copy.deepcopy(rng)))
+    late, leading = surface.late, surface.leading
+    if late is not None:
+        late = widened(late, below, above, copy.deepcopy(rng), prior)
+    if leading is not None:
+        leading = replace(leading, rising_K=np.pad(leading.rising_K, (below, above), mode="edge"))
     theta_DP = longer(surface.parameters_DP, rng)
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
     misfit = surface.misfit
@@ -53,6 +58,8 @@ def widened(
         parameters_DP=theta_DP,
         misfit=misfit,
         inside=inside,
+        late=late,
+        leading=leading,
     )
 
 

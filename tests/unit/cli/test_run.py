@@ -33,6 +33,11 @@ Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]
 
 REFRESH = 'http-equiv="refresh"'
+REAL, NO_PAGE = (
+    "pass",
+    "from isocompute_sdk.cli.shared import whole_campaign as w; w.write_page = lambda *_, **__: None",
+)
+"""What a command does first. The page at the end takes longer than all else, and most tests do not look at it."""
 
 
 @pytest.fixture
@@ -48,7 +53,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     started: list[subprocess.Popen[str]] = []
 
-    def run(*arguments: object, prelude: str = "pass") -> subprocess.Popen[str]:
+    def run(*arguments: object, prelude: str = NO_PAGE) -> subprocess.Popen[str]:
         program = f"import sys; {prelude}; from isocompute_sdk.cli import main; main()"
         environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
         process = subprocess.Popen(
@@ -111,8 +116,9 @@ def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int)
 
 def test_run_carries_a_study_out_and_status_tells(start: Start, ask: Ask, tmp_path: Path) -> None:
     write_study(tmp_path)
-    out, err = finish(start("run", "study.yaml", "--parallel", 2))
+    out, err = finish(start("run", "study.yaml", "--parallel", 2, prelude=REAL))
     assert "n4-bp4-seed0" in out
+    assert "report.html" in out
     assert out.count("finished") == 2
     assert "small: n16-bp4-seed0 finished, avg@4 0." in err
     shown, _ = ask("status", "runs")
@@ -340,7 +346,7 @@ def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_wo
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:
     write_study(tmp_path, gate="open")
-    first = start("run", "study.yaml")
+    first = start("run", "study.yaml", prelude=REAL)
     wait_until_measured(tmp_path, first, 1)
     watch = start("status", "runs/small", "--watch", "--interval", 0.2)
     _, err = finish(start("run", "study.yaml"), 1)

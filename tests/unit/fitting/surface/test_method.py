@@ -22,15 +22,9 @@ from isocompute_sdk.fitting.surface.surface import (
     FULL_REACH,
     KEPT_ANSWERS,
     LATE,
-    NARROWER_ABOVE,
     OLD_SPREAD_ABOVE,
-    REWARDED_MOST,
     SPREAD_REACH,
-    UNSEEN,
-    UNSEEN_MOST,
-    UNSEEN_REACH,
     WIDER_BELOW,
-    Surface,
 )
 
 Make = Callable[..., RunSet]
@@ -371,29 +365,20 @@ def test_draws_are_what_predictions_average(fits: Fits) -> None:
         fits.draws(1e6, 1024)
 
 
-def test_drift_moves_lower_ends_down_and_an_unseen_rise_moves_upper_ends_in(fits: Fits) -> None:
+def test_beyond_the_data_lower_ends_lie_further_off_where_curves_drift(fits: Fits) -> None:
     assert fits.surface is not None
-    knots = len(fits.surface.layout.knots_K)
-    later_DP = fits.surface.parameters_DP.copy()
-    later_DP[:, 1 + knots : 1 + 2 * knots] += 2.0
-    plain = replace(fits.surface, parameters_DP=later_DP, inside=None, drift=None)
-    steady, drifting = (replace(plain, drift=drift) for drift in (0.0, 1.0))
-    end, base = plain.largest_compute, later_DP[:, 0].mean()
-    seen, rise = (float(plain.predict(compute, 16)[0]) - base for compute in (end, UNSEEN_REACH * end))
-    unseen = float(np.clip((1.0 - seen / rise - UNSEEN) / (UNSEEN_MOST - UNSEEN), 0.0, 1.0))
-    assert seen + base > REWARDED_MOST
-    assert unseen > 0.1
+    end = fits.surface.largest_compute
 
-    def ends(surface: Surface, factor: float) -> tuple[float, float]:
+    def ends(drift: float | None, factor: float) -> tuple[float, float]:
+        assert fits.surface is not None
+        surface = replace(fits.surface, drift=drift)
         mean, low, high = (float(value[0]) for value in surface.interval("mean", 0.8, factor * end, 16))
         return mean - low, high - mean
 
-    assert ends(plain, 1.0) == ends(steady, 1.0) == ends(drifting, 1.0)
-    for factor in (2.0, 10.0):
-        full = min(np.log(factor) / np.log(FULL_REACH), 1.0)
-        below, above = ends(plain, factor)
-        assert ends(drifting, factor) == pytest.approx((below * (1.0 + WIDER_BELOW * full), above))
-        assert ends(steady, factor) == pytest.approx((below, above * (1.0 - NARROWER_ABOVE * full * unseen)))
+    for factor, full in ((0.5, 0.0), (1.0, 0.0), (FULL_REACH**0.5, 0.5), (FULL_REACH, 1.0), (10.0, 1.0)):
+        below, above = ends(None, factor)
+        assert ends(0.0, factor) == (below, above)
+        assert ends(0.6, factor) == pytest.approx((below * (1.0 + 0.6 * full * WIDER_BELOW), above))
 
 
 def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk.fitting.surface.leading import Leading
 from isocompute_sdk.fitting.surface.surface import Inside
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.experiment import asking, design_pilot, prospects
@@ -76,6 +77,19 @@ def test_a_wider_surface_says_the_same_of_sizes_that_were_run(short_sweep: Fits,
     compute = np.geomspace(1e4, 1e6, 9)
     for n in (8, 32, 64):
         np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
+
+
+def test_a_wider_surface_with_best_at_k_says_the_same_of_sizes_that_were_run(short_sweep: Fits) -> None:
+    surface = short_sweep.surface
+    assert surface is not None
+    assert surface.late is not None
+    rising = np.linspace(0.2, 0.9, len(surface.layout.knots_K))
+    surface = replace(surface, leading=Leading("best@4", rising, 1.0))
+    wide = widened(surface, 1, 2, np.random.default_rng(0))
+    compute = np.geomspace(1e4, 4e6, 9)
+    for n in (8, 32, 64):
+        np.testing.assert_allclose(wide.draws(compute, n), surface.draws(compute, n), rtol=1e-12)
+    assert np.all(np.isfinite(wide.draws(compute, 256)))
 
 
 def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> None:
