@@ -37,6 +37,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.leading import LEADING
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import Judgement, Plan, Planner
 from isocompute_sdk.planning.questions.compare import Configuration
@@ -427,7 +428,9 @@ class Campaign:
         return kept
 
     def _chosen_metric(self, found: RunSet) -> RunSet:
-        return found.filter(metric=self.metric, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
+        """The reward and, beside it, the best@k that leads it."""
+        wanted = (self.metric, *LEADING)
+        return found.filter(metric=wanted, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
 
     def _engine(self) -> Executor:
         return executors.load(self.executor if self.executor is not None else self.study.executor)

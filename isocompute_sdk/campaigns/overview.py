@@ -17,6 +17,7 @@ from isocompute_sdk.campaigns.decisions import Decisions, read_decisions
 from isocompute_sdk.campaigns.study_changes import STUDY, STUDY_FILE
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.leading import LEADING
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -179,7 +180,8 @@ def _fitted(folder: Path, study: Study) -> Fits:
         except IsoComputeError:
             continue
     runs = found[0].concat(*found[1:]) if found else RunSet.from_columns({})
-    return api.fit(runs.filter(metric=metric, eval_set="validation"), metric, "validation", pool=("learning_rate",))
+    measured = runs.filter(metric=(metric, *LEADING), eval_set="validation")
+    return api.fit(measured, metric, "validation", pool=("learning_rate",))
 
 
 def _by_kind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.campaign import Campaign, carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records, store
@@ -92,6 +93,14 @@ def test_runs_of_the_built_in_runner_are_carried_out_read_and_never_started_twic
         assert status.headline == ("avg@4", np.mean(last["pass_counts"]) / last["samples"])
     again = carry_out(make_study().expand(), registry.load("torch"), LocalExecutor(2), place)
     assert [result.started for result in again] == [False, False]
+
+
+def test_a_campaign_fits_best_at_k_beside_its_reward(place: Path, tmp_path: Path) -> None:
+    root, study = shutil.copytree(place, tmp_path / "copy"), make_study().replace(budget=2_000)
+    fits = Campaign(study, root, executor=LocalExecutor(1), fit_options={"pool": ("learning_rate",)}).fit()
+    assert fits.metric == "avg@4"
+    assert fits.runs is not None
+    assert RunSet.from_dict(fits.runs).metrics == ("avg@4", "best@2", "best@4")
 
 
 def test_runs_stopped_on_the_way_end_as_if_they_had_not_been(place: Path, tmp_path: Path) -> None:
