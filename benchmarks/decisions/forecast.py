@@ -143,22 +143,12 @@ def _recorded(runs: iso.RunSet) -> Iterator[Curve]:
 
 
 def _problems(rng: np.random.Generator) -> Curve:
-    """A run of problems with pass rates p that learn at a speed like p (1 - p) (1 - (1 - p)^n), each from its own p.
-
-    The one simulated set with best@4, the mean of 1 - (1 - p)^4.
-    """
+    """A run of problems that learn, the one simulated set with best@4."""
     size = float(2 ** rng.integers(2, 8))
     start = rng.normal(rng.normal(-1.5, 1.3), rng.uniform(1.0, 2.5), 120)
     talent, pull = np.exp(rng.normal(0.0, 0.4, 120)), rng.uniform(0.0, 0.1)
     time = np.arange(-6.0, 12.0, 0.1)
-    logit, passes = start.copy(), np.empty((len(time), 120))
-    for i, now in enumerate(time):
-        p = 1.0 / (1.0 + np.exp(-logit))
-        signal = talent * (1.0 - (1.0 - p) ** size) * (1.0 - p) * np.sqrt(np.maximum(p, 1e-3))
-        step = 0.1 * np.exp(now)
-        logit = logit + np.clip(step * (signal - pull * (logit - start)) / (1.0 + step * (1.0 + pull)), -0.4, 0.4)
-        passes[i] = 1.0 / (1.0 + np.exp(-logit))
-    mean, best = passes.mean(axis=1), (1.0 - (1.0 - passes) ** 4).mean(axis=1)
+    mean, best = learned(time, size, start, talent, pull)
     reached = time[int(np.argmax(mean - mean[0] >= rng.uniform(0.1, 0.9) * (mean.max() - mean[0])))]
     log, noise = np.linspace(reached - 5.0, reached, int(rng.integers(20, 50))), rng.uniform(0.004, 0.012)
     compute = np.exp(log - reached) * 1e5
@@ -171,6 +161,28 @@ def _problems(rng: np.random.Generator) -> Curve:
         return float(np.interp(np.log(c / 1e5) + reached, time, mean))
 
     return Curve("simulated problems", "simulated", run, truth, 1e5 * FACTORS[0], (compute, best_at_4))
+
+
+def learned(
+    time: npt.NDArray[np.floating[Any]], size: float, start: Array, talent: Array, pull: float
+) -> tuple[Array, Array]:
+    """avg@1 and best@4 over log time of problems whose pass rates p grow at a speed like p (1 - p) (1 - (1 - p)^n).
+
+    Args:
+        time: in steps of .1.
+        size: n.
+        start: logit of each problem's p at first.
+        talent: speed of each problem.
+        pull: of the logits back to their start.
+    """
+    logit, passes = start.copy(), np.empty((len(time), len(start)))
+    for i, now in enumerate(time):
+        p = 1.0 / (1.0 + np.exp(-logit))
+        signal = talent * (1.0 - (1.0 - p) ** size) * (1.0 - p) * np.sqrt(np.maximum(p, 1e-3))
+        step = 0.1 * np.exp(now)
+        logit = logit + np.clip(step * (signal - pull * (logit - start)) / (1.0 + step * (1.0 + pull)), -0.4, 0.4)
+        passes[i] = 1.0 / (1.0 + np.exp(-logit))
+    return passes.mean(axis=1), (1.0 - (1.0 - passes) ** 4).mean(axis=1)
 
 
 def _simulated(family: str, rng: np.random.Generator) -> Curve:

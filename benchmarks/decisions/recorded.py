@@ -1,6 +1,8 @@
 """Forecasts on recorded runs of the built-in task: a part of each run is shown, the rest is predicted and compared.
 
     python benchmarks/decisions/recorded.py
+    python benchmarks/decisions/recorded.py --tuning
+    python benchmarks/decisions/recorded.py --alone
 
 The runs are those of `benchmarks/data/recorded/`, made by `benchmarks/record_runs.py`. A pilot is everything up to C0
 rollouts of some levels of n and some seeds; the surface is fitted to it and asked for the reward
@@ -13,6 +15,9 @@ questions:
    it), beside the n of the best pilot run.
 3. Rise: the largest share of a curve's rise that the passport says was seen, beside the share of what the longest
    recorded run of that n gained; that run still rises, so the true share is lower.
+
+`--tuning`: on the ten other sets of `other_tasks.csv` and `few_problems.csv`, on which what best@k adds was chosen.
+`--alone`: fits see avg@4 only.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +40,8 @@ from isocompute_sdk import RunSet, plots
 
 DATA = Path(__file__).parents[1] / "data" / "recorded"
 SETS = ("easy", "hard")
+TUNING = {"other_tasks": "other tasks", "few_problems": "few problems"}
+"""Tables of other sets, one task each by the name of its runs up to n, with the name that they share here."""
 METRIC = "avg@4"
 PROBLEMS_PER_BATCH = 16
 FACTORS = (2.0, 3.0, 8.0)
@@ -62,7 +69,19 @@ class Recorded:
     @classmethod
     def read(cls, name: str, folder: Path = DATA) -> Recorded:
         """Every table of one set."""
-        runs = RunSet.read(str(folder / f"{name}_*.csv"))
+        return cls.of(name, RunSet.read(str(folder / f"{name}_*.csv")))
+
+    @classmethod
+    def tuning(cls, folder: Path = DATA) -> Iterator[Recorded]:
+        """Every task of the tables of other sets."""
+        for table, name in TUNING.items():
+            runs = RunSet.read(str(folder / f"{table}.csv"))
+            for task in dict.fromkeys(run_id.rsplit("-n", 1)[0] for run_id in runs.run_ids):
+                yield cls.of(name, runs.filter(pl.col("run_id").str.starts_with(f"{task}-n")))
+
+    @classmethod
+    def of(cls, name: str, runs: RunSet) -> Recorded:
+        """The runs with their curves."""
         curves: dict[int, list[tuple[Array, Array]]] = {}
         for one in sorted(runs.series(METRIC), key=lambda one: (one.group_size, one.seed or 0)):
             curves.setdefault(one.group_size, []).append((one.rollouts_T, one.value_T))
@@ -133,15 +152,16 @@ class Decision:
 
 
 def examine(
-    recorded: Recorded, origin: float, levels: Sequence[int], seeds: Sequence[int]
+    recorded: Recorded, origin: float, levels: Sequence[int], seeds: Sequence[int], *, alone: bool = False
 ) -> list[Forecast | Decision]:
-    """Everything asked of one pilot."""
+    """Everything asked of one pilot; `alone`: the fit sees no other metric."""
     shown = [n for n in levels if n in recorded.curves and origin / (n * PROBLEMS_PER_BATCH) >= LEAST_STEPS]
     if len(shown) < 3 or any(len(recorded.curves[n]) <= max(seeds) for n in shown):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fits = iso.fit(recorded.pilot(origin, shown, seeds), METRIC)
+        pilot = recorded.pilot(origin, shown, seeds)
+        fits = iso.fit(pilot.filter(metric=METRIC) if alone else pilot, METRIC)
         planner = iso.Planner(fits, recipe=iso.Recipe.preset("hard"))
         found: list[Forecast | Decision] = []
         for factor in FACTORS:
@@ -209,14 +229,13 @@ def _share_seen(recorded: Recorded, n: int, origin: float) -> float:
     return 1.0 if seen is None or whole is None or whole <= base else (seen - base) / (whole - base)
 
 
-def run(sets: Sequence[str] = SETS, folder: Path = DATA, *, every: bool = False) -> Iterator[Forecast | Decision]:
-    """Pilots of all n with one seed; `every`: also of fewer n and of both seeds."""
-    for name in sets:
-        recorded = Recorded.read(name, folder)
+def run(sets: Iterable[Recorded], *, every: bool = False, alone: bool = False) -> Iterator[Forecast | Decision]:
+    """Pilots of all n with one seed; `every`: also of fewer n and of both seeds; `alone`: as of `examine`."""
+    for recorded in sets:
         for origin in ORIGINS:
             for levels in LEVELS if every else LEVELS[:1]:
                 for seeds in SEEDS if every else SEEDS[:2]:
-                    yield from examine(recorded, origin, levels, seeds)
+                    yield from examine(recorded, origin, levels, seeds, alone=alone)
 
 
 def forecast_table(rows: Sequence[Forecast]) -> str:
@@ -287,6 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the tables")
+    parser.add_argument("--tuning", action="store_true", help="the other tasks and few problems instead")
+    parser.add_argument("--alone", action="store_true", help="fits see avg@4 only, no best@4")
     parser.add_argument("--every", action="store_true", help="also pilots of fewer n, and of both seeds")
     parser.add_argument("--json", type=Path, help="write every row here")
     parser.add_argument("--figure", type=Path, help="only draw the recorded curves into this file")
@@ -294,7 +315,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.figure is not None:
         figure(options.figure, options.data)
         return 0
-    rows = list(run(options.sets, options.data, every=options.every))
+    read = (Recorded.read(name, options.data) for name in options.sets)
+    sets = Recorded.tuning(options.data) if options.tuning else read
+    rows = list(run(sets, every=options.every, alone=options.alone))
     forecasts = [row for row in rows if isinstance(row, Forecast)]
     decisions = [row for row in rows if isinstance(row, Decision)]
     sys.stdout.write(f"{forecast_table(forecasts)}\n\n{decision_table(decisions)}\n")
