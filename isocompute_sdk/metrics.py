@@ -21,6 +21,8 @@ from isocompute_sdk.errors import RecordError
 
 Insufficient = Literal["error", "nan", "skip"]
 _AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
+LEADING = ("best@4", "best@8", "best@2")
+"""Metrics that lead avg@k, in order of preference; 4 is the one that all numbers were measured with."""
 LARGEST = 1e300
 """Largest size of a reward: sums of larger ones overflow."""
 

@@ -37,7 +37,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.leading import LEADING
+from isocompute_sdk.metrics import LEADING
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import Judgement, Plan, Planner
 from isocompute_sdk.planning.questions.compare import Configuration

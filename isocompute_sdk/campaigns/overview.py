@@ -17,7 +17,7 @@ from isocompute_sdk.campaigns.decisions import Decisions, read_decisions
 from isocompute_sdk.campaigns.study_changes import STUDY, STUDY_FILE
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.leading import LEADING
+from isocompute_sdk.metrics import LEADING
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store

@@ -24,13 +24,11 @@ from isocompute_sdk.fitting.arrays import Array, Vector
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.misfit import plateau_open
 from isocompute_sdk.fitting.surface.model import Layout
-from isocompute_sdk.metrics import average_of
+from isocompute_sdk.metrics import LEADING, average_of
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet
 
-LEADING = ("best@4", "best@8", "best@2")
-"""Metrics that lead avg@k, in order of preference; 4 is the one that all numbers were measured with."""
 WITHIN, FEWEST = 3.0, 5
 """Evaluations of best@k within this factor of the last compute tell its change, from so many on."""
 LEAST_ERROR = 0.002
