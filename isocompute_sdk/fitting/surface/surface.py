@@ -33,9 +33,6 @@ is wide enough for both. Intervals of tuning sweeps held .90 without it at 10x, 
 SPREAD_ABOVE, SPREAD_REACH = 0.08, 2.5
 """Without a late rise: by how much draws above the mean are moved further up in intervals, as a share of their distance
 to it, per unit of log compute beyond the data, and up to how many units."""
-WIDER_BELOW, FULL_REACH = 0.1, 3.0
-"""Share by which lower ends lie further below the mean where curves drift within the data, in full from this multiple
-of the largest compute on: a decline that begins looks like a drift."""
 OLD_SPREAD_ABOVE = 0.15
 """The same in fits saved before a lack of fit was drawn."""
 LEAST_LEFT = -0.1
@@ -93,8 +90,6 @@ class Surface:
     fewer draws the surer runs that fell make a decline, None where it is certain and in fits saved before."""
     leading: Leading | None = None
     """By how much means count that rise; None without best@k, and in fits saved before it was read."""
-    drift: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Probability that curves leave their shape within the data; None in fits saved before it was kept."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -327,9 +322,6 @@ class Surface:
         drawn_DQ = drawn_DQ + spread * reach_Q * np.maximum(drawn_DQ - mean_Q, 0.0)
         low = np.quantile(drawn_DQ[usual], (1 - level) / 2, axis=0)
         high = np.quantile(drawn_DQ, (1 + level) / 2, axis=0)
-        if self.drift is not None and self.leading is None:
-            far_Q = np.minimum(reach_Q / np.log(FULL_REACH), 1.0)
-            low = mean_Q - (mean_Q - low) * (1.0 + far_Q * WIDER_BELOW * self.drift)
         # Of skewed draws the mean may lie outside their quantiles.
         low, high = np.minimum(low, mean_Q), np.maximum(high, mean_Q)
         if kind == "run":
@@ -379,7 +371,6 @@ def fit_surface(
     late = round(draws * LATE / (1.0 - LATE) * (1.0 - declines))
     posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng, late)
     drift_D = np.array([posterior.members[i].drift for i in posterior.member_D])
-    drift_M = np.array([member.drift > 0 for member in posterior.members])
     scales = np.array([member.run_scale for member in posterior.members])
     scale = float(np.sqrt(np.sum(posterior.weight_M * scales**2)))
     inside = None
@@ -398,7 +389,6 @@ def fit_surface(
         misfit=sample_misfit(drift_D, len(layout.knots_K), rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
         inside=inside,
-        drift=min(float(posterior.weight_M[drift_M].sum()), 1.0),
     )
     late = _late(surface, posterior, usable, rng)
     surface = replace(surface, late=late)
