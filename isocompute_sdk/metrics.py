@@ -21,8 +21,10 @@ from isocompute_sdk.errors import RecordError
 
 Insufficient = Literal["error", "nan", "skip"]
 _AVERAGE = re.compile(r"avg@([1-9][0-9]*)")
-LEADING = ("best@4", "best@8", "best@2")
-"""Metrics that lead avg@k, in order of preference; 4 is the one that all numbers were measured with."""
+_LEADING = ("best@4", "best@8", "best@2")
+LEADING = (*_LEADING, *(f"{name}:bootstrap" for name in _LEADING))
+"""Metrics that lead avg@k, in order of preference; 4 is the one that all numbers were measured with. Values drawn with
+replacement serve where there are no others: what counts is how they change."""
 LARGEST = 1e300
 """Largest size of a reward: sums of larger ones overflow."""
 

@@ -142,6 +142,15 @@ def test_only_best_at_k_of_the_same_evaluation_set_leads(pilot: iso.RunSet) -> N
     assert best_beside(pilot.filter(metric="avg@4"), "avg@4", None) == {}
 
 
+def test_best_at_k_drawn_with_replacement_leads_where_there_is_no_other(pilot: iso.RunSet) -> None:
+    table = pilot.to_polars()
+    drawn = table.with_columns(metric=pl.col("metric").replace("best@4", "best@4:bootstrap"))
+    found = best_beside(iso.RunSet.from_frame(drawn), "avg@4", None)
+    assert {run: name for run, (name, _) in found.items()} == dict.fromkeys(pilot.run_ids, "best@4:bootstrap")
+    both = iso.RunSet.from_frame(pl.concat([table, drawn.filter(metric="best@4:bootstrap")]))
+    assert {name for name, _ in best_beside(both, "avg@4", None).values()} == {"best@4"}
+
+
 def test_saved_fits_keep_what_best_at_k_said(fits: iso.Fits, tmp_path: Path) -> None:
     again = iso.Fits.load(fits.save(tmp_path / "fits.json"))
     assert again.draws(6e5, 8, 16).tobytes() == fits.draws(6e5, 8, 16).tobytes()
