@@ -384,10 +384,8 @@ class Fits:
         level = check_level(level)
         at, sizes = together(positive(rollouts), positive(group_size))
         if self.surface is not None:
-            smallest, largest = self.group_size_range
-            check_reach(sizes, smallest, 2 * largest)
-            point = (at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch))
-            return Prediction(*(part.reshape(at.shape) for part in self.surface.interval(kind, level, *point)))
+            place = self._within_reach(at, sizes, problems_per_batch)
+            return Prediction(*(part.reshape(at.shape) for part in self.surface.interval(kind, level, *place)))
         curves = self.select(self.nearest_problems_per_batch(problems_per_batch))
         drawn = [self.curve_draws.get((c.group_size, c.problems_per_batch)) for c in curves]
         return Prediction(*between_levels(curves, drawn, at, sizes, level=level, kind=kind, bounds=self.bounds))
@@ -399,10 +397,7 @@ class Fits:
         if self.surface is None:
             return self.predict(rollouts, group_size, problems_per_batch).mean
         at, sizes = together(positive(rollouts), positive(group_size))
-        smallest, largest = self.group_size_range
-        check_reach(sizes, smallest, 2 * largest)
-        bp = self.reachable_problems_per_batch(problems_per_batch)
-        return self.surface.predict(at.ravel(), sizes.ravel(), bp).reshape(at.shape)
+        return self.surface.predict(*self._within_reach(at, sizes, problems_per_batch)).reshape(at.shape)
 
     def draws(self, rollouts: npt.ArrayLike, group_size: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """Posterior draws of what `predict` averages with `kind="mean"`, for decisions of one's own.
@@ -423,9 +418,19 @@ class Fits:
         """
         surface = self._joint_model()
         at, sizes = together(positive(rollouts), positive(group_size))
+        return surface.draws(*self._within_reach(at, sizes, problems_per_batch))
+
+    def _within_reach(
+        self, at: Array, sizes: Array, problems_per_batch: int | None
+    ) -> tuple[Array, Array, float | None]:
+        """Places that a surface is asked for, flattened.
+
+        Raises:
+            FitError: a group size outside the levels that were run and the octave above.
+        """
         smallest, largest = self.group_size_range
         check_reach(sizes, smallest, 2 * largest)
-        return surface.draws(at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch))
+        return at.ravel(), sizes.ravel(), self.reachable_problems_per_batch(problems_per_batch)
 
     def for_problem_set(self, n_problems: int) -> Fits:
         """Fits that predict for another number of distinct training problems D.

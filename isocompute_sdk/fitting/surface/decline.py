@@ -74,8 +74,8 @@ def shift(problems_Q: Array, set_Q: Array, layout: Layout) -> Array:
 
 
 @dataclass(frozen=True)
-class _Onsets:
-    """Posterior over the grid of (u, g)."""
+class Onsets:
+    """Posterior over the grid of (u, g), given which runs fell, and where."""
 
     u_U: Array
     g_G: Array
@@ -84,7 +84,8 @@ class _Onsets:
     """Posterior probability that the recipe declines."""
 
     @classmethod
-    def of(cls, runs: Sequence[PreparedRun], layout: Layout) -> _Onsets:
+    def of(cls, runs: Sequence[PreparedRun], layout: Layout) -> Onsets:
+        """From prepared runs with at least one bin."""
         nan = float("nan")
         fell_R = np.array([run.fault == "decay" for run in runs])
         seen_R = np.log([run.fault_compute or run.last_compute for run in runs])
@@ -114,21 +115,15 @@ class _Onsets:
         return cls(u_U, g_G, weight_UG, probability)
 
 
-def decline_shown(runs: Sequence[PreparedRun], layout: Layout) -> float:
-    """Probability that the recipe declines where a run fell, which may be that run's accident; 0 where none fell."""
-    return _Onsets.of(runs, layout).probability if any(run.fault == "decay" for run in runs) else 0.0
-
-
-def sample_declines(runs: Sequence[PreparedRun], layout: Layout, draws: int, rng: np.random.Generator) -> Declines:
-    """Draws given which runs fell, and where.
+def sample_declines(found: Onsets, runs: Sequence[PreparedRun], draws: int, rng: np.random.Generator) -> Declines:
+    """Draws of onset and rate.
 
     Args:
-        runs: prepared runs with at least one bin.
-        layout: of the surface.
+        found: where declines begin.
+        runs: those that it was found from.
         draws: number of draws.
         rng: their randomness.
     """
-    found = _Onsets.of(runs, layout)
     u_U, weight_UG = found.u_U, found.weight_UG
     picked = rng.choice(weight_UG.size, size=draws, p=weight_UG.ravel() / weight_UG.sum())
     u_index, g_index = np.unravel_index(picked, weight_UG.shape)

@@ -15,7 +15,7 @@ from pydantic import Field
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
-from isocompute_sdk.fitting.surface.decline import NEVER, Declines, decline_shown, sample_declines, shift
+from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
 from isocompute_sdk.fitting.surface.leading import Leading, factors
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
@@ -367,7 +367,9 @@ def fit_surface(
     """
     usable = [run for run in runs if len(run.log_compute_J)]
     layout = _layout(usable, bounds)
-    declines = decline_shown(usable, layout)
+    onsets = Onsets.of(usable, layout)
+    # A decline of the recipe is shown by runs that fell only, which may be those runs' accidents.
+    declines = onsets.probability if any(run.fault == "decay" for run in usable) else 0.0
     late = round(draws * LATE / (1.0 - LATE) * (1.0 - declines))
     posterior = sample_posterior(Data.of(usable, layout, _base(runs, bounds)), prior, draws, rng, late)
     drift_D = np.array([posterior.members[i].drift for i in posterior.member_D])
@@ -385,14 +387,16 @@ def fit_surface(
         run_share=scale * prior.run_share,
         run_midpoint=scale * prior.run_midpoint,
         largest_compute=max(run.last_compute for run in usable),
-        declines=sample_declines(usable, layout, draws, rng),
+        declines=sample_declines(onsets, usable, draws, rng),
         misfit=sample_misfit(drift_D, len(layout.knots_K), rng),
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
         inside=inside,
     )
-    late = _late(surface, posterior, usable, rng)
+    late = _late(surface, posterior, onsets, usable, rng)
     surface = replace(surface, late=late)
-    return replace(surface, leading=None if late is None else Leading.of(usable, layout, _seen(surface)))
+    if late is None or all(run.best is None for run in usable):
+        return surface
+    return replace(surface, leading=Leading.of(usable, layout, _seen(surface)))
 
 
 def _seen(surface: Surface) -> float:
@@ -404,7 +408,7 @@ def _seen(surface: Surface) -> float:
 
 
 def _late(
-    surface: Surface, posterior: Posterior, runs: Sequence[PreparedRun], rng: np.random.Generator
+    surface: Surface, posterior: Posterior, onsets: Onsets, runs: Sequence[PreparedRun], rng: np.random.Generator
 ) -> Surface | None:
     """The surface of a late rise; inside the data it follows the draws of the usual one."""
     if posterior.late_LP is None:
@@ -416,7 +420,7 @@ def _late(
         surface,
         shape_D=("hill",) * count,
         parameters_DP=posterior.late_LP,
-        declines=sample_declines(runs, layout, count, rng),
+        declines=sample_declines(onsets, runs, count, rng),
         misfit=sample_misfit(np.full(count, FIRST_DRIFT), len(layout.knots_K), rng),
         inside=Inside(tuple(same.shape_D[i] for i in which_L), same.parameters_DP[which_L]),
     )
