@@ -42,7 +42,7 @@ decline at an n between others that were run, the budget lies at most this many 
 octave above the grid included, gains a material amount from the rest of the budget with at most this probability. Of
 38 stops on 2,016 tuning sweeps 1 was wrong, of 36 on other sweeps 3; with .05, and where the rise was not seen too, 4
 of 43 on the former."""
-ASK_NEXT = "isocompute next (Planner.next_runs) says whether a run is worth making first"
+ASK_NEXT = "isocompute next says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
