@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replanning.document import Replan
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.specs import Study
 
 
 class Planner:
@@ -118,6 +120,12 @@ class Planner:
             allow_other_model=plan.fits.method not in FITTED,
             allow_off_policy=True,
         )
+
+    @classmethod
+    def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Planner:
+        """The planner of a study; `throughput` takes the place of the study's."""
+        speed = study.throughput if throughput is None else throughput
+        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=study.model)
 
     @property
     def recipe(self) -> Recipe:
@@ -441,6 +449,12 @@ class Planner:
             evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
         )
 
+    def _pricing_beside(self, plan: Plan, budget: Budget, options: Mapping[str, Any]) -> Pricing:
+        """Prices of another configuration, which pays for its evaluations by the same rule as a plan."""
+        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        share = float(options.get("evaluation_share", EVALUATION_SHARE))
+        return Pricing(budget, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
+
     def _resolve(self, request: Request, pricing: Pricing | None = None) -> ResolvedRequest:
         pricing = self._pricing(request) if pricing is None else pricing
         fixed, min_steps = request.fixed, request.min_update_steps
@@ -646,13 +660,7 @@ class Planner:
             PlanError: fits without rewards, or a configuration that they cannot predict.
         """
         parsed = Budget.parse(budget)
-        share = float(options.get("evaluation_share", EVALUATION_SHARE))
-
-        def pricing(plan: Plan) -> Pricing:
-            # Both sides pay for their evaluations by the same rule.
-            evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
-            return Pricing(parsed, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
-
+        pricing = partial(self._pricing_beside, budget=parsed, options=options)
         chosen = None if reference is None else self._reference(reference, parsed, options)
         return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
 
@@ -690,9 +698,7 @@ class Planner:
             )
         parsed = Budget.parse(budget)
         chosen = self.allocate(parsed, **options) if plan is None else plan
-        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
-        share = float(options.get("evaluation_share", EVALUATION_SHARE))
-        pricing = Pricing(parsed, chosen.throughput, evaluation, share, evaluation_counts=chosen.evaluation_counted)
+        pricing = self._pricing_beside(chosen, parsed, options)
         if pilot_cost is None:
             stated = (parsed.spent or {}).get("pilot")
             pilot_cost = cost_of_runs(self.fits, pricing, parsed) if stated is None else float(stated)

@@ -151,14 +151,7 @@ def _answer(
     if study is not None:
         from isocompute_sdk.planning import Planner
 
-        planner = Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            planner.throughput or study.throughput,
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        planner = Planner.for_study(fits, study, planner.throughput)
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
     return planner.next_runs(budget, slots, **choices), fits
 
@@ -256,7 +249,7 @@ def _of_framework(fits: Fits | FitsSet | None) -> str:
     from isocompute_sdk.training.registry import backend_of
 
     table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
-    name = None if table is None else backend_of(run.framework for run in RunSet.from_dict(table).runs())
+    name = None if table is None else backend_of(RunSet.from_dict(table))
     return "" if name is None else f" --backend {name}"
 
 
