@@ -151,14 +151,7 @@ def _answer(
     if study is not None:
         from isocompute_sdk.planning import Planner
 
-        planner = Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            planner.throughput or study.throughput,
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        planner = Planner.for_study(fits, study, planner.throughput)
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
     return planner.next_runs(budget, slots, **choices), fits
 

@@ -18,6 +18,7 @@ from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_logs.log_table import tabulate
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
@@ -205,12 +206,14 @@ def _question(mapping: RunMap) -> str:
     asked = mapping.open_questions()
     if not asked:
         names = [name for name, run in mapping.runs.items() if any(map(_is_likely, run.evidence.values()))]
-        return f"is what names and columns say right for {_listed(names)}? The file shows each value with its evidence."
+        return (
+            f"is what names and columns say right for {listed(names, 3)}? The file shows each value with its evidence."
+        )
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     nouns = [_NOUNS.get(field, field) for field in fields]
     named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
-    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {_listed(runs)}?"
+    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
     short = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
     if not {*fields} <= short.keys():
         return f"{about} Answer in the file that the next command writes."
@@ -220,10 +223,6 @@ def _question(mapping: RunMap) -> str:
 
 def _is_likely(evidence: str) -> bool:
     return not evidence.startswith("certain")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @dataclass(frozen=True)
@@ -454,19 +453,23 @@ def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, att
 
 
 def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
-    """Findings with the number of their context group."""
+    """Findings with the number of their context group; runs that differ in samples per problem only share one."""
     alike: dict[tuple[Any, ...], list[RunFinding]] = {}
     for one in findings:
         if one.readable:
-            alike.setdefault(tuple(one.context.get(name) for name in CONTEXT_FIELDS if name != _RATE), []).append(one)
+            key = tuple(one.context.get(name) for name in CONTEXT_FIELDS if name not in (_RATE, "eval_samples"))
+            alike.setdefault(key, []).append(one)
     keys: dict[int, tuple[Any, ...]] = {}
     contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for i, cell in enumerate(alike.values()):
         rule = _learning_rate_rule(cell)
+        samples = {one.context.get("eval_samples") for one in cell}
+        aside = {"eval_samples"} if len(samples) > 1 else set[str]()
         for one in cell:
             rate = f"follows {rule}" if rule else one.context.get(_RATE)
             keys[id(one)] = (i, rate)
-            contexts.setdefault((i, rate), {**one.context, _RATE: rate} if rule else one.context)
+            stated = {**one.context, **({_RATE: rate} if rule else {})}
+            contexts.setdefault((i, rate), {name: value for name, value in stated.items() if name not in aside})
     number = {key: count for count, key in enumerate(contexts, start=1)}
     told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
     return told, list(contexts.values())

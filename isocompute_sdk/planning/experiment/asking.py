@@ -18,6 +18,7 @@ from isocompute_sdk.fitting.surface.answers.odds import expected_loss
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import short
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.decision import Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
@@ -339,14 +340,8 @@ def named(runs: Sequence[NextRun]) -> str:
     by_length: dict[int, list[str]] = {}
     for run in runs:
         by_length.setdefault(run.rollouts, []).append(str(run.group_size))
-    parts = [f"n = {' and '.join(sizes)} to {_short(length)}" for length, sizes in by_length.items()]
+    parts = [f"n = {' and '.join(sizes)} to {short(length)} rollouts" for length, sizes in by_length.items()]
     return ", ".join(parts)
-
-
-def _short(rollouts: int) -> str:
-    if rollouts >= 1_000_000:
-        return f"{rollouts / 1e6:.3g}M rollouts"
-    return f"{rollouts / 1e3:.3g}k rollouts" if rollouts >= 1000 else f"{rollouts} rollouts"
 
 
 def _settles(outlook: Outlook, pick: Pick, before_J: npt.NDArray[np.float64]) -> str:
