@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -211,11 +211,6 @@ def _write_through(path: Path, write: Callable[[Path], None]) -> Path:
     return path
 
 
-def write_json(path: str | Path, payload: Mapping[str, Any]) -> Path:
-    """Write one JSON document. Floats keep every bit; NaN and infinities are refused."""
-    return write_text(path, json.dumps(payload, indent=1, allow_nan=False) + "\n")
-
-
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text.
 
@@ -230,30 +225,3 @@ def parse_json(text: str | bytes) -> Any:
     except (RecursionError, ValueError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else "a number with too many digits"
         raise json.JSONDecodeError(why, "", 0) from error
-
-
-def read_json(path: str | Path, *, kind: str, schema_version: int) -> dict[str, Any]:
-    """Read a JSON document without a declared type, and check its kind and schema version.
-
-    Raises:
-        IsoComputeError: no such file, not a regular file, too large, not JSON, another kind or schema version.
-    """
-    what = f"a saved {kind} (JSON)"
-    text = read_text(path, what=what)
-    try:
-        raw = parse_json(text)
-    except json.JSONDecodeError as error:
-        raise IsoComputeError(
-            f"{path} is not valid JSON (line {error.lineno}: {error.msg})",
-            f"Give {what}; save it again if it was cut off.",
-        ) from error
-    found = raw.get("kind") if isinstance(raw, Mapping) else type(raw).__name__
-    if found != kind:
-        raise IsoComputeError(f"{path} holds {found!r}, not a saved {kind}", f"Give {what}.")
-    version = raw.get("schema_version")
-    if version != schema_version:
-        raise IsoComputeError(
-            f"{path} has schema_version {version!r}; this release reads {schema_version}",
-            "Write it again with this release, or read it with the release that wrote it.",
-        )
-    return dict(raw)

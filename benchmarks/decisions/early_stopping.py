@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from pilot import EIGHT, FOUR, MIN_UPDATE_STEPS, Pilot, World, carry_out, fitted
+from pilot import EIGHT, FOUR, MIN_UPDATE_STEPS, Pilot, World, carry_out, fitted, scenario_parser
 
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.answers.odds import group_size_odds
@@ -136,7 +136,7 @@ IN_USE = early_stopping.CHANCE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Stop runs early on scenarios."""
-    return carry_out(arguments, __doc__, "stopping_results.jsonl", examine, summarise)
+    return carry_out(scenario_parser(__doc__, "stopping_results.jsonl").parse_args(arguments), examine, summarise)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from pilot import MIN_UPDATE_STEPS, Pilot, World, carry_out, designed, fitted, four_steps, planned
+from pilot import MIN_UPDATE_STEPS, Pilot, World, carry_out, designed, fitted, four_steps, planned, scenario_parser
 
 import isocompute_sdk as iso
 from isocompute_sdk.planning.experiment.asking import Question, ask, lost_by
@@ -215,10 +215,10 @@ def _mean(values: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare named and realised savings and losses."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    losses = "--losses" in given
-    given = [one for one in given if one != "--losses"]
-    return carry_out(given, __doc__, "next_runs.jsonl", partial(examine, losses=losses), summarise)
+    parser = scenario_parser(__doc__, "next_runs.jsonl")
+    parser.add_argument("--losses", action="store_true", help="examine only what plans lose if nothing more is run")
+    given = parser.parse_args(arguments)
+    return carry_out(given, partial(examine, losses=given.losses), summarise)
 
 
 if __name__ == "__main__":

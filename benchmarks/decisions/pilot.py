@@ -424,14 +424,8 @@ def write_table(rows: Sequence[dict[str, Any]], path: Path) -> None:
     table.sort("scenario", maintain_order=True).write_parquet(path, compression="zstd", compression_level=19)
 
 
-def carry_out(
-    arguments: Sequence[str] | None,
-    about: str | None,
-    output: str,
-    examine: Callable[[int, int], list[dict[str, Any]]],
-    summarise: Callable[[list[dict[str, Any]]], str],
-) -> int:
-    """Run scenarios and append them to a file, or print what a file holds."""
+def scenario_parser(about: str | None, output: str) -> argparse.ArgumentParser:
+    """The arguments that `carry_out` takes."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenarios", type=int, default=60)
     parser.add_argument("--first", type=int, default=0)
@@ -439,7 +433,15 @@ def carry_out(
     parser.add_argument("--output", type=Path, default=Path(output))
     parser.add_argument("--summary", type=Path, nargs="+")
     parser.add_argument("--table", type=Path, help="with --summary: write the rows here (Parquet)")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def carry_out(
+    given: argparse.Namespace,
+    examine: Callable[[int, int], list[dict[str, Any]]],
+    summarise: Callable[[list[dict[str, Any]]], str],
+) -> int:
+    """Run scenarios and append them to a file, or print what a file holds."""
     if given.summary:
         rows = [row for path in given.summary for row in read(path)]
         if given.table:
@@ -461,7 +463,7 @@ def carry_out(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare pilots on scenarios."""
-    return carry_out(arguments, __doc__, "pilot_results.jsonl", examine, summarise)
+    return carry_out(scenario_parser(__doc__, "pilot_results.jsonl").parse_args(arguments), examine, summarise)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.auditing.words import some
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule, rule_note
 from isocompute_sdk.records.runset import RunInfo
@@ -144,8 +144,8 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
             Note(
                 "context-taken-for-granted",
                 "warning",
-                f"{len(silent)} run(s) do not state {_and(guessed)} ({some(silent)}); the values of the other runs of "
-                "their group are assumed. If they differ, add the columns or leave these runs out.",
+                f"{len(silent)} run(s) do not state {_and(guessed)} ({listed(silent, 4)}); the values of the others "
+                "in their group are assumed. If they differ, add the columns or leave these runs out.",
                 {"fields": guessed, "runs": silent},
             )
         )

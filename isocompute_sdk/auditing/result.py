@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from isocompute_sdk import notebook
-from isocompute_sdk.auditing.words import count, some
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers.contrast import Estimate
 from isocompute_sdk.notes import Note, by_severity
+from isocompute_sdk.phrases import listed, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,7 @@ class RunAudit:
         return (
             self.run_id,
             _configuration(self.group_size, self.problems_per_batch),
-            count(self.rollouts),
+            short(self.rollouts),
             f"{self.reached:.3f}",
             self._best_cell(),
             _interval(self.behind) if self.behind is not None and self.compared else "",
@@ -168,7 +168,7 @@ class ProposedRun:
         """Configuration, length and reason on one line."""
         problems = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         what = f"continue {self.continues} to" if self.continues else f"n = {self.group_size}{problems},"
-        return f"{what} {count(self.rollouts)} rollouts: {self.why}"
+        return f"{what} {short(self.rollouts)} rollouts: {self.why}"
 
 
 def _no_fits(value: object) -> None:
@@ -210,8 +210,8 @@ class GroupAudit:
             cost = self.equal_reward
             end = "In a sweep the difference is the price of learning this."
             yield (
-                f"The same rewards, each run at the best known n for it, would have cost {count(cost.mean)} "
-                f"({count(cost.low)} to {count(cost.high)}) of the {count(self.spent)} rollouts spent"
+                f"The same rewards, each run at the best known n for it, would have cost {short(cost.mean)} "
+                f"({short(cost.low)} to {short(cost.high)}) of the {short(self.spent)} rollouts spent"
                 + (f". {end}" if cost.high < self.spent else ": not clearly less.")
             )
         if self.fits is not None and self.fits.passport is not None:
@@ -220,14 +220,14 @@ class GroupAudit:
         if flat:
             half = sum(run.rollouts for run in flat) / 2
             yield (
-                f"{len(flat)} run(s) gained less than {self._flat_gain():g} in their second half, {count(half)} "
-                f"rollouts in all: {some([run.run_id for run in flat])}."
+                f"{len(flat)} run(s) gained less than {self._flat_gain():g} in their second half, {short(half)} "
+                f"rollouts in all: {listed([run.run_id for run in flat], 4)}."
             )
         faults = [run for run in self.runs if run.fault is not None and run.fault_rollouts is not None]
         for run in faults[:5]:
             word = "collapsed" if run.fault == "collapse" else "fell from its peak"
             lost = 1.0 - (run.fault_rollouts or 0.0) / run.rollouts
-            yield f"{run.run_id} {word} after {count(run.fault_rollouts or 0.0)}: the last {lost:.0%} bought nothing."
+            yield f"{run.run_id} {word} after {short(run.fault_rollouts or 0.0)}: the last {lost:.0%} bought nothing."
 
     def flat_runs(self) -> list[RunAudit]:
         """Runs without a fault whose second half surely gained less than `FLAT` of the metric's range."""
@@ -245,7 +245,7 @@ class GroupAudit:
         total = sum(one.costs for one in self.proposals)
         spent = f" ({total / self.spent:.0%} of what was spent)" if self.spent else ""
         return [
-            f"Runs that would settle it, {count(total)} rollouts in all{spent}:",
+            f"Runs that would settle it, {short(total)} rollouts in all{spent}:",
             *(f"  {one.describe()}" for one in self.proposals),
         ]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from isocompute_sdk.auditing.result import RunAudit, SizeAudit, SizeComparison, SizeVerdict
 from isocompute_sdk.auditing.standing import SEEN, SURE, Field, place
-from isocompute_sdk.auditing.words import count
 from isocompute_sdk.fitting.fits import Configuration
 from isocompute_sdk.fitting.surface.answers.contrast import difference, draws_at, estimate
+from isocompute_sdk.phrases import short
 
 
 def compare_sizes(known: Field, runs: Sequence[RunAudit]) -> tuple[SizeComparison, ...]:
@@ -54,7 +54,7 @@ def _compare(known: Field, runs: Sequence[RunAudit], compute: float) -> SizeComp
 
 def _verdict(sizes: Sequence[SizeAudit], top: int, compute: float, known: Field) -> tuple[SizeVerdict, str]:
     others = [one for one in sizes if one.group_size != top]
-    at = f"at {count(compute)} rollouts"
+    at = f"at {short(compute)} rollouts"
     if len({bp for _, bp in known.reach}) > 1:
         at += ", each n at its best B_p,"
     measure = known.fits.metric

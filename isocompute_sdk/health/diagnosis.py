@@ -12,6 +12,7 @@ from isocompute_sdk.health.advice import ADVICE, DATA, STRENGTH, Try
 from isocompute_sdk.health.levels import LASTING
 from isocompute_sdk.health.traces import RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
+from isocompute_sdk.phrases import listed
 
 LISTED = 5
 """Runs that a message lists by name."""
@@ -176,10 +177,9 @@ def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Se
     separating = contrast([run for run in runs if run.run_id in sick], [run for run in runs if run.run_id not in sick])
     tries = (*advice.tries, *(Try(text, DATA) for text in separating))
     first = next(iter(sick))
-    names = "; ".join(f"{run} {finding.where}" for run, finding in list(sick.items())[:LISTED])
-    more = f"; and {len(sick) - LISTED} more" if len(sick) > LISTED else ""
+    names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
     message = (
-        f"{len(sick)} of {len(runs)} run(s): {advice.title}: {names}{more}. Seen in your data, {first}: "
+        f"{len(sick)} of {len(runs)} run(s): {advice.title}: {names}. Seen in your data, {first}: "
         f"{sick[first].seen}. To try: {_joined(tries)}."
     )
     return Note(

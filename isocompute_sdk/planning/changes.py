@@ -20,7 +20,7 @@ from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.sweep import Sized
-from isocompute_sdk.specs.syntax.complaints import close_match
+from isocompute_sdk.specs.syntax.complaints import suggestion
 from isocompute_sdk.specs.syntax.quantities import Number
 
 EVERY = "evaluation.every_steps"
@@ -162,10 +162,9 @@ def _value(name: str, value: object) -> Any:
         PlanError: an unknown name, or a value of another type.
     """
     if name not in NAMES:
-        meant = close_match(name, NAMES)
         raise PlanError(
             f"{name} = {show(value)}: unknown name; accepted: {', '.join(NAMES)}",
-            f"Did you mean {meant}?" if meant else "Use one of these names.",
+            suggestion(name, NAMES) or "Use one of these names.",
         )
     number: Any = value
     try:

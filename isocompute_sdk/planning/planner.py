@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -441,6 +442,12 @@ class Planner:
             evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
         )
 
+    def _pricing_beside(self, plan: Plan, budget: Budget, options: Mapping[str, Any]) -> Pricing:
+        """Prices of another configuration, which pays for its evaluations by the same rule as a plan."""
+        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        share = float(options.get("evaluation_share", EVALUATION_SHARE))
+        return Pricing(budget, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
+
     def _resolve(self, request: Request, pricing: Pricing | None = None) -> ResolvedRequest:
         pricing = self._pricing(request) if pricing is None else pricing
         fixed, min_steps = request.fixed, request.min_update_steps
@@ -646,13 +653,7 @@ class Planner:
             PlanError: fits without rewards, or a configuration that they cannot predict.
         """
         parsed = Budget.parse(budget)
-        share = float(options.get("evaluation_share", EVALUATION_SHARE))
-
-        def pricing(plan: Plan) -> Pricing:
-            # Both sides pay for their evaluations by the same rule.
-            evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
-            return Pricing(parsed, plan.throughput, evaluation, share, evaluation_counts=plan.evaluation_counted)
-
+        pricing = partial(self._pricing_beside, budget=parsed, options=options)
         chosen = None if reference is None else self._reference(reference, parsed, options)
         return compare(self._plans(parsed, level, options), configuration, pricing, equal, chosen)
 
@@ -690,9 +691,7 @@ class Planner:
             )
         parsed = Budget.parse(budget)
         chosen = self.allocate(parsed, **options) if plan is None else plan
-        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
-        share = float(options.get("evaluation_share", EVALUATION_SHARE))
-        pricing = Pricing(parsed, chosen.throughput, evaluation, share, evaluation_counts=chosen.evaluation_counted)
+        pricing = self._pricing_beside(chosen, parsed, options)
         if pilot_cost is None:
             stated = (parsed.spent or {}).get("pilot")
             pilot_cost = cost_of_runs(self.fits, pricing, parsed) if stated is None else float(stated)

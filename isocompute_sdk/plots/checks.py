@@ -10,6 +10,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import split
@@ -67,9 +68,7 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(f"predicted {fits.metric}, with the 80 % interval of one run")
     ax.set_ylabel(f"measured {fits.metric}")
     held = round(test.coverage * test.runs)
-    ax.set_title(
-        f"Backtest {test.factor:.2g}x beyond {style.short(test.hidden_beyond)}: {held} of {test.runs} runs inside"
-    )
+    ax.set_title(f"Backtest {test.factor:.2g}x beyond {short(test.hidden_beyond)}: {held} of {test.runs} runs inside")
     return ax
 
 
@@ -196,7 +195,7 @@ def _draw(
         mean, low, high = reward(compute)
         if np.all(np.isfinite(low)):
             ax.fill_between(at, low, high, color=colour, alpha=0.13, linewidth=0, zorder=1)
-        text = f"C = {style.short(compute)}"
+        text = f"C = {short(compute)}"
         ax.plot(at, mean, color=colour, linewidth=1.9, zorder=3, label=text)
         ax.plot(levels, [one(compute, level) for level in levels], "o", color=colour, markersize=4.5, zorder=4)
         labels.append((float(mean[-1]), text, colour))

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.phrases import short
 from isocompute_sdk.plots import style
 from isocompute_sdk.records.difficulty import EASY_MAX, EASY_MIN, HARD_MAX, VERY_EASY_MAX
 from isocompute_sdk.run_folders import journal_records
@@ -158,7 +159,7 @@ def pass_rates(folders: str | PathLike[str] | Sequence[str | PathLike[str]], *, 
             height, _ = np.histogram(np.concatenate(rates), edges)
             part = height / height.sum()
             tallest = max(tallest, float(part.max()))
-            text, middle = f"C = {style.short(share * common)}", (edges[1:] + edges[:-1]) / 2
+            text, middle = f"C = {short(share * common)}", (edges[1:] + edges[:-1]) / 2
             ax.plot(middle, part, mark + "-", color=colour, markersize=4, linewidth=1.5, label=text)
         ax.set_title(f"n = {n}")
         ax.set_xlabel("pass@1 of a problem")

@@ -14,6 +14,7 @@ import numpy as np
 from isocompute_sdk import files
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.phrases import short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,15 +141,6 @@ def by_size(sizes: Iterable[int]) -> dict[int, tuple[str, str]]:
     return {
         n: (c, MARKERS[i % len(MARKERS)]) for i, (n, c) in enumerate(zip(ordered, colours(len(ordered)), strict=True))
     }
-
-
-def short(value: float) -> str:
-    """1.5M for 1.5e6; three digits."""
-    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        # 999,600 is 1M, not 1000k.
-        if abs(value) >= size * 0.9995:
-            return f"{value / size:.3g}{suffix}"
-    return f"{value:.3g}"
 
 
 def log_axis(ax: Axes, low: float, high: float, label: str) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from isocompute_sdk import notebook
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
@@ -397,8 +398,8 @@ class RunSet:
     def __repr__(self) -> str:
         sizes, rollouts = self._frame["group_size"], self._frame["rollouts"]
         return (
-            f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {_listed(self.metrics)}; "
-            f"eval_sets {_listed(self.eval_sets)}; group sizes {sizes.min()} to {sizes.max()}; "
+            f"RunSet({len(self.run_ids)} runs, {len(self)} evaluations; metrics {listed(self.metrics, 8)}; "
+            f"eval_sets {listed(self.eval_sets, 8)}; group sizes {sizes.min()} to {sizes.max()}; "
             f"rollouts {rollouts.min():.4g} to {rollouts.max():.4g})"
         )
 
@@ -416,10 +417,6 @@ class RunSet:
         ]
         header = ("run", "n", "B_p", "seed", "rollouts C", "values")
         return notebook.table(header, rows, repr(self)) + notebook.notes(self.notes)
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def check_runs(runs: object) -> RunSet:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.cells import Source
 
 if TYPE_CHECKING:
@@ -48,9 +49,8 @@ def part_name(run_id: str, start: float) -> str:
 def change_note(run_id: str, parts: Sequence[Part], remark: str = "", **data: Any) -> Note:
     """Note that a run has several configurations, and how to fit its later parts."""
     told = [f"from step {p.start:.10g}: n = {p.group_size}, B_p = {p.problems_per_batch or '?'}" for p in parts]
-    more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
     message = (
-        f"run {run_id!r} changed its configuration ({'; '.join(told[:_SHOWN])}{more}). Rollouts go on counting through "
+        f"run {run_id!r} changed its configuration ({listed(told, _SHOWN, ';')}). Rollouts go on counting through "
         "the change, and the parts after it are runs of their own that did not start from the base model: leave them "
         f"out of a fit unless that is what you mean.{remark}"
     )

@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import show
 from isocompute_sdk.specs.base import Spec, in_unit
-from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Quantity
 
 Unit = Literal["rollouts", "tokens", "gpu_hours", "usd"]
@@ -147,9 +147,8 @@ def _short_form(value: object) -> dict[str, object]:
     word = re.sub(r"[ -]+", "_", found["unit"].lower()) if found["unit"] else "rollouts"
     unit = "usd" if found["dollar"] and not found["unit"] else _UNIT_WORDS.get(word)
     if unit is None or (found["dollar"] and unit != "usd"):
-        meant = close_match(word, UNITS)
         raise problem(
             message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
-            hint=f"Did you mean {meant}?" if meant and not found["dollar"] else _EXAMPLES,
+            hint=_EXAMPLES if found["dollar"] else suggestion(word, UNITS) or _EXAMPLES,
         )
     return {unit: found["number"].strip()}

@@ -17,7 +17,7 @@ from isocompute_sdk.errors import BackendError, show
 from isocompute_sdk.plugins import Plugins
 from isocompute_sdk.specs.base import Count, Quantity, Spec, in_unit
 from isocompute_sdk.specs.run import FolderName
-from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Number
 
 _EXECUTORS = Plugins("isocompute.executors", "executor", BackendError)
@@ -96,11 +96,10 @@ def _typed(value: object) -> ExecutorSpec:
         ) from error
     for name, option in options.items():
         if name not in kind.model_fields:
-            meant = close_match(name, kind.model_fields)
             raise problem(
                 message=f"unknown option of executor {options['name']!r}, received {show(option)}; accepted: "
                 f"{', '.join(kind.model_fields)}",
-                hint=f"Did you mean {meant}?" if meant else "Remove it.",
+                hint=suggestion(name, kind.model_fields) or "Remove it.",
                 field=name,
             )
     # Not model_validate: its error would lose the place in the file.

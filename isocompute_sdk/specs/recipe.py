@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.specs.base import Flag, Spec, Text
-from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
 
 PresetName = Literal["easy", "hard", "mixture"]
@@ -139,10 +139,9 @@ class Recipe(Spec):
             raise problem(message="received both preset and based_on, which mean the same", hint="Keep one of them.")
         base = given.pop(key or "preset", "easy")
         if base not in PRESET_NAMES:
-            meant = close_match(base, PRESET_NAMES) if isinstance(base, str) else None
             raise problem(
                 message=f"received {base!r}; accepted presets: {', '.join(PRESET_NAMES)}",
-                hint=f"Did you mean {meant}?" if meant else None,
+                hint=suggestion(base, PRESET_NAMES) if isinstance(base, str) else None,
                 field=key,
             )
         # A preset that nobody named is a default, see `given`.

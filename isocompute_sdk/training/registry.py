@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.plugins import Plugins
 from isocompute_sdk.run_folders.store import RunWatch, read_spec
 from isocompute_sdk.training.backend import Backend, follow
+
+if TYPE_CHECKING:
+    from isocompute_sdk.records import RunSet
 
 _BACKENDS = Plugins("isocompute.backends", "backend", BackendError)
 
@@ -18,9 +22,9 @@ def available() -> tuple[str, ...]:
     return _BACKENDS.names()
 
 
-def backend_of(frameworks: Iterable[str | None]) -> str | None:
-    """The backend of runs of these frameworks; None for several, for an unknown one, and for one without a backend."""
-    known = set(frameworks)
+def backend_of(runs: RunSet) -> str | None:
+    """The backend of these runs' framework; None for several, for an unknown one, and for one without a backend."""
+    known = {run.framework for run in runs.runs()}
     name = known.pop() if len(known) == 1 else None
     return name if name in available() else None
 

@@ -210,7 +210,6 @@ READERS: list[Callable[[Path], object]] = [
     lambda path: files.read_text(path, what="text"),
     lambda path: files.check_input(path, what="text"),
     lambda path: files.open_input(path, what="text").__enter__(),
-    lambda path: files.read_json(path, kind="plan", schema_version=1),
 ]
 
 

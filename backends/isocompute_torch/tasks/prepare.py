@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isocompute_sdk import files
+from isocompute_sdk.documents import Document
 from isocompute_torch.failures import InputError
 from isocompute_torch.tasks.problem_families import MAX_RESPONSE_TOKENS
 from isocompute_torch.tasks.settings import (
@@ -23,17 +23,30 @@ from isocompute_torch.tasks.settings import (
     TRAIN_FILE,
     VALIDATION_FILE,
     Kind,
-    ModelShape,
     TaskSettings,
-    WarmUp,
 )
 
 if TYPE_CHECKING:
     from isocompute_torch.tasks.build import Progress
 
 MANIFEST = "task.json"
-DOCUMENT = "arithmetic-task"
-SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Content of task.json."""
+
+    settings: TaskSettings
+    measured: dict[str, Any]
+    versions: dict[str, str]
+    """Versions of the packages that made the task."""
+    files: dict[str, str]
+    """sha256 of every other file, by its path in the folder."""
+
+
+DOCUMENT = Document(
+    "arithmetic-task", 1, Manifest, remedy="Remove the folder to make the task again, or use another folder."
+)
 
 
 @dataclass(frozen=True)
@@ -123,15 +136,13 @@ def load(folder: str | Path) -> PreparedTask:
         IsoComputeError: the folder holds no task, or its files were modified.
     """
     target = Path(folder)
-    manifest = files.read_json(target / MANIFEST, kind=DOCUMENT, schema_version=SCHEMA_VERSION)
-    for name, digest in manifest["files"].items():
+    manifest = DOCUMENT.load(target / MANIFEST)
+    for name, digest in manifest.files.items():
         path = target / name
         if not path.is_file() or _digest(path) != digest:
             what = "was changed after the task was made" if path.is_file() else "is missing"
             raise InputError(f"{path} {what}", f"Remove {target} to make the task again, or use another folder.")
-    values = dict(manifest["settings"])
-    shape, warm_up = ModelShape(**values.pop("shape")), WarmUp(**values.pop("warm_up"))
-    return PreparedTask(target, TaskSettings(**values, shape=shape, warm_up=warm_up), manifest["measured"])
+    return PreparedTask(target, manifest.settings, manifest.measured)
 
 
 def _existing(target: Path, wanted: TaskSettings) -> PreparedTask | None:
@@ -149,7 +160,7 @@ def _existing(target: Path, wanted: TaskSettings) -> PreparedTask | None:
         )
     found = load(target)
     if found.settings != wanted:
-        have, want = found.settings.to_dict(), wanted.to_dict()
+        have, want = asdict(found.settings), asdict(wanted)
         differing = "; ".join(f"{key} {have[key]!r}, wanted {want[key]!r}" for key in want if have[key] != want[key])
         raise InputError(f"{target} holds a task with other settings: {differing}", "Use another folder.")
     return found
@@ -167,19 +178,9 @@ def _make(target: Path, settings: TaskSettings, progress: Progress) -> PreparedT
     try:
         partial.chmod(0o755)
         write(task, partial)
-        manifest = {
-            "kind": DOCUMENT,
-            "schema_version": SCHEMA_VERSION,
-            "settings": settings.to_dict(),
-            "measured": task.measured(),
-            "versions": versions(),
-            "files": {
-                path.relative_to(partial).as_posix(): _digest(path)
-                for path in sorted(partial.rglob("*"))
-                if path.is_file()
-            },
-        }
-        files.write_json(partial / MANIFEST, manifest)
+        written = [path for path in sorted(partial.rglob("*")) if path.is_file()]
+        digests = {path.relative_to(partial).as_posix(): _digest(path) for path in written}
+        DOCUMENT.save(partial / MANIFEST, Manifest(settings, task.measured(), versions(), digests))
         _move(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

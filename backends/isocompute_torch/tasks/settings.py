@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from isocompute_sdk.errors import SpecError
 from isocompute_torch.tasks.problem_families import families
@@ -88,7 +88,3 @@ class TaskSettings:
             raise SpecError(f"received set {self.kind!r}; accepted: {', '.join(KINDS)}", "Use one of these sets.")
         if isinstance(self.seed, bool) or self.seed < 0:
             raise SpecError(f"seed: received {self.seed!r}; accepted: whole numbers >= 0", "Use a whole number.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return asdict(self)

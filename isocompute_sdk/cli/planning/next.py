@@ -256,7 +256,7 @@ def _of_framework(fits: Fits | FitsSet | None) -> str:
     from isocompute_sdk.training.registry import backend_of
 
     table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
-    name = None if table is None else backend_of(run.framework for run in RunSet.from_dict(table).runs())
+    name = None if table is None else backend_of(RunSet.from_dict(table))
     return "" if name is None else f" --backend {name}"
 
 

@@ -18,6 +18,7 @@ from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.reader import read_runs
 from isocompute_sdk.ingest.run_logs.log_table import tabulate
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import learning_rate_rule
@@ -205,12 +206,14 @@ def _question(mapping: RunMap) -> str:
     asked = mapping.open_questions()
     if not asked:
         names = [name for name, run in mapping.runs.items() if any(map(_is_likely, run.evidence.values()))]
-        return f"is what names and columns say right for {_listed(names)}? The file shows each value with its evidence."
+        return (
+            f"is what names and columns say right for {listed(names, 3)}? The file shows each value with its evidence."
+        )
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     nouns = [_NOUNS.get(field, field) for field in fields]
     named = nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"
-    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {_listed(runs)}?"
+    about = f"what {'is' if len(nouns) == 1 else 'are'} {named} of {listed(runs, 3)}?"
     short = {"group_size": "N", "problems_per_batch": "BP", "updates_per_batch": "U"}
     if not {*fields} <= short.keys():
         return f"{about} Answer in the file that the next command writes."
@@ -220,10 +223,6 @@ def _question(mapping: RunMap) -> str:
 
 def _is_likely(evidence: str) -> bool:
     return not evidence.startswith("certain")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 @dataclass(frozen=True)

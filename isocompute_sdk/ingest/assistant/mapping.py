@@ -7,7 +7,7 @@ entry but in a question with its candidates, and a mapping with an open question
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from isocompute_sdk import files
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
 from isocompute_sdk.ingest.run_logs.log_table import Reading
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, check_fields
 from isocompute_sdk.records.rewards import is_training_reward
 from isocompute_sdk.specs.base import Spec
@@ -187,7 +188,7 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
         accepted = ", ".join(first.candidates) or "a number"
         raise RecordError(
             f"{source}: {len(still)} question{'s are' if len(still) > 1 else ' is'} open; the first: {first.asks} "
-            f"(runs {_shown(first.runs)}); accepted: {accepted}",
+            f"(runs {listed(first.runs, 4)}); accepted: {accepted}",
             "Write an answer behind `answer:` of each, or the value into the entries of its runs.",
         )
     for question in mapping.questions.values():
@@ -249,7 +250,3 @@ def _check_numbers(where: str, field: str, value: int | Mapping[int, int]) -> No
                 f"{where}: {field} is {value!r}; accepted: a whole number >= 1, or step -> number from step 0 on",
                 "For example {0: 8, 100: 16}.",
             )
-
-
-def _shown(runs: Sequence[str]) -> str:
-    return ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")

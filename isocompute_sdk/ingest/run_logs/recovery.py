@@ -20,6 +20,7 @@ from isocompute_sdk.ingest.formats.log_format import LOOKS_LIKE_EVALUATION, TRAI
 from isocompute_sdk.ingest.stores.console import Steps, read_console
 from isocompute_sdk.ingest.stores.packed import CUT_PACKING, is_damaged
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 
 SAME = 0.9
 """Share of common values that have to agree for two records of one attempt: some agree by chance, some are rounded."""
@@ -186,10 +187,9 @@ def _notes(name: str, found: Sequence[_Found]) -> list[Note]:
     notes: list[Note] = []
     earlier = [(one.source, *span) for one in found for span in one.attempts]
     if earlier:
-        told = "; ".join(f"steps {first:g} to {last:g} from {source}" for source, first, last in earlier[:4])
-        more = f"; and {len(earlier) - 4} more" if len(earlier) > 4 else ""
+        told = listed([f"steps {first:g} to {last:g} from {source}" for source, first, last in earlier], 4, ";")
         message = (
-            f"run {name!r}: what its log has lost was recovered beside it: {told}{more}. What those attempts sampled "
+            f"run {name!r}: what its log has lost was recovered beside it: {told}. What those attempts sampled "
             "is counted, and their measurements are on the curve as far as later attempts went on from them. Move a "
             "file away that is not of this run."
         )

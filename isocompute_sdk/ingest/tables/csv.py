@@ -25,6 +25,7 @@ from isocompute_sdk.ingest.tables.raw import (
     damaged,
     read_text,
 )
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.cells import to_series
 from isocompute_sdk.records.columns import BY_NAME, canonical
 
@@ -192,17 +193,13 @@ def _split(path: Path, text: str) -> tuple[list[list[str]], list[int], tuple[int
 def _check_header(path: Path, header: list[str], lines: Sequence[int]) -> None:
     if not header or all(_is_number(name) for name in header):
         raise RecordError(
-            f"{path}:{lines[0] if lines else 1}: received {_listed(header)!r}; accepted: "
+            f"{path}:{lines[0] if lines else 1}: received {listed(header, SHOWN)!r}; accepted: "
             "column names in the first line",
             "Add a header line, e.g. n,C,avg@4.",
         )
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
-        raise RecordError(f"{path}:{lines[0]}: columns {_listed(twice)} are there twice", "Rename or remove one.")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+        raise RecordError(f"{path}:{lines[0]}: columns {listed(twice, SHOWN)} are there twice", "Rename or remove one.")
 
 
 def _is_number(text: str) -> bool:

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,8 +18,9 @@ from isocompute_sdk.fitting.surface.answers.odds import expected_loss
 from isocompute_sdk.fitting.surface.model import OCTAVES_ABOVE
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import short
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
-from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
+from isocompute_sdk.planning.experiment.decision import Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRun, NextRuns
 from isocompute_sdk.planning.experiment.search import (
     ABOVE,
@@ -198,32 +200,21 @@ def choices(question: Question, surface: Surface, sizes: Sequence[int]) -> Choic
     """What the budget decides between: every group size at every B_p that the budget can carry out."""
     pricing, budget = question.pricing, question.pricing.budget
     pairs = [(n, bp) for bp in question.problems for n in sizes if question.hardware.refusal(n * bp) is None]
-    base = surface.parameters_DP[:, 0]
-    kept: list[tuple[int, int]] = []
-    columns: list[npt.NDArray[np.float64]] = []
-    for n, bp in pairs:
-        steps = np.array([_steps(pricing, budget.available * float(f), n * bp) for f in FRACTIONS])
-        if steps[-1] < question.min_update_steps:
-            continue
-        spent = np.array([question.compute(float(max(m, 1) * n * bp)) for m in steps])
-        reward_DF = surface.draws(spent, float(n), float(bp))
-        columns.append(np.where(steps >= question.min_update_steps, reward_DF, base[:, None]))
-        kept.append((n, bp))
-    if not kept:
+    found = Choices.of(
+        surface,
+        pairs,
+        partial(_steps, pricing),
+        question.min_update_steps,
+        budget.available,
+        compute=question.compute,
+        planned=question.planned_sizes,
+        plan=question.plan,
+    )
+    if found is None:
         raise PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan", "Raise the budget."
         )
-    sizes_J, problems_J = np.array(kept, dtype=np.int64).T
-    planned_J = np.isin(sizes_J, question.planned_sizes)
-    return Choices(
-        sizes_J,
-        problems_J,
-        np.stack(columns, axis=0).transpose(2, 1, 0),
-        planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
-        budget.available,
-        surface.layout.top - surface.layout.floor,
-        kept.index(question.plan) if question.plan in kept else None,
-    )
+    return found
 
 
 def _steps(pricing: Pricing, amount: float, batch: int) -> int:
@@ -349,14 +340,8 @@ def named(runs: Sequence[NextRun]) -> str:
     by_length: dict[int, list[str]] = {}
     for run in runs:
         by_length.setdefault(run.rollouts, []).append(str(run.group_size))
-    parts = [f"n = {' and '.join(sizes)} to {_short(length)}" for length, sizes in by_length.items()]
+    parts = [f"n = {' and '.join(sizes)} to {short(length)} rollouts" for length, sizes in by_length.items()]
     return ", ".join(parts)
-
-
-def _short(rollouts: int) -> str:
-    if rollouts >= 1_000_000:
-        return f"{rollouts / 1e6:.3g}M rollouts"
-    return f"{rollouts / 1e3:.3g}k rollouts" if rollouts >= 1000 else f"{rollouts} rollouts"
 
 
 def _settles(outlook: Outlook, pick: Pick, before_J: npt.NDArray[np.float64]) -> str:

@@ -9,7 +9,7 @@ than reweighting them by likelihood. After each simulated trial n is chosen by t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,6 +94,57 @@ class Choices:
     from_trials: bool = False
     """Whether a plan may choose the group sizes of the trials, up to an octave above, and no others: nothing was run
     before."""
+
+    @classmethod
+    def of(
+        cls,
+        surface: Surface,
+        pairs: Sequence[tuple[int, int]],
+        steps_of: Callable[[float, int], int],
+        least: int,
+        budget: float,
+        *,
+        compute: Callable[[float], float] = float,
+        planned: Collection[int] | None = None,
+        plan: tuple[int, int] | None = None,
+        from_trials: bool = False,
+    ) -> Choices | None:
+        """The pairs (n, B_p) for which the budget buys a plan, with their rewards; None if it buys none.
+
+        Args:
+            surface: what is believed of rewards.
+            pairs: (n, B_p) that the hardware takes.
+            steps_of: update steps that an amount buys of a batch.
+            least: fewest update steps of a plan.
+            budget: what is left to spend.
+            compute: rollouts on the axis of the surface.
+            planned: n that a plan may choose without further runs; None for all.
+            plan: (n, B_p) of the present plan.
+            from_trials: as the field.
+        """
+        base_D1 = surface.parameters_DP[:, :1]
+        kept: list[tuple[int, int]] = []
+        columns: list[Array] = []
+        for n, bp in pairs:
+            steps = np.array([steps_of(budget * float(f), n * bp) for f in FRACTIONS])
+            if steps[-1] >= least:
+                spent = np.array([compute(float(max(m, 1) * n * bp)) for m in steps])
+                columns.append(np.where(steps >= least, surface.draws(spent, float(n), float(bp)), base_D1))
+                kept.append((n, bp))
+        if not kept:
+            return None
+        sizes_J, problems_J = np.array(kept, dtype=np.int64).T
+        planned_J = np.isin(sizes_J, sizes_J if planned is None else list(planned))
+        return cls(
+            sizes_J,
+            problems_J,
+            np.stack(columns).transpose(2, 1, 0),
+            planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
+            budget,
+            surface.layout.top - surface.layout.floor,
+            kept.index(plan) if plan in kept else None,
+            from_trials,
+        )
 
     @property
     def octave_J(self) -> Array:

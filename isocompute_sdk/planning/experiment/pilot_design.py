@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.choosing.pricing import Pricing, amount_text
 from isocompute_sdk.planning.experiment.asking import FAR, far_note, named
-from isocompute_sdk.planning.experiment.decision import FRACTIONS, Choices, Outlook, Trial
+from isocompute_sdk.planning.experiment.decision import Choices, Outlook, Trial
 from isocompute_sdk.planning.experiment.next_runs import NONE_WORTH_IT, NextRuns, PilotDesign, ShareRegret
 from isocompute_sdk.planning.experiment.search import FEWEST_STEPS, LARGEST_SIZE, NEAR_MOST
 from isocompute_sdk.planning.experiment.surface_prior import prior_surface
@@ -176,32 +176,16 @@ def _rollouts(pricing: Pricing, bp: int) -> float:
 
 def _choices(pricing: Pricing, hardware: Hardware, surface: Surface, bp: int, least: int) -> Choices:
     sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
-    base_D1 = surface.parameters_DP[:, :1]
-    columns: list[Array] = []
-    kept: list[int] = []
-    for n in sizes:
-        amounts = [pricing.budget.available * float(f) for f in FRACTIONS]
-        steps = np.array([pricing.most_steps(pricing.budget.unit, a, n * bp) for a in amounts])
-        if steps[-1] < least:
-            continue
-        reward_DF = surface.draws(np.maximum(steps, 1) * float(n * bp), float(n), float(bp))
-        columns.append(np.where(steps >= least, reward_DF, base_D1))
-        kept.append(n)
-    if not kept:
+    steps_of = partial(pricing.most_steps, pricing.budget.unit)
+    pairs = [(n, bp) for n in sizes]
+    found = Choices.of(surface, pairs, steps_of, least, pricing.budget.available, from_trials=True)
+    if found is None:
         raise PlanError(
             f"a budget of {amount_text(pricing.budget.amount, pricing.budget.unit)} does not pay for {least} steps of "
             f"the smallest batch at B_p = {bp}",
             "Raise the budget, or lower --min-update-steps.",
         )
-    return Choices(
-        np.array(kept, dtype=np.int64),
-        np.full(len(kept), bp, dtype=np.int64),
-        np.stack(columns).transpose(2, 1, 0),
-        np.ones(len(kept), dtype=bool),
-        pricing.budget.available,
-        1.0,
-        from_trials=True,
-    )
+    return found
 
 
 def _round(

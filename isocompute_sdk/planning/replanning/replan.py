@@ -156,7 +156,7 @@ def replan(
         level=level,
         plan=_plan(planner, Candidate(series.group_size, problems, steps, "remaining"), budget),
         notes=unique(notes),
-        backend=backend_of(run.framework for run in runs.runs() if run.run_id == series.run_id) or USUAL_BACKEND,
+        backend=backend_of(runs.filter(run_id=series.run_id)) or USUAL_BACKEND,
     )
 
 

@@ -176,9 +176,7 @@ def n_against_budget(material: Material) -> Section:
         "allocate gives for that budget with the same settings.",
         quiet=True,
     )
-    return Section(
-        name, title, (note, _size_chart(plan, ladder), _slider(material, plan, ladder), *_command(material, plan))
-    )
+    return Section(name, title, (note, _size_chart(plan, ladder), _slider(ladder), *_command(material, plan)))
 
 
 def _size_chart(plan: Plan, ladder: Ladder) -> Chart:
@@ -258,8 +256,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _slider(material: Material, plan: Plan, ladder: Ladder) -> Slider:
-    del material, plan
+def _slider(ladder: Ladder) -> Slider:
     positions = tuple(
         Position(
             say.amount(rung.amount, ladder.unit), numbers(rung.plan), (rung.amount, math.log2(rung.plan.group_size))

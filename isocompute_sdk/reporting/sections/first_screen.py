@@ -8,10 +8,10 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.assessment.summary import VERDICTS
 from isocompute_sdk.planning.plan import reward_draws
-from isocompute_sdk.plots.style import short
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Missing, Paragraph, Tone

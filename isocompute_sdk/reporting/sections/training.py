@@ -13,7 +13,7 @@ from isocompute_sdk.health import check_health
 from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.plots.style import short
+from isocompute_sdk.phrases import short
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing import charts

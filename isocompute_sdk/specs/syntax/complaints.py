@@ -62,6 +62,12 @@ def close_match(name: str, known: Iterable[str]) -> str | None:
     return close(name, names)
 
 
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """A question with the close match, or None."""
+    meant = close_match(name, known)
+    return None if meant is None else f"Did you mean {meant}?"
+
+
 def explain(
     error: ValidationError, model: type[BaseModel], data: object, place: Place | None = None, source: str = ""
 ) -> SpecError:
@@ -103,13 +109,11 @@ def _complaint(details: ErrorDetails, model: type[BaseModel]) -> tuple[str, str 
             text, hint = f"missing; it is: {_meaning(model, location)}", "Add it."
         case "extra_forbidden":
             known = list(_model_at(model, location[:-1]).model_fields)
-            meant = close_match(str(location[-1]), known)
-            hint = f"Did you mean {meant}?" if meant else "Remove it."
+            hint = suggestion(str(location[-1]), known) or "Remove it."
             text = f"unknown key, received {show(received)}; accepted keys: {', '.join(known)}"
         case "literal_error":
             accepted = _literals(str(context["expected"]))
-            meant = close_match(str(received), accepted)
-            hint = f"Did you mean {meant}?" if meant else None
+            hint = suggestion(str(received), accepted)
             text = f"received {show(received)}; accepted: {', '.join(accepted)}"
         case "model_type" | "model_attributes_type":
             keys = ", ".join(_model_at(model, location).model_fields)

@@ -170,25 +170,6 @@ def test_options_of_the_papers_method_are_refused_for_a_surface(
     assert f"Leave {option[0]} out, or add --method paper." in text
 
 
-def test_help_of_fit_teaches_both_methods(isocompute: Command) -> None:
-    text = succeeded(isocompute("fit", "--help"))
-    for words in ("--method surface", "passport", "--method paper", "Only with --method paper"):
-        assert words in text, words
-
-
-def test_a_plan_without_any_data(isocompute: Command) -> None:
-    name = "qwen2.5-7b-instruct/guru-math-easy"
-    plan = json.loads(succeeded(isocompute("plan", "--published", name, "--budget", "3M", "--json")))
-    assert (plan["group_size"], plan["schema_version"]) == (512, 2)
-    assert "constants-of-another-model" in {note["code"] for note in plan["notes"]}
-
-
-def test_the_default_without_data_is_the_prior_with_a_range_and_a_pilot(isocompute: Command) -> None:
-    text = succeeded(isocompute("plan", "--budget", "3M", "--verbose"))
-    assert "80 % band 8 to 512" in text
-    assert "A pilot that would narrow this" in text
-
-
 def test_another_model_needs_an_explicit_flag(isocompute: Command) -> None:
     arguments = ["plan", "--published", "qwen2.5-7b-instruct/guru-math-hard", "--budget", "2M", "--model", "org/other"]
     assert "--allow-other-model" in refused(isocompute(*arguments))
@@ -228,23 +209,11 @@ def test_bad_input_is_one_clear_error_and_a_failing_exit_code(
     assert says in refused(isocompute(*arguments))
 
 
-def test_an_unknown_backend_names_the_known_ones(isocompute: Command) -> None:
-    succeeded(isocompute("plan", "--budget", "3M", "--model", "org/model", "--output", "plan.json"))
-    assert "openrlhf" in refused(isocompute("launch", "plan.json", "--backend", "openrhlf"))
-
-
 def test_a_failed_command_leaves_the_earlier_file(isocompute: Command, tmp_path: Path) -> None:
     kept = tmp_path / "plan.json"
     kept.write_text("precious")
     refused(isocompute("plan", "--budget", "100", "--output", kept))
     assert kept.read_text() == "precious"
-
-
-def test_a_file_cut_in_the_middle_is_refused_by_name(isocompute: Command, tmp_path: Path) -> None:
-    succeeded(isocompute("plan", "--budget", "3M", "--output", "plan.json"))
-    whole = (tmp_path / "plan.json").read_text()
-    (tmp_path / "plan.json").write_text(whole[: len(whole) // 2])
-    assert "not valid JSON" in refused(isocompute("launch", "plan.json", "--dry-run"))
 
 
 def test_a_study_expands_into_runs(isocompute: Command, repository: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk import RunSet
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.training import registry
 
@@ -51,9 +52,14 @@ def test_a_third_party_backend_is_found_and_loaded(install: Install) -> None:
 
 
 def test_only_runs_of_one_framework_that_has_a_backend_have_one() -> None:
-    assert registry.backend_of(["verl", "verl"]) == "verl"
-    for frameworks in ([], [None], ["verl", None], ["verl", "trl"], ["a-framework-without-backend"]):
-        assert registry.backend_of(frameworks) is None
+    def backend_of(*frameworks: str | None) -> str | None:
+        sizes = [2**i for i in range(1, 1 + len(frameworks))]
+        columns = {"n": sizes, "framework": [*frameworks], "avg@4": [0.5] * len(sizes)}
+        return registry.backend_of(RunSet.from_columns(columns, problems_per_batch=32, step=1))
+
+    assert backend_of("verl", "verl") == "verl"
+    for frameworks in ([None], ["verl", None], ["verl", "trl"], ["a-framework-without-backend"]):
+        assert backend_of(*frameworks) is None
 
 
 def test_listing_imports_nothing_and_a_broken_plug_in_harms_no_other(install: Install) -> None:

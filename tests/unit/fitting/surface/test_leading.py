@@ -13,7 +13,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.answers.passport import backtest
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.leading import best_beside, factors
+from isocompute_sdk.fitting.surface.leading import best_beside, factors, rising_by_size
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
 
 MakeSweep = Callable[..., list[SurfaceRun]]
@@ -73,6 +73,20 @@ def test_a_plateau_that_was_seen_is_left_alone(make_sweep: MakeSweep) -> None:
     ]
     assert added[0] > 0.02
     assert added[1] < 0.1 * added[0]
+
+
+def test_a_slope_is_drawn_towards_those_of_the_other_n_as_far_as_it_is_uncertain() -> None:
+    alone = [rising_by_size([[one]], 1.0)[0] for one in ((0.01, 0.01), (-0.01, 0.01), (-0.01, 0.001))]
+    assert alone[0] > 0.8
+    assert alone[1] == pytest.approx(1.0 - alone[0])
+    others = [[(0.03, 0.002)], [(0.03, 0.002)]]
+    unsure, sure = (rising_by_size([[one], *others], 1.0)[0] for one in ((-0.01, 0.01), (-0.01, 0.001)))
+    assert unsure > alone[1] + 0.2
+    assert sure < 0.05
+    twice = rising_by_size([[(0.01, 0.01), (0.01, 0.01)]], 1.0)[0]
+    assert twice > alone[0]
+    scaled = rising_by_size([[(-1.0, 1.0)], [(3.0, 0.2)], [(3.0, 0.2)]], 100.0)
+    assert scaled[0] == pytest.approx(unsure)
 
 
 def test_what_best_at_k_adds_grows_with_compute_and_stays_within_the_bounds(make_sweep: MakeSweep) -> None:

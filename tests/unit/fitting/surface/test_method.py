@@ -49,13 +49,6 @@ def table(runs: RunSet) -> dict[str, list[Any]]:
     return {short: frame[name].to_list() for short, name in names.items()}
 
 
-def test_the_same_input_and_generator_give_the_same_bits(runs: RunSet, fits: Fits) -> None:
-    assert fit(runs, draws=30) == fits
-    a, b = (fit(runs, draws=8, rng=np.random.default_rng(5)) for _ in range(2))
-    assert a == b
-    assert fit(runs, draws=8, rng=6).predict(1e6, 16) != a.predict(1e6, 16)
-
-
 def test_answers_kept_by_a_surface_are_of_the_same_question_few_and_not_copied(fits: Fits) -> None:
     surface = fits.surface
     assert surface is not None
@@ -127,11 +120,6 @@ def test_saving_and_loading_keep_every_bit(fits: Fits, tmp_path: Path) -> None:
     plans = [Planner(one).allocate("3M") for one in (again, fits)]
     assert plans[0] == plans[1]
     assert again.summary() == fits.summary()
-
-
-def test_refitting_equals_fitting_on_all_runs(make_runs: Make, runs: RunSet, fits: Fits) -> None:
-    part = fit(make_runs(reward, LEVELS[:2], COMPUTE), draws=30)
-    assert part.refit(make_runs(reward, LEVELS[2:], COMPUTE)) == fits
 
 
 def test_both_kinds_of_interval_are_ordered_and_one_run_is_less_certain(fits: Fits) -> None:

@@ -1,0 +1,20 @@
+"""Numbers and lists in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def short(value: float) -> str:
+    """1.5M for 1.5e6; three digits."""
+    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        # 999,600 is 1M, not 1000k.
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def listed(parts: Sequence[str], most: int, mark: str = ",") -> str:
+    """The first parts of a list, and how many more there are."""
+    shown, more = f"{mark} ".join(parts[:most]), len(parts) - most
+    return f"{shown}{mark} and {more:,} more" if more > 0 else shown
