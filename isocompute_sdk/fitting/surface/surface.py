@@ -29,20 +29,19 @@ LATE = 0.25
 choices leave it out: rewards of simulated and digitised curves became too high, and the regret of choices grew."""
 BESIDE_LATE = 0.92
 """Share of their distance to the mean that the other draws keep in intervals beside those of a second rise: their prior
-is wide enough for both. Intervals of tuning sweeps held .90 without it at 10x, .88 with .9. All of it with best@k: with
-.92 those of other tasks of the built-in one held .77 / .80 / .76 at 2x / 3x / 8x, without .78 / .81 / .81."""
+is wide enough for both. Intervals of tuning sweeps held .90 without it at 10x, .88 with .9."""
 SPREAD_ABOVE, SPREAD_REACH = 0.08, 2.5
 """Without a late rise: by how much draws above the mean are moved further up in intervals, as a share of their distance
 to it, per unit of log compute beyond the data, and up to how many units."""
 OLD_SPREAD_ABOVE = 0.15
 """The same in fits saved before a lack of fit was drawn."""
-USUAL_SIGNAL_BELOW, USUAL_SIGNAL_ABOVE = 6.0, 8.0
-"""Gain over the noise of one evaluation at which lower and upper ends of intervals stay as drawn beyond the data. They
-vary with the square root of that ratio: where it is small, noise and prior make draws wide enough for any lack of fit;
-where it is large, little but the lack of fit is left, and draws are too sure. Of 80 % intervals on tuning sweeps .91
-held without it where the ratio is below 2, .83 from 8 to 20 and .72 above."""
-LEAST_BELOW, LEAST_ABOVE, LARGEST_WIDTH = 0.9, 0.7, 1.25
-"""Range of that factor. Lower ends shrink little: a decline may follow however noisy the evaluations are."""
+BELOW: tuple[tuple[float, ...], tuple[float, ...]] = (1.0, 1.5, 5.0, 10.0), (1.0, 0.9, 0.9, 1.25)
+ABOVE: tuple[tuple[float, ...], tuple[float, ...]] = (4.0, 12.0), (0.7, 1.25)
+"""Gain over the noise of one evaluation, and what the distances of lower and upper ends of intervals to the mean are
+multiplied by there, beyond the data. Where the ratio is small, noise and prior make draws wide enough for any lack of
+fit; where it is large, little but the lack of fit is left, and draws are too sure. Of 80 % intervals on tuning sweeps
+.92 held without it at ratios below 2, .83 from 8 to 20 and .72 above. A gain of less than the noise may be none: there
+lower ends stay."""
 WHOLE_REACH = 5.0
 """Multiple of the largest compute from which the factor applies in full; within the data it is 1."""
 LEAST_LEFT = -0.1
@@ -325,8 +324,7 @@ class Surface:
         mean_Q = drawn_DQ[usual].mean(axis=0)
         # Runs that fell leave fewer draws of a late rise; the other draws then keep more of their distance.
         beside = self._beside
-        if self.leading is None:
-            drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
+        drawn_DQ[usual] -= (1.0 - BESIDE_LATE) * beside * (drawn_DQ[usual] - mean_Q)
         beyond_Q = np.broadcast_to(np.asarray(compute, dtype=float).ravel(), mean_Q.shape) / self.largest_compute
         reach_Q = np.clip(np.log(beyond_Q), 0.0, SPREAD_REACH)
         spread = OLD_SPREAD_ABOVE if self.misfit is None else (1.0 - beside) * SPREAD_ABOVE
@@ -352,12 +350,14 @@ class Surface:
         self, beyond_Q: Array, group_size: npt.ArrayLike, problems_per_batch: npt.ArrayLike | None
     ) -> tuple[Array, Array]:
         """Factors on the distance of lower and upper ends to the mean, by how clearly the gain was seen at this n."""
+        if self.misfit is None:
+            return np.ones_like(beyond_Q), np.ones_like(beyond_Q)
         end_Q = self.predict(self.largest_compute, group_size, problems_per_batch)
-        gain_Q = np.maximum(end_Q - float(np.mean(self.parameters_DP[:, 0])), 0.0)
-        signal_Q, share_Q = gain_Q / self.noise, np.clip(np.log(beyond_Q) / np.log(WHOLE_REACH), 0.0, 1.0)
-        sides = (USUAL_SIGNAL_BELOW, LEAST_BELOW), (USUAL_SIGNAL_ABOVE, LEAST_ABOVE)
+        gain_Q = np.maximum(end_Q - float(np.mean(self.parameters_DP[:, 0])), 1e-9)
+        signal_Q = np.log(gain_Q / max(self.noise, 1e-9))
+        share_Q = np.clip(np.log(beyond_Q) / np.log(WHOLE_REACH), 0.0, 1.0)
         below_Q, above_Q = (
-            1.0 + share_Q * (np.clip(np.sqrt(signal_Q / usual), least, LARGEST_WIDTH) - 1.0) for usual, least in sides
+            1.0 + share_Q * (np.interp(signal_Q, np.log(signals), factors) - 1.0) for signals, factors in (BELOW, ABOVE)
         )
         return below_Q, above_Q
 
