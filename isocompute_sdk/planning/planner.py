@@ -21,9 +21,9 @@ from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole
+from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole, whole_number
 from isocompute_sdk.planning.choosing.setups import choose_setup
-from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
+from isocompute_sdk.planning.experiment.asking import Question, ask
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.experiment.pilot_design import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model

@@ -82,13 +82,16 @@ class Request:
 
 
 def whole(name: str, value: object) -> int | None:
-    """A whole number from 1 up as an int; None stays None.
+    """As `whole_number`; None stays None."""
+    return None if value is None else whole_number(name, value)
+
+
+def whole_number(name: str, value: object) -> int:
+    """A whole number from 1 up as an int.
 
     Raises:
         PlanError: anything else.
     """
-    if value is None:
-        return None
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise PlanError(f"{name} = {value!r}; accepted: a whole number, 1 or more", "Correct it, or leave it out.")
     return int(value)
