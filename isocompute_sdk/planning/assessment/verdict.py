@@ -42,7 +42,7 @@ decline at an n between others that were run, the budget lies at most this many 
 octave above the grid included, gains a material amount from the rest of the budget with at most this probability. On
 2,016 tuning sweeps none of 13 stops left more than .01 of reward; with twice the probability 1 of 21, with three times
 3 of 31."""
-ASK_NEXT = "isocompute next (Planner.next_runs) says whether a run is worth making first"
+ASK_NEXT = "isocompute next says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
 DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
