@@ -17,7 +17,7 @@ from pathlib import Path
 
 import isocompute_sdk as iso
 from isocompute_sdk import api
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.specs import RunSpec, Study, load_study

@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 
 from isocompute_sdk import RunSet
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records.rewards import TRAIN_REWARD

@@ -69,12 +69,11 @@ class FieldError(DocumentError):
         field: name of the field.
         received: its value.
         expected: the accepted values, such as `at most the budget of 3,000,000`.
-        hint: what to do next.
     """
 
-    def __init__(self, field: str, received: object, expected: str, hint: str = "Correct the value.") -> None:
-        super().__init__(f"{field}: received {show(received)}; expected {expected}", hint, field)
-        self.args = (field, received, expected, hint)
+    def __init__(self, field: str, received: object, expected: str) -> None:
+        super().__init__(f"{field}: received {show(received)}; expected {expected}", "Correct the value.", field)
+        self.args = (field, received, expected)
         self.received = received
         self.expected = expected
 

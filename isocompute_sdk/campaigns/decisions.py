@@ -168,10 +168,10 @@ class Decisions:
         """Whether the pilot is over."""
         return bool(self.rounds) and not self.rounds[-1].runs
 
-    def pilot_runs(self, rounds: int | None = None) -> tuple[Chosen, ...]:
-        """The runs that rounds and looks have chosen, in order; those of the first `rounds` rounds."""
+    def pilot_runs(self) -> tuple[Chosen, ...]:
+        """The runs that rounds and looks have chosen, in order."""
         found: list[Chosen] = []
-        for one in self.rounds[:rounds]:
+        for one in self.rounds:
             found += [*one.runs, *(run for look in self.looks.get(one.number, ()) for run in look.added)]
         return tuple(found)
 

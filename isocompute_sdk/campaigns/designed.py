@@ -209,15 +209,7 @@ class DesignedPilot:
 
     def planner(self, fits: Fits, taken: Decisions) -> Planner:
         """The planner of the study."""
-        study = self.study
-        return Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            self.throughput(taken),
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        return Planner.for_study(fits, self.study, self.throughput(taken))
 
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""

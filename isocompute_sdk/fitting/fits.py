@@ -35,6 +35,7 @@ from isocompute_sdk.fitting.surface.answers.odds import GroupSizeOdds, best_size
 from isocompute_sdk.fitting.surface.answers.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import short
 from isocompute_sdk.records.frames import frame_of
 from isocompute_sdk.records.run_settings import RunSettings
 
@@ -578,7 +579,7 @@ class Fits:
 
         listed = [
             f"{one(h.from_group_size, h.from_problems_per_batch)} -> {one(h.to_group_size, h.to_problems_per_batch)} "
-            f"at {h.compute:.4g}"
+            f"at {short(h.compute)}"
             for h in self.handovers()
         ]
         return ", ".join(listed) or "none within the data"

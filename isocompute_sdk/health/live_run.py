@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.fitting.one_run.forecast import LiveRun
 from isocompute_sdk.fitting.surface.leading import best_beside
 from isocompute_sdk.health.detectors import check_health
+from isocompute_sdk.health.levels import WINDOW, noise_of
+from isocompute_sdk.health.training_dynamics import IMPROVED
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_reward, training_reward_note, unasked
 
 if TYPE_CHECKING:
+    from isocompute_sdk.notes import Note
     from isocompute_sdk.records import RunSeries, RunSet
 
+HARMLESS_IN_A_RISE = ("truncated-responses", "gradient-norm-growth")
+"""Findings that are no trouble while the evaluated reward rises on: later checkpoints are the better ones."""
 SHOWN = 8
 """Runs that an error lists."""
 
@@ -59,10 +67,23 @@ def live_run(
         if series.run_id != name
     ]
     reward = metric if average_of(metric) is not None else None
-    found = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
+    seen = check_health(mine, reward, eval_set if reward is not None else None).by_run.get(name, ())
+    found = [_weighed(note, one) if average_of(metric) is not None else note for note in seen]
     _, best = best_beside(mine, metric, where).get(name, ("", None))
     train = _training_of(mine, metric)
     return LiveRun((one, *others), metric, eval_set, tuple(found), tuple(sorted(saved)), tuple(notes), best, train)
+
+
+def _weighed(note: Note, one: RunSeries) -> Note:
+    """A finding; as info if it is harmless in a rise and the reward has risen since, beyond noise."""
+    began = note.data.get("rollouts")
+    if note.code not in HARMLESS_IN_A_RISE or began is None:
+        return note
+    before_T, after_T = one.value_T[one.rollouts_T <= began][-WINDOW:], one.value_T[one.rollouts_T > began][-WINDOW:]
+    if min(len(before_T), len(after_T)) == 0:
+        return note
+    error = float(noise_of(one.value_T)[-1]) * np.sqrt(1.0 / len(before_T) + 1.0 / len(after_T))
+    return replace(note, severity="info") if after_T.mean() - before_T.mean() > IMPROVED * error else note
 
 
 def _training_of(mine: RunSet, metric: str) -> RunSeries | None:

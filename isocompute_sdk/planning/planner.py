@@ -21,9 +21,9 @@ from isocompute_sdk.planning.choosing.candidates import Candidate, Fixed, Limits
 from isocompute_sdk.planning.choosing.evaluation_schedule import EVALUATION_SHARE
 from isocompute_sdk.planning.choosing.preference import LawPreference, Mode, Preference, RewardPreference
 from isocompute_sdk.planning.choosing.pricing import DEFAULT_EVALUATION, Pricing
-from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole
+from isocompute_sdk.planning.choosing.request import Request, ResolvedRequest, Spend, whole, whole_number
 from isocompute_sdk.planning.choosing.setups import choose_setup
-from isocompute_sdk.planning.experiment.asking import Question, ask, whole_number
+from isocompute_sdk.planning.experiment.asking import Question, ask
 from isocompute_sdk.planning.experiment.next_runs import NextRuns
 from isocompute_sdk.planning.experiment.pilot_design import design_pilot, pilot_sweep
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.finding.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.planning.replanning.document import Replan
     from isocompute_sdk.records import RunSet
+    from isocompute_sdk.specs import Study
 
 
 class Planner:
@@ -119,6 +120,12 @@ class Planner:
             allow_other_model=plan.fits.method not in FITTED,
             allow_off_policy=True,
         )
+
+    @classmethod
+    def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Planner:
+        """The planner of a study; `throughput` takes the place of the study's."""
+        speed = study.throughput if throughput is None else throughput
+        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=study.model)
 
     @property
     def recipe(self) -> Recipe:

@@ -42,17 +42,14 @@ class ChosenCheckpoint:
         )
 
 
-def choose_checkpoint(
-    runs: RunSet, run_id: str, metric: str, chosen_on: str = DEFAULT_EVAL_SET, reported_on: str | None = None
-) -> ChosenCheckpoint:
-    """The checkpoint with the largest value on one set, reported on another where that was measured there.
+def choose_checkpoint(runs: RunSet, run_id: str, metric: str, chosen_on: str = DEFAULT_EVAL_SET) -> ChosenCheckpoint:
+    """The checkpoint with the largest value on one set, reported on `test` or another set that is not the training set.
 
     Args:
         runs: the run, with all its evaluation sets.
         run_id: its name.
         metric: the metric.
         chosen_on: evaluation set that chooses.
-        reported_on: evaluation set to report; None for `test`, or another one that is not the training set.
 
     Raises:
         RecordError: the run has no such metric on `chosen_on`.
@@ -63,7 +60,7 @@ def choose_checkpoint(
     at = float(series.rollouts_T[best])
     others = [name for name in mine.eval_sets if name not in (chosen_on, TRAIN)]
     ordered = sorted(others, key=lambda name: (name not in PREFERRED, name))
-    for name in ordered if reported_on is None else [reported_on]:
+    for name in ordered:
         (other,) = mine.series(metric, name)
         same = np.flatnonzero(other.rollouts_T == at)
         if same.size:

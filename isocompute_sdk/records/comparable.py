@@ -81,9 +81,12 @@ def common_context(series: Sequence[RunSeries]) -> dict[str, Any]:
 
 
 def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
-    """Pooled fields whose value goes together with n: what looks like n may be that field."""
+    """Pooled fields whose value goes together with n: what looks like n may be that field.
+
+    Samples per problem are left out: averages over more or fewer of them have the same expectation.
+    """
     notes: list[Note] = []
-    for name in pool:
+    for name in (field for field in pool if field != "eval_samples"):
         values: dict[int, set[str]] = {}
         for one in series:
             values.setdefault(one.group_size, set()).add(repr(one.context.get(name)))

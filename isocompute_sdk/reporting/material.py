@@ -308,9 +308,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     if not (folder / campaigns.PLAN).exists():
         return replace(found, problem="The campaign has no plan yet.", remedy=f"isocompute status {quote(str(folder))}")
     plan = Plan.load(folder / campaigns.PLAN)
-    planner = Planner(
-        fits, study.hardware, study.recipe, plan.throughput, evaluation=study.evaluation, model=study.model
-    )
+    planner = Planner.for_study(fits, study, plan.throughput)
     options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
     if asked.budget is not None:
         plan = planner.allocate(asked.budget, **options)

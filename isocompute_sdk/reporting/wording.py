@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from shlex import quote
 
 from isocompute_sdk.planning import Plan
+from isocompute_sdk.specs import Budget
 
 UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "wall_hours": "hours"}
 
@@ -16,6 +18,12 @@ def amount(value: float, unit: str) -> str:
         return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
     digits = 0 if unit in ("rollouts", "tokens") or value >= 100 else 1 if value >= 1 else 3
     return f"{value:,.{digits}f} {UNITS[unit]}"
+
+
+def budget_option(budget: Budget) -> str:
+    """`--budget` with the amount, quoted for a shell."""
+    unit = "" if budget.unit == "rollouts" else f" {budget.unit}"
+    return f"--budget {quote(f'{budget.amount:.12g}{unit}')}"
 
 
 def costs(found: Mapping[str, float], *, briefly: bool = False) -> str:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
@@ -33,7 +33,7 @@ STUDY = Study.model_validate(
 CONTROLLER = """
 import os
 from pathlib import Path
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
 from isocompute_sdk.campaigns.executors.ray import RayEngine, RaySpec
 from isocompute_sdk.campaigns.executors.slurm import SlurmEngine, SlurmSpec

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import Job, run_jobs, stop_runs
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
 from isocompute_sdk.campaigns.executors.ray import RayEngine, RaySpec

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import Job, stop_runs
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor
 from isocompute_sdk.campaigns.executors.slurm import SlurmEngine, SlurmSpec

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk.campaigns.campaign import Campaign, carry_out
+from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import journal_records, store

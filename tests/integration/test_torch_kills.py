@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor, stop_runs
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
@@ -22,7 +22,7 @@ from tests.integration.test_closed_loop import made, make_study, place, records
 __all__ = ["place"]
 CONTROLLER = """
 from pathlib import Path
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.specs import load_study
 from isocompute_sdk.training import registry

@@ -76,10 +76,10 @@ def draw_noise(rng: np.random.Generator) -> Noise:
     )
 
 
-def run_effects(noise: Noise, rng: np.random.Generator, size: tuple[int, ...] = ()) -> tuple[Array, Array]:
-    """Factor on the gain (mean 1) and delay in ln C (mean 0) of new runs."""
-    factor = np.exp(rng.normal(0.0, noise.amplitude_sd, size) - 0.5 * noise.amplitude_sd**2)
-    return np.asarray(factor), np.asarray(rng.normal(0.0, noise.delay_sd, size))
+def run_effects(noise: Noise, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Factor on the gain (mean 1) and delay in ln C (mean 0) of a new run."""
+    factor = np.exp(rng.normal(0.0, noise.amplitude_sd) - 0.5 * noise.amplitude_sd**2)
+    return np.asarray(factor), np.asarray(rng.normal(0.0, noise.delay_sd))
 
 
 def evaluation_noise(noise: Noise, count: int, rng: np.random.Generator) -> Array:

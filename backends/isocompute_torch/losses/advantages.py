@@ -27,7 +27,7 @@ class GroupAdvantages:
     zero_variance_share: float
     """Fraction of groups without reward variance, among the groups with at least one reward; 0 without any."""
 
-    def row_weight(self, *, zero_variance_filter: bool, weight_R: Tensor | None = None) -> Tensor:
+    def row_weight(self, *, zero_variance_filter: bool) -> Tensor:
         """Weight of each row in one term of the loss (policy, KL or entropy, each with its own filter), shape (R,).
 
         0 for rollouts without gradient and, with the filter on, for groups without reward variance. In `Mean.of_batch`
@@ -35,11 +35,9 @@ class GroupAdvantages:
 
         Args:
             zero_variance_filter: exclude groups without reward variance from this term.
-            weight_R: number of equal rollouts that each row represents; None is 1 everywhere.
         """
         keep_R = self.train_R & ~self.zero_variance_R if zero_variance_filter else self.train_R
-        keep_R = keep_R.to(self.advantage_R.dtype)
-        return keep_R if weight_R is None else keep_R * weight_R.to(keep_R.dtype)
+        return keep_R.to(self.advantage_R.dtype)
 
 
 def group_advantages(

@@ -151,14 +151,7 @@ def _answer(
     if study is not None:
         from isocompute_sdk.planning import Planner
 
-        planner = Planner(
-            fits,
-            study.hardware,
-            study.recipe,
-            planner.throughput or study.throughput,
-            evaluation=study.evaluation,
-            model=study.model,
-        )
+        planner = Planner.for_study(fits, study, planner.throughput)
     choices = {name: value for name, value in planning.choices().items() if name not in ("spend", "mode")}
     return planner.next_runs(budget, slots, **choices), fits
 
@@ -298,7 +291,10 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: 
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
-    return ["scripts:", plan, *lines]
+    if any(holds_fits(path) or path.suffix in YAML for path in paths):
+        return ["scripts:", plan, *lines]
+    folders = " ".join(f"next-{number}" for number in range(1, len(first.runs) + 1))
+    return ["scripts:", plan, *lines, f"when they have run: {Typed(tuple(sys.argv[1:])).asking('next', folders)}"]
 
 
 def _every(run: NextRun, steps: int) -> int:

@@ -47,7 +47,8 @@ def run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     words = ("allocate", str(output / "runs.csv"), "--method", "paper", "--points", "all", "--budget", budget)
     again = by_surface(fits)
     asked = None if again is None else Planner(again).next_runs(budget)
-    print_plan(plan, Typed(words), verbose=verbose, saved=[output / "plan.json"], asked=asked)
+    file = output / "plan.json"
+    print_plan(plan, Typed(words), verbose=verbose, plan_file=file, saved=[file], asked=asked)
     say(f"the answer on one page: {output / FILE}; beside it " + ", ".join(path.name for path in written[:-1]))
     say("with your own runs: isocompute allocate RUNS --budget 3M --output plan.json --plot pictures")
     if verbose:

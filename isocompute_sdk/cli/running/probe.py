@@ -112,7 +112,7 @@ def _pair(text: str) -> tuple[int, int]:
 
 def _prepare(runs: tuple[RunSpec, ...]) -> Path:
     """Write a folder for each run, and the script that starts them one after the other."""
-    from isocompute_sdk.campaigns.campaign import prepare
+    from isocompute_sdk.campaigns.carrying_out import prepare
     from isocompute_sdk.training import registry
     from isocompute_sdk.training.backend import run_folder
 
@@ -127,7 +127,7 @@ def _prepare(runs: tuple[RunSpec, ...]) -> Path:
 
 
 def _train(runs: tuple[RunSpec, ...]) -> None:
-    from isocompute_sdk.campaigns.campaign import carry_out
+    from isocompute_sdk.campaigns.carrying_out import carry_out
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
     from isocompute_sdk.training import registry

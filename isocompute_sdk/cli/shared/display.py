@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from isocompute_sdk.cli.shared.typed import Typed
@@ -67,6 +69,7 @@ def print_plan(
     typed: Typed | None = None,
     *,
     verbose: bool = False,
+    plan_file: Path | None = None,
     saved: Sequence[object] = (),
     asked: NextRuns | None = None,
 ) -> None:
@@ -76,7 +79,8 @@ def print_plan(
         plan: the plan, with the runs to make before it where its verdict asks for them.
         typed: the command that made it; None shows no commands.
         verbose: also all notes, and the details behind the plan.
-        saved: files that were written, the plan first if it is among them.
+        plan_file: file that the plan was saved to; None if it was not.
+        saved: all files that were written.
         asked: what `isocompute next` answers; None if unknown. It is pointed to only where it names runs.
     """
     from isocompute_sdk.planning.assessment.summary import answer, describe_pilot, details
@@ -84,8 +88,7 @@ def print_plan(
 
     console = _console()
     first = plan.next_runs
-    # What a sentence says of Python is no help in a terminal.
-    known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT.replace(" (Planner.next_runs)", "")
+    known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT
     rows = [(label, text.replace(ASK_NEXT, known)) for label, text in answer(plan)]
     if first is not None:
         rows[0] = ("verdict", f"Measure first: {first.reason}")
@@ -103,7 +106,7 @@ def print_plan(
         _print_first_notes(plan, typed, asked)
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
-    for line in () if typed is None else _next(plan, typed, str(saved[0]) if saved else "", asked):
+    for line in () if typed is None else _next(plan, typed, "" if plan_file is None else str(plan_file), asked):
         console.print(line, soft_wrap=True)
 
 
@@ -180,7 +183,7 @@ def _next(plan: Plan, typed: Typed, saved: str, asked: NextRuns | None) -> list[
 
     from isocompute_sdk.cli.shared.output import printable
 
-    if saved.endswith(".json"):
+    if saved:
         # Only what the plan leaves open is asked for.
         model = " --model NAME_OR_FOLDER" if plan.model is None else ""
         gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""

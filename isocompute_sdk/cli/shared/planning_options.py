@@ -343,7 +343,7 @@ class PlanningOptions(BudgetOptions):
             emit_json(plan.to_dict(with_fits=False))
             return
         typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
-        print_plan(plan, typed, verbose=self.verbose, saved=saved, asked=asked)
+        print_plan(plan, typed, verbose=self.verbose, plan_file=self.output, saved=saved, asked=asked)
 
 
 def _evaluation(text: str | None) -> Evaluation | None:

@@ -16,6 +16,9 @@ from isocompute_sdk.records.frames import frame_of
 if TYPE_CHECKING:
     from isocompute_sdk.records.frames import Frame
 
+HANDOVER_POINTS_PER_DECADE = 400
+"""Grid on which handovers are looked for before they are located."""
+
 
 @dataclass(frozen=True)
 class Frontier:
@@ -75,10 +78,10 @@ def frontier(curves: Sequence[RewardCurve], compute: npt.ArrayLike) -> Frontier:
     )
 
 
-def handovers(curves: Sequence[RewardCurve], points_per_decade: int = 400) -> tuple[Handover, ...]:
+def handovers(curves: Sequence[RewardCurve]) -> tuple[Handover, ...]:
     """Budgets within the data at which the best configuration changes, each located to 1e-6 relative."""
     low, high = span(curves)
-    grid = log_grid(low, high, points_per_decade)
+    grid = log_grid(low, high, HANDOVER_POINTS_PER_DECADE)
     best = _winner_at(curves, grid)
     found: list[Handover] = []
     for i in np.flatnonzero(best[1:] != best[:-1]):

@@ -457,11 +457,6 @@ class Posterior:
     particles: Particles
     weight_N: Array
 
-    @property
-    def effective(self) -> float:
-        """Effective number of particles."""
-        return float(1.0 / np.sum(self.weight_N**2))
-
     def draws(self, log_compute_Q: Array, count: int, rng: np.random.Generator) -> tuple[Array, Particles]:
         """Noise-free rewards at ln C relative to the last evaluation, shape (count, Q), with their parameters."""
         at = (np.arange(count) + rng.random()) / count

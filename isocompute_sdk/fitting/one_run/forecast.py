@@ -262,7 +262,6 @@ def forecast_run(
     level: float = 0.8,
     prior: CurvePrior | None = None,
     borrowed: Sequence[str] = (),
-    worth: float | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> Forecast:
     """Forecast one run.
@@ -274,7 +273,6 @@ def forecast_run(
         level: coverage of the intervals.
         prior: what is assumed about its curve; None for what recorded and published runs taught.
         borrowed: runs that the prior was made from.
-        worth: gain for which another doubling is worth while; None for `WORTH` of the range.
         rng: randomness of the draws; None for a fixed seed.
 
     Raises:
@@ -299,7 +297,7 @@ def forecast_run(
     exact_Q = np.log(factors)
     at_Q = np.unique(np.concatenate([past_Q, ahead_Q, exact_Q]))
     reward_DQ, _ = posterior(one, prior or DEFAULT_PRIOR, generator).draws(at_Q, DRAWS, generator)
-    return _Answer(live, one, level, (worth or WORTH * (bounds[1] - bounds[0])), at_Q, reward_DQ).forecast(
+    return _Answer(live, one, level, WORTH * (bounds[1] - bounds[0]), at_Q, reward_DQ).forecast(
         factors, tuple(borrowed), after
     )
 

@@ -74,6 +74,18 @@ def change_per_doubling(compute_T: Array, best_T: Array, last: float) -> tuple[f
     return float(slope), float(np.sqrt(variance))
 
 
+def changes_by_size(runs: Sequence[PreparedRun]) -> dict[int, list[tuple[float, float]]]:
+    """`change_per_doubling` of the runs of each n, before they fell; of those with evaluations enough."""
+    changes: dict[int, list[tuple[float, float]]] = {}
+    for run in runs:
+        if run.best is not None:
+            end = run.last_compute if run.fault_compute is None else run.fault_compute
+            change = change_per_doubling(run.best.compute_T, run.best.value_T, end)
+            if change is not None:
+                changes.setdefault(run.group_size, []).append(change)
+    return changes
+
+
 @dataclass(frozen=True)
 class Leading:
     """What best@k says about the end of the runs."""
@@ -98,21 +110,12 @@ class Leading:
             layout: of the surface.
             seen: largest share of a rise that was seen, a late one counted in.
         """
-        changes: dict[int, list[tuple[float, float]]] = {}
-        names: list[str] = []
-        for run in runs:
-            if run.best is None:
-                continue
-            end = run.last_compute if run.fault_compute is None else run.fault_compute
-            change = change_per_doubling(run.best.compute_T, run.best.value_T, end)
-            if change is not None:
-                changes.setdefault(run.group_size, []).append(change)
-                names.append(run.best.metric)
+        changes = changes_by_size(runs)
         if not changes:
             return None
         sizes = sorted(changes)
         rising = rising_by_size([changes[n] for n in sizes], layout.top - layout.floor)
-        name = min(names, key=LEADING.index)
+        name = min((run.best.metric for run in runs if run.best is not None), key=LEADING.index)
         return cls(name, np.interp(layout.knots_K, np.log2(sizes), rising), float(plateau_open(np.array(seen))))
 
     def rising(self, group_size: float, layout: Layout) -> float:

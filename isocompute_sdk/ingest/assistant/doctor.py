@@ -453,19 +453,23 @@ def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, att
 
 
 def _grouped(findings: Sequence[RunFinding]) -> tuple[list[RunFinding], list[Mapping[str, Any]]]:
-    """Findings with the number of their context group."""
+    """Findings with the number of their context group; runs that differ in samples per problem only share one."""
     alike: dict[tuple[Any, ...], list[RunFinding]] = {}
     for one in findings:
         if one.readable:
-            alike.setdefault(tuple(one.context.get(name) for name in CONTEXT_FIELDS if name != _RATE), []).append(one)
+            key = tuple(one.context.get(name) for name in CONTEXT_FIELDS if name not in (_RATE, "eval_samples"))
+            alike.setdefault(key, []).append(one)
     keys: dict[int, tuple[Any, ...]] = {}
     contexts: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for i, cell in enumerate(alike.values()):
         rule = _learning_rate_rule(cell)
+        samples = {one.context.get("eval_samples") for one in cell}
+        aside = {"eval_samples"} if len(samples) > 1 else set[str]()
         for one in cell:
             rate = f"follows {rule}" if rule else one.context.get(_RATE)
             keys[id(one)] = (i, rate)
-            contexts.setdefault((i, rate), {**one.context, _RATE: rate} if rule else one.context)
+            stated = {**one.context, **({_RATE: rate} if rule else {})}
+            contexts.setdefault((i, rate), {name: value for name, value in stated.items() if name not in aside})
     number = {key: count for count, key in enumerate(contexts, start=1)}
     told = [replace(one, context_group=number[keys[id(one)]]) if one.readable else one for one in findings]
     return told, list(contexts.values())

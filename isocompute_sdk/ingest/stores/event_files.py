@@ -179,7 +179,7 @@ class _Format:
         except ImportError as error:
             raise PackageMissing(
                 f"TensorBoard files need the package tensorboard, which cannot be imported: {error}",
-                "Install it: pip install 'isocompute[tensorboard]'.",
+                "Install it: pip install tensorboard.",
             ) from error
         messages: Any = event_pb2
         return cls(messages.Event, DecodeError, masked_crc32c, make_ndarray, int(messages.SessionLog.START))

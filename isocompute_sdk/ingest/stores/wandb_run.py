@@ -65,10 +65,6 @@ class WandbRun:
     name: str
     """Name that people see."""
     project: str
-    resumed: bool
-    """Whether this start went on with a run that was there before."""
-    starting_step: int
-    """W&B's own step at which it started."""
     started: float
     """Seconds since 1970; 0 if unknown."""
     columns: Mapping[str, WandbColumn]
@@ -132,8 +128,6 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
         run_id=str(run_id),
         name=str(found.run.get("name") or run_id),
         project=str(found.run.get("project") or ""),
-        resumed=bool(found.run.get("resumed")),
-        starting_step=int(found.run.get("starting_step") or 0),
         started=started,
         columns=columns,
         config=found.config,
@@ -292,7 +286,7 @@ class _Found:
                 here[keys[-1]] = value
 
     def _describe(self, message: bytes) -> None:
-        names = {1: "run_id", 3: "project", 8: "name", 14: "starting_step", 18: "resumed"}
+        names = {1: "run_id", 3: "project", 8: "name"}
         for number, value in wire.fields(message):
             if number in names:
                 self.run[names[number]] = value if isinstance(value, int) else wire.text(value)

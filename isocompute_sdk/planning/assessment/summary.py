@@ -122,7 +122,11 @@ def _cost(plan: Plan) -> str:
     text = f"{spent.partition(' ')[0]} of {available}"
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
-    return f"{text}, {1 - plan.unused_share:.1%} of the budget"
+    share = 1 - plan.unused_share
+    for note in plan.notes:
+        if note.code == "rest-not-worthwhile":
+            return f"{text} ({share:.0%}); the rest adds {note.data['predicted_gain']:.3f}"
+    return f"{text}, {share:.1%} of the budget"
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:

@@ -358,16 +358,3 @@ def _settles(outlook: Outlook, pick: Pick, before_J: npt.NDArray[np.float64]) ->
         f"whether n = {c.group_size_J[rival]} is better than n = {c.group_size_J[now]} at the target (the plan changes "
         f"with probability {changed:.0%})"
     )
-
-
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """The value as an int.
-
-    Raises:
-        PlanError: not a whole number from `least` up.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise PlanError(
-            f"{name} = {value!r}; accepted: a whole number, {least} or more", "Correct it, or leave it out."
-        )
-    return int(value)

@@ -136,19 +136,16 @@ def _planner(fits: Fits, hardware: Hardware, recipe: Recipe, throughput: Through
     return Planner(fits, hardware, recipe, throughput)
 
 
-def pilot_sweep(
-    rollouts: float, problems_per_batch: int, min_update_steps: int, share: float = SWEEP_SHARE
-) -> Sweep | None:
+def pilot_sweep(rollouts: float, problems_per_batch: int, min_update_steps: int) -> Sweep | None:
     """The same in one round of equally long runs, as a sweep.
 
     Args:
         rollouts: budget of pilot and plan together.
         problems_per_batch: B_p of the pilot.
         min_update_steps: fewest updates of a run, so that it leaves its warm-up.
-        share: largest share of the budget that it costs.
 
     Returns:
-        The sweep, or None if the share does not pay for two group sizes.
+        The sweep, or None if `SWEEP_SHARE` of the budget does not pay for two group sizes.
     """
     pricing, rng = Pricing(Budget(rollouts=rollouts)), np.random.default_rng(0)
     surface = prior_surface(rollouts, problems_per_batch, rng)
@@ -159,11 +156,13 @@ def pilot_sweep(
     trials: tuple[Trial, ...] = ()
     for levels in (3, 2):
         sizes = options.group_size_J.tolist()
-        trials = trials or _round(sizes, problems_per_batch, share * rollouts, 0.0, pricing, min_update_steps, levels)
+        trials = trials or _round(
+            sizes, problems_per_batch, SWEEP_SHARE * rollouts, 0.0, pricing, min_update_steps, levels
+        )
     if not trials:
         return None
     sizes = tuple(t.group_size for t in trials)
-    each = min(int(share * rollouts / len(sizes)), max(t.rollouts for t in trials))
+    each = min(int(SWEEP_SHARE * rollouts / len(sizes)), max(t.rollouts for t in trials))
     return Sweep(group_size=sizes, problems_per_batch=(problems_per_batch,), rollouts=each)
 
 

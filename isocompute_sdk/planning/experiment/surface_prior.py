@@ -42,52 +42,51 @@ NOISE = 0.012
 DRAWS = 250
 
 
-def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Generator, draws: int = DRAWS) -> Surface:
+def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Generator) -> Surface:
     """Draws of the surface before any run.
 
     Args:
         compute: the budget, in rollouts.
         problems_per_batch: B_p at which it is laid out, normally the recipe's floor.
         rng: randomness.
-        draws: number of draws.
     """
     knots = np.arange(math.log2(SIZES[0]), math.log2(SIZES[1]) + 1.0, dtype=np.float64)
     layout = Layout(knots, float(knots.mean()), float(problems_per_batch), None, None, 1.0, 0.0)
     middle = float(knots[len(knots) // 2])
-    base_D = rng.uniform(*BASE, draws)
-    share_gain_D = rng.uniform(0.08, 0.5, draws)
+    base_D = rng.uniform(*BASE, DRAWS)
+    share_gain_D = rng.uniform(0.08, 0.5, DRAWS)
     published = PUBLISHED_HALF + WIDE.midpoint_step[0] * (middle - math.log2(REFERENCE_SIZE))
     published += WIDE.problems_midpoint[0] * math.log2(problems_per_batch / REFERENCE_PROBLEMS)
-    follows = rng.random(draws) < 0.5
+    follows = rng.random(DRAWS) < 0.5
     midpoint_D = np.where(
         follows,
-        published + PUBLISHED_SPREAD * rng.standard_normal(draws),
-        math.log(compute) + BUDGET_HALF + BUDGET_SPREAD * rng.standard_normal(draws),
+        published + PUBLISHED_SPREAD * rng.standard_normal(DRAWS),
+        math.log(compute) + BUDGET_HALF + BUDGET_SPREAD * rng.standard_normal(DRAWS),
     )
     # W theta - w is standard normal: its solution with noise added to w is a draw.
     rows, wanted = layout.prior_rows(WIDE, 0.0, 0.0, (0.0, 1.0), rough=False)
     inverse = np.linalg.pinv(rows)
-    theta_DP = (wanted + rng.standard_normal((draws, len(wanted)))) @ inverse.T
+    theta_DP = (wanted + rng.standard_normal((DRAWS, len(wanted)))) @ inverse.T
     count = len(knots)
     theta_DP[:, 0] = base_D
     theta_DP[:, 1 : 1 + count] += np.log(share_gain_D / (1.0 - share_gain_D))[:, None]
     theta_DP[:, 1 + count : 1 + 2 * count] += midpoint_D[:, None]
     shapes = tuple(UNIT_SHAPES)
-    onset_D = midpoint_D + rng.uniform(1.5, 5.0, draws)
+    onset_D = midpoint_D + rng.uniform(1.5, 5.0, DRAWS)
     declines = Declines(
-        np.where(rng.random(draws) < OF_THE_RECIPE, onset_D, NEVER),
-        STEP[0] + STEP[1] * rng.standard_normal(draws),
-        RATE[0] * np.exp(RATE[1] * rng.standard_normal(draws)),
+        np.where(rng.random(DRAWS) < OF_THE_RECIPE, onset_D, NEVER),
+        STEP[0] + STEP[1] * rng.standard_normal(DRAWS),
+        RATE[0] * np.exp(RATE[1] * rng.standard_normal(DRAWS)),
         OF_THE_RECIPE,
     )
     return Surface(
         layout=layout,
-        shape_D=tuple(shapes[i % len(shapes)] for i in range(draws)),
+        shape_D=tuple(shapes[i % len(shapes)] for i in range(DRAWS)),
         parameters_DP=theta_DP,
         noise=NOISE,
         run_share=WIDE.run_share,
         run_midpoint=WIDE.run_midpoint,
         largest_compute=float(compute),
         declines=declines,
-        misfit=sample_misfit(np.zeros(draws), count, rng),
+        misfit=sample_misfit(np.zeros(DRAWS), count, rng),
     )

@@ -140,10 +140,15 @@ class Replan(Saved):
         if folder is None and self.convert is not None:
             folder = f"{self.checkpoint.path}/merged"
         if folder is None:
-            where = self.checkpoint.path or "no checkpoint was found on disk"
+            accepted = "accepted: a checkpoint that loads as a Hugging Face model"
+            if self.checkpoint.path is None:
+                raise PlanError(
+                    f"option {chosen.name} starts from a checkpoint, and none was found beside the logs; {accepted}",
+                    "Name the folder of logs that holds the checkpoints.",
+                )
             raise PlanError(
-                f"option {chosen.name} starts from {where}; accepted: a checkpoint that loads as a Hugging Face model",
-                "Convert its weights into a folder with config.json and *.safetensors, or name another folder of logs.",
+                f"option {chosen.name} starts from {self.checkpoint.path}; {accepted}",
+                "Convert its weights into a folder with config.json and *.safetensors.",
             )
         changes = " ".join(f"--change {quote(f'{key}={value}')}" for key, value in chosen.changes.items())
         script = f"{chosen.name}.sh"

@@ -124,9 +124,7 @@ def dots(name: str, points: Points, colour: str, hover: Sequence[str] = (), **mo
     return {"type": "scatter", "name": name, "data": _data(points, hover), "symbolSize": 5, "itemStyle": style, **more}
 
 
-def band(
-    name: str, x: Sequence[float], low: Sequence[float], high: Sequence[float], colour: str = "band", **more: Any
-) -> list[Json]:
+def band(name: str, x: Sequence[float], low: Sequence[float], high: Sequence[float], **more: Any) -> list[Json]:
     """The area between two lines."""
     base: Json = {
         "type": "line",
@@ -136,14 +134,14 @@ def band(
         "symbol": "none",
         "silent": True,
         "lineStyle": {"opacity": 0},
-        "itemStyle": {"color": f"@{colour}"},
+        "itemStyle": {"color": "@band"},
         "z": 1,
         **more,
     }
     thick = [b - a for a, b in zip(low, high, strict=True)]
     return [
         {**base, "data": _data(list(zip(x, low, strict=True)))},
-        {**base, "data": _data(list(zip(x, thick, strict=True))), "areaStyle": {"color": f"@{colour}", "opacity": 1}},
+        {**base, "data": _data(list(zip(x, thick, strict=True))), "areaStyle": {"color": "@band", "opacity": 1}},
     ]
 
 
@@ -167,11 +165,11 @@ def upright(at: Mapping[str, float], colour: str = "muted") -> Json:
     return _marks(marks, label, style)
 
 
-def level(at: Mapping[str, float], colour: str = "muted") -> Json:
+def level(at: Mapping[str, float]) -> Json:
     """Horizontal lines with labels."""
     marks = [{"yAxis": rounded(y), "name": name} for name, y in at.items()]
-    label = {"formatter": "{b}", "color": f"@{colour}", "position": "insideStartTop", "fontSize": 11}
-    return _marks(marks, label, {"color": f"@{colour}", "type": "dotted", "width": 1.2})
+    label = {"formatter": "{b}", "color": "@muted", "position": "insideStartTop", "fontSize": 11}
+    return _marks(marks, label, {"color": "@muted", "type": "dotted", "width": 1.2})
 
 
 def _marks(marks: list[Json], label: Json, style: Json) -> Json:

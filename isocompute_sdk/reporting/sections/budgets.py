@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -271,16 +270,13 @@ def _command(material: Material, plan: Plan) -> tuple[Block, ...]:
     fits = plan.fits
     if material.study is not None or material.plan_file or fits is None:
         return ()
-    amount = (
-        f"{plan.budget.amount:.12g} {plan.budget.unit}"
-        if plan.budget.unit != "rollouts"
-        else f"{plan.budget.amount:.12g}"
-    )
     if fits.method == "prior" or fits.source is not None:
         which = "--prior" if fits.source is None else f"--published {fits.source}"
         words = ["isocompute plan", which]
     else:
         words = ["isocompute allocate", material.typed]
     return (
-        Command(" ".join([*words, "--budget", quote(amount), *material.asked.words]), "The same on the command line:"),
+        Command(
+            " ".join([*words, say.budget_option(plan.budget), *material.asked.words]), "The same on the command line:"
+        ),
     )

@@ -11,6 +11,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
 from isocompute_sdk.planning.assessment.summary import VERDICTS
+from isocompute_sdk.planning.assessment.verdict import ASK_NEXT
 from isocompute_sdk.planning.plan import reward_draws
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import OPEN, REACH, Material
@@ -69,11 +70,14 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             )
         )
     more += _against_today(material, plan)
+    # A page that asks for approval of the plan does not begin with "measure first".
+    asked = material.next_runs if verdict.kind in ("measure-first", "undecided") else None
+    bet = asked is not None and not asked.material(plan.span)
     return Answer(
-        tone=TONES.get(verdict.kind, "neutral"),
-        label=VERDICTS.get(verdict.kind, verdict.kind),
-        sentence=_sentence(plan),
-        sure=_ended(_capital(verdict.sentence)),
+        tone="caution" if bet else TONES.get(verdict.kind, "neutral"),
+        label=VERDICTS["likely"] if bet else VERDICTS.get(verdict.kind, verdict.kind),
+        sentence=_sentence(plan, bet=bet),
+        sure=_ended(_capital(verdict.sentence.replace(f". {ASK_NEXT}", "."))),
         decision=_decision(material, plan),
         facts=_facts_of_plan(plan),
         more=tuple(more),
@@ -90,7 +94,7 @@ def _going_on(material: Material) -> list[Block]:
     ]
 
 
-def _sentence(plan: Plan) -> str:
+def _sentence(plan: Plan, *, bet: bool) -> str:
     expected = ""
     if plan.predicted_reward is not None:
         expected = f"; expect {plan.metric} {plan.predicted_reward:.3f}"
@@ -103,7 +107,7 @@ def _sentence(plan: Plan) -> str:
         "undecided": "Not decided yet; the best choice so far is to run",
         "borrowed": "Start from",
     }
-    first = what.get(plan.verdict.kind, "Run")
+    first = "The best bet is to run" if bet else what.get(plan.verdict.kind, "Run")
     return f"{first} {say.configuration(plan)}, for {say.costs(plan.costs)}{expected}."
 
 
@@ -133,9 +137,14 @@ def _open_decision(material: Material, plan: Plan, cost: str) -> str:
             f"({first.share:.0%} of the budget), expected to save {first.saving:.3f} of {plan.metric} (listed under "
             f"“How sure is this”). Or {bet}."
         )
+    if first is not None and first.runs:
+        return (
+            f"Approve {cost}, and {bet}. {say.plural(len(first.runs), 'run')} beforehand (listed under “How sure is "
+            f"this”) would cost {say.amount(first.cost, first.unit)} ({first.share:.0%} of the budget) to save "
+            f"{first.saving:.3f}."
+        )
     if first is not None:
-        saves = "saves much" if first.runs else "is worth its cost"
-        return f"Approve {cost}: no further run {saves}. To do so is to {bet}."
+        return f"Approve {cost}: no further run is worth its cost. To do so is to {bet}."
     return f"Approve the runs named above before spending {cost}, or {bet}."
 
 
@@ -191,10 +200,11 @@ def _against_today(material: Material, plan: Plan) -> list[Block]:
     if plan.predicted_reward is None or material.planner is None:
         return []
     if material.asked.compare is None:
+        given = "" if material.asked.budget is None else f" {say.budget_option(plan.budget)}"
         return [
             Missing(
                 "What it gains over what you run today is not known here: name that configuration.",
-                f"isocompute report {material.typed} --compare n=16,bp=32",
+                f"isocompute report {material.typed}{given} --compare n=16,bp=32",
             )
         ]
     try:

@@ -23,6 +23,8 @@ from isocompute_sdk.timing.spending import Spending, spending
 
 MOST_POINTS = 3000
 """Values drawn in one chart over all runs; more are thinned run by run."""
+MOST_BINS = 60
+"""Points of a smoothed line."""
 MOST_ROWS = 80
 """Runs listed in a table."""
 TIMELINES = {
@@ -205,18 +207,20 @@ def _lines(traces: Sequence[RunTraces], quantity: str) -> list[Drawn]:
     return [(run.run_id, run.group_size, *_smoothed(trace)) for run, trace in found]
 
 
-def _smoothed(trace: Trace, most: int = 60) -> tuple[np.ndarray, np.ndarray]:
+def _smoothed(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     """Values of a trace, means of neighbours where there are many: single steps are noise."""
     count = len(trace)
-    if count <= most:
+    if count <= MOST_BINS:
         return trace.rollouts_T, trace.value_T
     # Bins evenly spaced in log compute, since runs are looked at on that axis.
     at_T = np.maximum(trace.rollouts_T, trace.rollouts_T[trace.rollouts_T > 0][:1].max(initial=1.0))
-    edges = np.geomspace(at_T.min(), at_T.max() * (1 + 1e-9), most + 1)
-    bin_T = np.clip(np.searchsorted(edges, at_T, side="right") - 1, 0, most - 1)
-    total = np.bincount(bin_T, minlength=most)
+    edges = np.geomspace(at_T.min(), at_T.max() * (1 + 1e-9), MOST_BINS + 1)
+    bin_T = np.clip(np.searchsorted(edges, at_T, side="right") - 1, 0, MOST_BINS - 1)
+    total = np.bincount(bin_T, minlength=MOST_BINS)
     used = total > 0
-    mean = [np.bincount(bin_T, part, minlength=most)[used] / total[used] for part in (trace.rollouts_T, trace.value_T)]
+    mean = [
+        np.bincount(bin_T, part, minlength=MOST_BINS)[used] / total[used] for part in (trace.rollouts_T, trace.value_T)
+    ]
     return mean[0], mean[1]
 
 

@@ -62,14 +62,6 @@ def test_steps_made_twice_count_once_on_the_curve_and_twice_in_what_was_spent(lo
     assert codes(logged.folder) == ["attempts-stitched"]
 
 
-def test_an_evaluation_of_weights_that_were_given_up_is_not_on_the_curve(logged: LoggedRun) -> None:
-    logged.begin()
-    logged.events(updates(range(1, 10)), {3: evaluated(0.25, 0.5), 9: evaluated(0.75, 1.0)})
-    logged.begin(from_step=6)
-    logged.events(updates([7]))
-    assert table(logged.folder, "avg@4", "validation") == {3: 0.25}
-
-
 def test_a_resume_that_logged_nothing_changes_nothing(logged: LoggedRun) -> None:
     logged.begin()
     logged.events(updates(range(1, 10)))
@@ -97,14 +89,6 @@ def test_an_attempt_that_logged_nothing_is_counted_by_its_samples(logged: Logged
     logged.begin()
     logged.events(updates([1, 2]))
     assert table(logged.folder, "train_reward", column="rollouts_spent") == {1: 4 + BATCH, 2: 4 + 2 * BATCH}
-
-
-def test_rollouts_that_dynamic_filtering_threw_away_are_counted(logged: LoggedRun) -> None:
-    logged.begin()
-    # 6 samples kept of 4 prompts with 2 samples each: samples per prompt, in percent.
-    logged.events({**updates([1], dynamic_filtering_pass_rate=150.0), **updates([2])})
-    assert table(logged.folder, "train_reward", column="rollouts") == {1: 8, 2: 8 + BATCH}
-    assert table(logged.folder, "trained_share") == {1: 0.75}
 
 
 def test_exact_metrics_come_from_the_samples_of_all_processes(logged: LoggedRun) -> None:
@@ -181,25 +165,6 @@ def test_failures_of_the_reward_function_and_lost_lines_are_said(logged: LoggedR
     assert note(logged.folder, "log-damaged").data == {"run_id": "tiny", "lines": 1}
 
 
-def test_values_that_are_no_numbers_are_left_out_with_a_note(logged: LoggedRun) -> None:
-    logged.begin()
-    logged.events({**updates([1], kl=float("nan"), policy_loss=float("inf")), **updates([2], kl=0.5)})
-    assert table(logged.folder, "kl") == {2: 0.5}
-    found = [n for n in BACKEND.read_records(logged.folder).notes if n.code == "values-not-finite"]
-    assert {(n.data["metric"], n.data["values"], n.data["run_id"]) for n in found} == {
-        ("kl", 1, "tiny"),
-        ("loss", 1, "tiny"),
-    }
-
-
-def test_a_log_that_begins_in_the_middle_is_not_taken_for_the_base_model(logged: LoggedRun) -> None:
-    logged.begin(from_step=4)
-    logged.events(updates([5, 6]))
-    assert table(logged.folder, "train_reward", column="rollouts") == {5: 5 * BATCH, 6: 6 * BATCH}
-    assert table(logged.folder, "train_reward", column="gpu_seconds") == {5: None, 6: None}
-    assert note(logged.folder, "log-starts-late").data == {"run_id": "tiny", "step": 4.0}
-
-
 def test_steps_that_are_missing_inside_the_log_are_counted(logged: LoggedRun) -> None:
     logged.begin()
     logged.events(updates([1, 2, 5]))
@@ -237,12 +202,6 @@ def test_a_script_with_old_flags_is_recognised(tmp_path: Path, flags: str, versi
     (tmp_path / "train.sh").write_text(f"python3 -m openrlhf.cli.train_ppo_ray {flags}\n")
     with pytest.raises(RecordError, match=f"{version}.*0.11.2"):
         BACKEND.read_records(tmp_path)
-
-
-def test_a_run_that_has_begun_but_measured_nothing_is_said_to_wait(logged: LoggedRun) -> None:
-    logged.begin()
-    with pytest.raises(RecordError):
-        BACKEND.read_records(logged.folder)
 
 
 def test_runs_of_a_sweep_are_read_together_and_fitted(small: RunSpec, tmp_path: Path) -> None:

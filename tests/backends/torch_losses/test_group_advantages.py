@@ -121,8 +121,6 @@ def test_each_term_of_the_loss_has_its_own_zero_variance_filter() -> None:
     group = group_advantages(torch.tensor([1.0, 0.0, 1.0, 1.0, NAN, 0.0]), 2)
     assert group.row_weight(zero_variance_filter=False).tolist() == [1, 1, 1, 1, 0, 1]
     assert group.row_weight(zero_variance_filter=True).tolist() == [1, 1, 0, 0, 0, 0]
-    merged = group.row_weight(zero_variance_filter=True, weight_R=torch.tensor([3, 1, 2, 2, 2, 2]))
-    assert merged.tolist() == [3, 1, 0, 0, 0, 0]
 
 
 def test_a_decoupled_baseline_uses_all_rollouts_and_trains_on_the_first_ones_with_a_reward() -> None:

@@ -181,13 +181,6 @@ def test_a_line_that_was_cut_off_is_lost_alone_and_another_is_named(run: RunSpec
         VeRLBackend().read_records(tmp_path)
 
 
-def test_several_runs_below_one_folder_are_read_together(make_run: MakeRun, tmp_path: Path) -> None:
-    for n in (2, 8):
-        trainer = Trainer(make_run(run_id=f"n{n}", group_size=n), tmp_path / "runs" / f"n{n}", 1)
-        trainer.step(0, rewards(n))
-    assert VeRLBackend().read_records(tmp_path).run_ids == ("n2", "n8")
-
-
 def test_runs_of_a_sweep_can_be_fitted(make_run: MakeRun, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for n in (4, 16, 64):
@@ -197,14 +190,6 @@ def test_runs_of_a_sweep_can_be_fitted(make_run: MakeRun, tmp_path: Path) -> Non
             trainer.step(step, (rng.random((100, 4)) < chance).astype(float))
     fits = iso.fit(VeRLBackend().read_records(tmp_path), "worst@4", draws=20, pool=("learning_rate",))
     assert fits.group_sizes == (4, 16, 64)
-
-
-def test_a_folder_without_measurements_is_refused(run: RunSpec, tmp_path: Path) -> None:
-    with pytest.raises(RecordError):
-        VeRLBackend().read_records(tmp_path)
-    Trainer(run, tmp_path, 1)
-    with pytest.raises(RecordError):
-        VeRLBackend().read_records(tmp_path)
 
 
 def test_two_answers_of_one_sample_count_once(run: RunSpec, tmp_path: Path) -> None:

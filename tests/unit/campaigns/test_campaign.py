@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import Campaign, Outcome, carry_out
+from isocompute_sdk.campaigns.campaign import Campaign, Outcome
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.prediction_check import compare
 from isocompute_sdk.errors import BackendError, PlanError, RecordError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Study, dump_spec
@@ -34,7 +34,7 @@ STUDY = Study.model_validate(
 CONTROLLER = """
 import sys
 from pathlib import Path
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.specs import load_study
 from isocompute_sdk.training.backend import Needs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import carry_out
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.preflight import check_place
 from isocompute_sdk.errors import BackendError

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import Campaign, carry_out
+from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.carrying_out import carry_out
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.study_changes import STUDY_FILE, begun_runs, study_changes, update_study
 from isocompute_sdk.errors import RecordError

@@ -71,6 +71,15 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
         assert last is not None
         assert every is not None
         assert int(last[1]) / int(every[1]) > 6
+    # Once these runs exist, the command for the next round reads them.
+    (again,) = re.findall(r": isocompute (next .*next-1.*)$", result.stdout, re.MULTILINE)
+    for number, line in enumerate(commands[1:], start=1):
+        n, steps = (int(re.findall(rf"{name}=(\d+)", line)[0]) for name in ("group_size", "update_steps"))
+        rows = [f"r{n},{n},32,{m},{0.3 + 0.1 * m / steps:.3f}\n" for m in range(0, steps + 1, 5)]
+        (tmp_path / f"next-{number}").mkdir()
+        (tmp_path / f"next-{number}" / "runs.csv").write_text("run,n,B_p,step,avg@4\n" + "".join(rows))
+    done = isocompute(*shlex.split(again))
+    assert done.returncode == 0, done.stderr
 
 
 def test_json_is_the_saved_document(isocompute: Command, fits_file: Path, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(shell: Shell, comman
 
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(shell: Shell) -> None:
-    named = screen(shell, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.json'")[-1]
+    named = screen(shell, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.yaml'")[-1]
     assert "train_ppo_ray" in shell(named.partition(": ")[2]).stdout
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.campaign import prepare
+from isocompute_sdk.campaigns.carrying_out import prepare
 from isocompute_sdk.campaigns.executors import Job, LocalExecutor, run_jobs
 from isocompute_sdk.errors import BackendError
 from isocompute_sdk.run_folders import store

@@ -261,3 +261,25 @@ def test_a_curve_begins_at_zero_reaches_half_at_its_midpoint_and_falls_after_its
     assert np.allclose(share[:, 0], 0.0, atol=1e-9)
     assert np.allclose(share[:, 1], 0.5)
     assert np.allclose(share[:, 3], 0.5 * share[:, 2])
+
+
+def test_growing_truncation_is_no_trouble_while_the_reward_rises() -> None:
+    # A run of TRL's GRPOTrainer: rewarded answers fill all of their tokens, so nearly every response is cut in the end.
+    reward = (
+        ".08 .133 .115 .135 .158 .207 .174 .221 .254 .289 .363 .377 .453 .49 .537 .613 .648 .717 .775 .795 .883 .904 "
+        ".916 .947 .953 .977 .975 .977 .977 .992 .975 .982 .986 .979 .998 .996 .984 .99 .998 .992 .996"
+    )
+    cut = (
+        ".44 .44 .44 .44 .44 .55 .61 .68 .69 .75 .72 .77 .78 .8 .88 .89 .9 .9 .9 .92 .94 .93 .95 .95 .98 .96 .96 .98 "
+        ".99 .98 .99 .99 .99 .98 1 .98 .99 1 1 .99 .99"
+    )
+    steps = np.arange(0, 801, 20.0)
+    rewards, cuts = (np.array([float(word) for word in text.split()]) for text in (reward, cut))
+    trained = run_of(cuts, steps, metric="truncated_share", eval_set="train")
+    saved = [(step, f"checkpoint-{step}") for step in (200, 400, 800)]
+    risen = iso.forecast(run_of(rewards, steps).concat(trained), checkpoints=saved)
+    assert risen.card.action != "change-something"
+    assert risen.card.keep.path == "checkpoint-800"
+    stayed = iso.forecast(run_of(np.minimum(rewards, 0.3), steps).concat(trained), checkpoints=saved)
+    assert stayed.card.action == "change-something"
+    assert stayed.card.keep.path == "checkpoint-200"

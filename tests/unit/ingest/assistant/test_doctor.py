@@ -106,3 +106,12 @@ def test_no_file_stops_the_doctor(tmp_path: Path, content: bytes, name: str) -> 
     (folder / name).write_bytes(content)
     (finding,) = diagnose(folder).runs
     assert finding.problems
+
+
+def test_runs_that_differ_in_samples_per_problem_only_are_one_group(tmp_path: Path) -> None:
+    # TRL evaluates with as many samples as it trains with: avg@n.
+    rows = [f"r{n},{n},4,{step},.5,{n}\n" for n in (4, 8) for step in range(4)]
+    (tmp_path / "runs.csv").write_text("run,n,bp,step,avg@4,eval_samples\n" + "".join(rows))
+    found = diagnose(tmp_path)
+    assert {one.context_group for one in found.runs} == {1}
+    assert "eval_samples" not in found.groups[0]

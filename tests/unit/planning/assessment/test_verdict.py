@@ -14,6 +14,7 @@ import pytest
 from isocompute_sdk import Plan, Planner, RunSet, fit, published_prior
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning.assessment.verdict import ABOVE_DECIDED, STOP_CHANCE
+from isocompute_sdk.planning.choosing.request import MAY_FALL, NEGLIGIBLE
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -179,6 +180,34 @@ def test_no_stop_where_the_rise_was_not_seen() -> None:
     short = replace(plan, notes=(*plan.notes, Note("rise-not-seen", "warning", "")))
     # Up to 3x beyond the runs it stays no doubt about n.
     assert short.verdict.kind == "clear"
+
+
+def test_no_stop_at_a_plateau_that_may_be_a_decline() -> None:
+    plan = plan_of(flat_and_peaked, "15M", end=6e6, seeds=2)
+    assert plan.verdict.kind == "stop-spending"
+    assert plan.fits is not None
+    assert plan.fits.surface is not None
+    assert plan.fits.surface.declines is not None
+    doubtful = replace(plan.fits.surface.declines, probability=MAY_FALL)
+    fits = replace(plan.fits, surface=replace(plan.fits.surface, declines=doubtful))
+    again = Planner(fits).allocate("15M")
+    assert (again.group_size, again.update_steps) == (plan.group_size, plan.update_steps)
+    assert again.verdict.kind != "stop-spending"
+
+
+def test_steps_that_add_next_to_nothing_are_left_out_up_to_the_reach_that_was_checked() -> None:
+    within, beyond = (plan_of(unseen, budget, end=1e6, sizes=(8, 16, 32)) for budget in ("29M", "31M"))
+    assert within.fits is not None
+    assert within.fits.passport is not None
+    assert within.fits.passport.rise_seen[1] < 0.5
+    assert within.rollouts < 0.9 * 29e6
+    assert beyond.rollouts > 0.99 * 31e6
+    (note,) = [note for note in within.notes if note.code == "rest-not-worthwhile"]
+    assert note.data["predicted_gain"] < note.data["tolerance"] == NEGLIGIBLE
+    assert note.data["end_seen"] is False
+    everything = Planner(within.fits).allocate("29M", spend="all")
+    assert everything.predicted_reward is not None
+    assert everything.predicted_reward == pytest.approx((within.predicted_reward or 0.0) + note.data["predicted_gain"])
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
