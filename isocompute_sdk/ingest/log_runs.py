@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.assistant.twins import told, twins, undecided
@@ -136,34 +136,14 @@ def read_logs(
                 f"run {name!r} of runs= is in no log; the logs have: {', '.join(sorted(found))}",
                 f"{did_you_mean(name, sorted(found))}Remove it, or correct its name.",
             )
-    notes = [*broken(), *found.notes]
-    frames: list[Any] = []
-    kept: list[str] = []
-    waiting: list[RecordError] = []
-
-    def lost(name: str, error: RecordError) -> None:
-        # A run that has only just begun, is of another kind or needs a package keeps no other from being read.
-        if unreadable is None and not isinstance(error, NothingMeasured | PackageMissing):
-            raise error
-        waiting.append(error)
-        if unreadable is not None:
-            unreadable[name] = error
-
-    logs: dict[str, RunLog] = {}
-    saved: dict[str, SavedConfig | None] = {}
-    for name, source in found.items():
-        try:
-            logs[name] = source.read()
-            if seen is not None:
-                seen.update(dict.fromkeys(logs[name].tags))
-            saved[name] = source.configuration(logs[name], found.roots[name])
-            logs[name] = with_generations(logs[name], saved[name])
-        except RecordError as error:
-            logs.pop(name, None)
-            lost(name, error)
+    losses = _Losses(unreadable)
+    logs, saved = _loaded(found, losses, {} if seen is None else seen)
     for name in stitched(logs, saved):
         del logs[name]
     copies = shared_sizes(logs, saved, request)
+    notes = [*broken(), *found.notes]
+    frames: list[Any] = []
+    kept: list[str] = []
     for name, log in logs.items():
         if name in copies:
             continue
@@ -173,29 +153,60 @@ def read_logs(
             frame = table.frame if request.eval_set is None else _on_set(table.frame, request.eval_set)
             frames.append(build(frame, Options())[0])
         except RecordError as error:
-            lost(name, error)
+            losses.take(name, error)
             continue
         kept.append(name)
         notes += [*told, *table.notes]
-    if waiting and not frames:
-        raise waiting[0]
-    notes += [
-        Note("run-without-reward", "info", f"left out: {error.message}", {"message": error.message})
-        for error in waiting
-        if isinstance(error, NoRewardLearning)
-    ]
-    notes += [
-        Note("run-without-values", "info", f"left out: {error.message}", {"message": error.message})
-        for error in waiting
-        if isinstance(error, NothingMeasured) and not isinstance(error, NoRewardLearning)
-    ]
-    notes += [
-        Note("events-not-read", "warning", f"left out: {error.message}. {error.hint}", {"message": error.message})
-        for error in waiting
-        if isinstance(error, PackageMissing)
-    ]
-    notes += [_repeated(name, of) for name, of in copies.items()]
+    if losses.errors and not frames:
+        raise losses.errors[0]
+    notes += [*losses.notes(), *(_repeated(name, of) for name, of in copies.items())]
     return RunSet(join(frames, [str(found.sources[name].folder) for name in kept], "error"), notes)
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """Runs that cannot be read and keep no other from being read."""
+
+    unreadable: dict[str, RecordError] | None
+    """Takes down every one; None: only runs that have just begun, are of another kind or need a package are left out.
+    """
+    errors: list[RecordError] = field(default_factory=list[RecordError])
+
+    def take(self, name: str, error: RecordError) -> None:
+        """Leave a run out, or raise what keeps all from being read."""
+        if self.unreadable is None and not isinstance(error, NothingMeasured | PackageMissing):
+            raise error
+        self.errors.append(error)
+        if self.unreadable is not None:
+            self.unreadable[name] = error
+
+    def notes(self) -> Iterator[Note]:
+        """What was left out, and why."""
+        for error in self.errors:
+            text, data = f"left out: {error.message}", {"message": error.message}
+            if isinstance(error, NoRewardLearning):
+                yield Note("run-without-reward", "info", text, data)
+            elif isinstance(error, NothingMeasured):
+                yield Note("run-without-values", "info", text, data)
+            elif isinstance(error, PackageMissing):
+                yield Note("events-not-read", "warning", f"{text}. {error.hint}", data)
+
+
+def _loaded(
+    found: FoundLogs, losses: _Losses, seen: dict[str, None]
+) -> tuple[dict[str, RunLog], dict[str, SavedConfig | None]]:
+    """Every log that can be read, and what is configured for it; `seen` takes down the tags."""
+    logs: dict[str, RunLog] = {}
+    saved: dict[str, SavedConfig | None] = {}
+    for name, source in found.items():
+        try:
+            log = source.read()
+            seen |= dict.fromkeys(log.tags)
+            saved[name] = source.configuration(log, found.roots[name])
+            logs[name] = with_generations(log, saved[name])
+        except RecordError as error:
+            losses.take(name, error)
+    return logs, saved
 
 
 _SAME_RUN = ("group_size", "problems_per_batch", "seed", "model", "learning_rate", "kl_coef", "temperature")
@@ -309,22 +320,12 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
     steps = None if "updates_per_batch" in told else values.pop(STEPS_PER_BATCH, None)
     values.pop(STEPS_PER_BATCH, None)
     apart = {} if saved is None else {key: all_ for key, all_ in saved.disagreements.items() if key not in told}
-    for column, all_ in apart.items():
-        if column in SIZES and not (column == "updates_per_batch" and steps) and not request.without_sizes:
-            shown = "; ".join(one.evidence for one in all_)
-            raise RecordError(
-                f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
-                f"Give the one that holds: --set {column}=...",
-            )
-    rollouts, size = None if saved is None else saved.rollouts, values.get("group_size")
-    if rollouts is not None and "problems_per_batch" not in values and isinstance(size, int):
-        if rollouts.value % size:
-            raise RecordError(
-                f"{log.source}: run {name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are no "
-                f"multiple of group_size {size}; accepted: a divisor of it",
-                "Correct --set group_size=..., or give B_p too: --set problems_per_batch=...",
-            )
-        values["problems_per_batch"] = rollouts.value // size
+    if not request.without_sizes:
+        _refuse_disagreement(
+            name, log, {key: all_ for key, all_ in apart.items() if key != "updates_per_batch" or not steps}
+        )
+    if saved is not None and saved.rollouts is not None and "problems_per_batch" not in values:
+        values |= _problems_of(name, log, saved.rollouts, values.get("group_size"))
     unknown = [column for column in ("group_size", "problems_per_batch") if column not in values]
     by_updates = log.framework is not None and log.framework.step == "optimizer_updates"
     if by_updates and not steps and "updates_per_batch" not in values and request.step_unit is None:
@@ -333,26 +334,51 @@ def _reading(name: str, log: RunLog, saved: SavedConfig | None, request: LogRequ
             unknown.append("updates_per_batch")
         elif steps is not None and steps % 1 == 0:
             values["updates_per_batch"], steps = int(steps), None
-    if request.without_sizes and unknown:
-        values |= dict.fromkeys(unknown, 1)
-    for column in unknown:
-        if column not in values:
-            where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
-            raise RecordError(
-                f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
-                f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
-                "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
-                options=tuple(f"--set {name}={_SHORT[name]}" for name in unknown),
-            ).in_shell(
-                f"Add --set {column}=... if it is the same for all runs, or let "
-                "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
-            )
+    if unknown and not request.without_sizes:
+        _refuse_unknown(name, log, saved, unknown)
+    values |= dict.fromkeys(unknown, 1)
     notes = [_disagreement(name, column, all_) for column, all_ in apart.items()]
-    if request.without_sizes and unknown:
-        notes.append(sizes_note([name], unknown))
+    notes += [sizes_note([name], unknown)] if unknown else []
     context = {key: value for key, value in values.items() if key not in ("group_size", "problems_per_batch")}
     sizes = values["group_size"], values["problems_per_batch"]
     return Reading(*sizes, request.step_unit, request.rename, request.ignore, context, steps), notes
+
+
+def _refuse_disagreement(name: str, log: RunLog, apart: Mapping[str, Sequence[Said]]) -> None:
+    for column, all_ in apart.items():
+        if column in SIZES:
+            shown = "; ".join(one.evidence for one in all_)
+            raise RecordError(
+                f"{log.source}: run {name!r}: sources disagree about {column}: {shown}",
+                f"Give the one that holds: --set {column}=...",
+            )
+
+
+def _problems_of(name: str, log: RunLog, rollouts: Said, size: Any) -> dict[str, int]:
+    """B_p from the configured rollouts of a batch; nothing without n, or with one that changes."""
+    if not isinstance(size, int):
+        return {}
+    if rollouts.value % size:
+        raise RecordError(
+            f"{log.source}: run {name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are no "
+            f"multiple of group_size {size}; accepted: a divisor of it",
+            "Correct --set group_size=..., or give B_p too: --set problems_per_batch=...",
+        )
+    return {"problems_per_batch": rollouts.value // size}
+
+
+def _refuse_unknown(name: str, log: RunLog, saved: SavedConfig | None, unknown: Sequence[str]) -> NoReturn:
+    column = unknown[0]
+    where = "no configuration was saved beside it" if saved is None else f"{saved.path} does not say it"
+    raise RecordError(
+        f"{log.source}: nothing says the {column} of run {name!r} ({where}); accepted: {_ACCEPTED[column]}",
+        f"Give it for all runs as {column}=..., for each as runs={{{name!r}: {{{column!r}: ...}}}}, or let "
+        "`isocompute ingest PATH --propose map.yaml` collect what names and files say.",
+        options=tuple(f"--set {one}={_SHORT[one]}" for one in unknown),
+    ).in_shell(
+        f"Add --set {column}=... if it is the same for all runs, or let "
+        "`isocompute ingest PATH --propose map.yaml` collect what names and files say."
+    )
 
 
 _ACCEPTED = {

@@ -120,9 +120,9 @@ class Onsets:
 def odds_by_best(runs: Sequence[PreparedRun], span: float) -> float:
     """Factor on the odds of a decline: below 1 where best@k of the runs that did not fall still rises.
 
-    Of nine runs on few problems, which all declined, best@4 fell long before avg@4 did; on the seven other tasks of the
-    built-in one it rose. Best@k of the run that fell tells nothing: it fell in accidents too. Nor does a best@k that
-    falls: on language models it may while avg@k goes on rising.
+    On few problems best@4 of all runs fell long before avg@4 did; on seven other tasks of the built-in one it rose.
+    Best@k of the run that fell tells nothing: it falls in accidents too. Nor does a best@k that falls: on language
+    models it may while avg@k goes on rising.
 
     Args:
         runs: prepared runs.

@@ -200,8 +200,7 @@ def rest_not_worthwhile(gain: float, tolerance: float, worthwhile: float, given:
         "rest-not-worthwhile",
         "warning",
         f"{amount_text(worthwhile, unit)} of {amount_text(given, unit)} are planned: the rest is "
-        f"predicted to add {gain:.4f} of reward, "
-        f"below the tolerance of {tolerance:.4f}. --spend all uses everything.",
+        f"predicted to add {gain:.2g} of reward, below the tolerance of {tolerance:g}. --spend all uses everything.",
         {"predicted_gain": gain, "tolerance": tolerance, "worthwhile": worthwhile, "unit": unit},
     )
 

@@ -28,17 +28,17 @@ MATERIAL = 0.01
 WORTHWHILE, NEGLIGIBLE = 0.005, 0.0005
 """The last half of a budget must be predicted to add at least this share of the metric's range where laws decide. Where
 a surface does, whose gains are averages over draws, steps that add less than the second one together are left out. Of
-8,064 plans for simulated sweeps (tuning seeds of benchmarks/decisions/allocation.py) a quarter left some out, which
-lost .0013 of reward, and more than .01 in one case of 35. With .001 and only where half of a rise was seen, as many did
-and lost .0020."""
+10,416 plans for simulated sweeps (tuning seeds of benchmarks/decisions/allocation.py) a quarter left some out, which
+lost .0013 of reward, and more than .01 in one case of 38. With .001 and only where half of a rise was seen, as many did
+and lost .0019."""
 LEAST_SAVED = 0.1
 """Share of the steps below which leaving them out is not worth a note."""
 
 SEEN_TO_FALL, MAY_FALL = 0.8, 0.5
 """Probability that the onset of a decline lies within the data from which the decline counts as seen; and probability
 that the recipe declines from which flat curves show no plateau: a fall, a dip and a plateau then look alike. On the
-same sweeps stops at such plateaus left more than .01 in 2 of 7 cases, at others in none of 13 (4 of 12 and 1 of 21 with
-twice the `STOP_CHANCE`)."""
+same sweeps stops at such plateaus left more than .01 in 2 of 10 cases, at others in none of 19 (with twice the
+`STOP_CHANCE` 4 of 15 and 1 of 31)."""
 
 Spend = Literal["worthwhile", "all"]
 
