@@ -313,11 +313,12 @@ def _refuse_without(absent: Sequence[str], named: Named) -> None:
     )
     say += [f"give one value for all rows as {given}"] if given else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
+    in_shell = f"Add {' '.join(options)}." if options else f"{hint}. A column of another name: --rename THEIRS=step."
     raise RecordError(
         f"no column {' and no column '.join(wanted[name] for name in absent)}; the table has: {', '.join(present)}",
         f"{hint[0].upper()}{hint[1:]}.",
         options=options,
-    ).in_shell(f"Add {' '.join(options)}." if options else f"{hint}.")
+    ).in_shell(in_shell)
 
 
 def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
@@ -335,10 +336,17 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     others = {name: _without_blanks(series) for name, series in named.others.items()}
     extra = {name: series for name, series in others.items() if series.null_count() < len(series)}
     left: list[str] = []
+    notes: list[Note] = []
     if options.lenient:
+        extra, told = _finite(extra, named.source)
+        # With one row per metric an empty value is an error of its own.
+        lone = {name: one for name, one in named.known.items() if name == "value" and "metric" not in named.known}
+        values, more = _finite(lone, named.source)
+        named = replace(named, known={**named.known, **values})
+        notes += [*told, *more]
         left = [name for name, series in extra.items() if schema.misspelt(name) is None and _is_text(series)]
         extra = {name: series for name, series in extra.items() if name not in left}
-    notes = [_left_out([named.source.written[name] for name in left])] if left else []
+    notes += [_left_out([named.source.written[name] for name in left])] if left else []
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
     else:
@@ -355,6 +363,31 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
 def _left_out(columns: Sequence[str]) -> Note:
     message = f"columns of text that are no known columns were left out: {', '.join(columns)}."
     return Note("columns-left-out", "info", message, {"columns": list(columns)})
+
+
+def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str, pl.Series], list[Note]]:
+    """Columns with cells of NaN and infinities empty, and a warning for each that had any."""
+    import polars as pl
+
+    found: dict[str, pl.Series] = {}
+    notes: list[Note] = []
+    for name, series in columns.items():
+        found[name] = series
+        if series.dtype != pl.String and not series.dtype.is_float():
+            continue
+        numbers = series.str.strip_chars() if series.dtype == pl.String else series
+        bad = ~numbers.cast(pl.Float64, strict=False).is_finite().fill_null(True)
+        first = bad.arg_max() if bad.any() else None
+        if first is not None:
+            found[name] = series.set(bad, None)
+            count = int(bad.sum())
+            more = f", and {count - 1} more" if count > 1 else ""
+            message = (
+                f"{source.cell(first, name)}: not finite and left out{more}. If the run failed there, use only what "
+                "came before."
+            )
+            notes.append(Note("values-not-finite", "warning", message, {"metric": name, "values": count}))
+    return found, notes
 
 
 def _is_text(series: pl.Series) -> bool:
@@ -399,15 +432,17 @@ def _refuse_settings(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], name
         return
     columns = [named.source.written[name] for name in found]
     several = len(columns) > 1
+    missing = [one for one in ("group_size", "problems_per_batch") if one not in named.known]
+    likely = next((one for one in missing if _suggested(one, columns[:1]) is not None), "learning_rate")
     raise RecordError(
         f"column{'s' if several else ''} {', '.join(map(repr, columns))} never change{'' if several else 's'} within a "
-        f"run, as settings do; accepted: measurements, and known columns: {schema.known_names()}",
-        f"Leave {'them' if several else 'it'} out, ignore={columns!r}; or rename what is a known column.",
+        "run, as settings do; accepted: measurements, and columns of known names",
+        f"Leave {'them' if several else 'it'} out, ignore={columns!r}; or rename to one of {schema.known_names()}.",
         column=columns[0],
         options=tuple(f"--ignore {quote(column)}" for column in columns),
     ).in_shell(
-        f"Add {' '.join(f'--ignore {quote(column)}' for column in columns)}; or --rename THEIRS=OURS for what is a "
-        "known column."
+        f"Add {' '.join(f'--ignore {quote(column)}' for column in columns)}; or rename what has another name here: "
+        f"--rename {quote(f'{columns[0]}={likely}')}."
     )
 
 
@@ -531,11 +566,12 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
         ).in_shell(f"Add --rename {quote(f'{written}={slip}')} if it is, or --ignore {quote(written)} if it is not.")
     texts = series.dtype == pl.String and series.str.strip_chars().cast(pl.Float64, strict=False).is_null().all()
     if texts or not (series.dtype.is_numeric() or series.dtype == pl.String):
-        sample = series.drop_nulls()[0]
+        (sample,) = series.drop_nulls().head(1).to_list()
         raise RecordError(
-            f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; "
-            f"known: {schema.known_names()}; any other column must be a numeric metric",
-            f"{did_you_mean(name, list(schema.BY_NAME))}Rename it, or pass ignore=[{written!r}].",
+            f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; accepted: metrics, which "
+            "are numbers, and columns of known names",
+            f"{did_you_mean(name, list(schema.BY_NAME))}Rename it to one of {schema.known_names()}, or pass "
+            f"ignore=[{written!r}].",
             column=written,
             options=(f"--ignore {quote(written)}",),
         ).in_shell(f"{did_you_mean(name, list(schema.BY_NAME))}Add --rename or --ignore {quote(written)}.")

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import average_of
+from isocompute_sdk.metrics import LEADING, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS, check_fields
 
@@ -20,7 +20,7 @@ TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
 _NO_REWARD = re.compile(
     r"(.*[/_. ])?(epochs?|loss|.+_loss|entropy|.*kl|.*grad(ient)?_norm|lr|learning_rate|.*clip(ped)?(_.*|frac)?|"
-    r".*(length|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
+    r".*(len(gth)?s?|tokens?|seconds|time|runtime|timestamp|memory|samples|rollouts|steps?|step_time|share)(_per_second)?|"
     r"importance_.*|frac_.*|.*std|batch_size|total_flos|trained_share|advantages?|returns?|.*ratio|.*util(ization)?|"
     r"throughput|perplexity|ppl|max|min|var(iance)?|iter(ation)?s?|fps|temperature)([/_](mean|std|min|max|avg|median))?",
     re.IGNORECASE,
@@ -28,12 +28,16 @@ _NO_REWARD = re.compile(
 """Names of diagnostics, counters and settings."""
 _COMPONENT = re.compile(r"(.*/)?rewards/.+")
 """One reward function of several."""
+_SCORES = (
+    "pass|acc|accuracy|score|rewards?|success(es|_rate)?|solved?|solve_rate|correct|correctness|win|win_rate|exact_match|"
+    "em|f1|maj"
+)
 _EVALUATION = re.compile(
-    r"(.*[/_. -])?(eval|val|valid|validation|test|held_?out|pass|acc|accuracy|score|rewards?|success(es|_rate)?|"
-    r"solved?|solve_rate|correct|correctness|win|win_rate|exact_match|em|f1|maj)([/_@. 0-9-].*)?",
-    re.IGNORECASE,
+    rf"(.*[/_. -])?(eval|val|valid|validation|test|held_?out|{_SCORES})([/_@. 0-9-].*)?", re.IGNORECASE
 )
 """Names that people give to rewards and evaluations."""
+_SCORE = re.compile(rf"(.*[/_. -])?({_SCORES})([/_@. 0-9-].*)?", re.IGNORECASE)
+"""Those that say what is measured, and not only where: of `eval/turns` and `eval/reward` the second is the reward."""
 _TRAINING = re.compile(
     r"(?!.*(eval|val|test|held))(.*[/_. -])?(train|training|rollouts?|episodes?|ep|env)[/_. -](.*[/_. -])?"
     r"(reward|score|return|acc|accuracy)s?([/_. -](mean|avg|total))?",
@@ -71,15 +75,22 @@ def rank(metric: str, eval_set: str) -> int | None:
 def headline(measured: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """The reward among (metric, evaluation set) pairs, one for every value; None without a reward.
 
-    Ties go to the most frequent one, then to the most samples, then to `validation`, then to the alphabet.
+    Ties go to the most frequent one, then to a name that says what is measured, then to the most samples, then to
+    `validation`, then to the alphabet.
     """
     counts = Counter(measured)
     found = [one for one in counts if rank(*one) is not None]
     return min(
         found,
-        key=lambda one: (rank(*one), -counts[one], -(average_of(one[0]) or 0), one[1] != DEFAULT_EVAL_SET, one),
+        key=lambda one: (rank(*one), -counts[one], *_tie(*one)),
         default=None,
     )
+
+
+def _tie(metric: str, eval_set: str) -> tuple[bool, int, bool, str, str]:
+    """Order of measurements of one rank."""
+    said = _SCORE.fullmatch(metric) is not None
+    return not said, -(average_of(metric) or 0), eval_set != DEFAULT_EVAL_SET, metric, eval_set
 
 
 _CLASS = (0, 0, 0, 0, 1, 2, 2, 3)
@@ -123,9 +134,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
             _CLASS[ranked[one]],
             -runs_with[one],
             ranked[one],
-            -(average_of(one[0]) or 0),
-            one[1] != DEFAULT_EVAL_SET,
-            one,
+            *_tie(*one),
         ),
     )
 
@@ -171,3 +180,8 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
         return name, [training_reward_note(name, asked=False)]
     message = f"no metric was asked for, and no run has avg@4: {name} was taken."
     return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
+
+
+def with_leading(runs: RunSet, metric: str, eval_set: str | None) -> RunSet:
+    """The evaluations of a reward and of the best@k beside it, on one evaluation set; None for all sets."""
+    return runs.filter(metric=(metric, *LEADING), **({} if eval_set is None else {"eval_set": eval_set}))

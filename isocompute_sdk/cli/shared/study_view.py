@@ -27,22 +27,14 @@ def study_lines(folder: Path) -> list[str]:
 
     Only fits on file are used for the best n.
     """
-    from isocompute_sdk.campaigns.overview import best_so_far, overview
-
-    found = overview(folder)
-    if found is None:
-        return []
-    return list(_lines(found, best_so_far(folder, found.study) if _has_fits(folder) else None))
+    found = _on_file(folder)
+    return [] if found is None else list(_lines(*found))
 
 
 def study_dict(folder: Path) -> dict[str, Any]:
     """The same for programs: {"study": ...}, or nothing."""
-    from isocompute_sdk.campaigns.overview import best_so_far, overview
-
-    found = overview(folder)
-    if found is None:
-        return {}
-    return {"study": _as_dict(found, best_so_far(folder, found.study) if _has_fits(folder) else None)}
+    found = _on_file(folder)
+    return {} if found is None else {"study": _as_dict(*found)}
 
 
 def follow_study(folder: Path, interval: float, *, json: bool) -> None:
@@ -164,10 +156,16 @@ class _Look:
             self.page = f"the answer on one page: {path}"
 
 
-def _has_fits(folder: Path) -> bool:
+def _on_file(folder: Path) -> tuple[Overview, BestSoFar | None] | None:
+    """The study of a folder, and its best n if fits of it are on file."""
     from isocompute_sdk.campaigns.campaign import FITS, REFIT
+    from isocompute_sdk.campaigns.overview import best_so_far, overview
 
-    return any((folder / name).exists() for name in (FITS, REFIT))
+    found = overview(folder)
+    if found is None:
+        return None
+    fitted = any((folder / name).exists() for name in (FITS, REFIT))
+    return found, best_so_far(folder, found.study) if fitted else None
 
 
 def _lines(found: Overview, best: BestSoFar | None) -> Iterator[str]:

@@ -448,7 +448,7 @@ _ADVICE = {
 
 
 def _unreadable(path: Path, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
-    hint = error.hint or "see the message"
+    hint = error.shell_hint or error.hint or "see the message"
     return RunFinding(name or str(path), str(path), attempts=attempts, problems=(error.message,), advice=(hint,))
 
 

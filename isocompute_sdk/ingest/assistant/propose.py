@@ -370,9 +370,22 @@ def _evaluation(draft: _Draft, log: RunLog, told: Told) -> None:
     # How many samples are behind a mean decides what it is called, and nothing else: a note says that it is unknown.
     if any(meaning.metric.startswith("avg@") for meaning in measured.values()):
         return
-    trained = trained or own is not None
+    _ask_for_evaluation(draft, log, metrics, {*known, *metrics, *told.ignore}, trained=trained or own is not None)
+
+
+def _ask_for_evaluation(
+    draft: _Draft, log: RunLog, metrics: Mapping[str, str], left: Container[str], *, trained: bool
+) -> None:
+    """Which tag is the evaluation, by names that may be one's; of a log with a training reward only if there is one.
+
+    Args:
+        draft: receives the answer or the question.
+        log: the run.
+        metrics: what is known of its tags.
+        left: tags that are no candidates.
+        trained: whether the log has a training reward.
+    """
     components = re.compile("(?!)" if log.framework is None else log.framework.components)
-    left = {*known, *metrics, *told.ignore}
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
     places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
     if log.format == "table":

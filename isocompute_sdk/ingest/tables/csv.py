@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.tables.raw import (
     LONGEST_LINE,
-    TRUNCATED_HINT,
     OnTruncated,
     RawTable,
     check_size,
     cut_off,
     damaged,
     read_text,
+    truncated,
 )
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.cells import to_series
@@ -64,7 +64,7 @@ def read_csv(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
             rows.pop()
             broken = (lines.pop(), sign)
     if broken is not None and on_truncated == "error":
-        raise RecordError(f"{path}:{broken[0]}: the file ends inside this line ({broken[1]})", TRUNCATED_HINT)
+        raise truncated(path, broken[0], f" ({broken[1]})")
     notes = [*replaced, *([] if broken is None else [cut_off(path, broken[0])])]
     uneven = [line for row, line in zip(rows, lines, strict=True) if len(row) != len(header)]
     if uneven and on_truncated == "error":

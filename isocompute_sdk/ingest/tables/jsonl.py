@@ -1,4 +1,7 @@
-"""JSON lines: one flat object per line, its keys the columns; a key may be absent from some lines.
+"""JSON lines: one object per line, its keys the columns; a key may be absent from some lines.
+
+Objects inside an object are columns of their own: `{"config": {"n": 8}, "eval": {"reward": 0.5}}` has `config.n` and
+`eval/reward`.
 
 Polars reads files in which every line is whole and every key keeps its type; all others are read line by line, so that
 an error names its line.
@@ -19,13 +22,13 @@ from isocompute_sdk.ingest.tables.raw import (
     LONGEST_LINE,
     MOST_CELLS,
     MOST_COLUMNS,
-    TRUNCATED_HINT,
     OnTruncated,
     RawTable,
     check_size,
     cut_off,
     damaged,
     read_text,
+    truncated,
 )
 from isocompute_sdk.notes import Note
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 Objects = tuple[list[dict[str, Any]], list[int], tuple[Note, ...]]
 _KEY = re.compile(r'"([^"]*)"\s*:')
+SETTINGS = ("config", "cfg", "args", "params", "hparams", "hyperparameters")
+"""Keys of objects that hold settings; `columns.folded` leaves them out of names."""
 SAMPLE_LINES = 1000
 """Lines at the beginning and at the end of a file that say which columns it has."""
 
@@ -51,7 +56,8 @@ def read_jsonl(path: Path, on_truncated: OnTruncated = "error") -> RawTable:
     if plain is not None:
         columns = {name: plain[name] for name in plain.columns}
         return RawTable(columns, lambda index: f"{path}:{index + 1}", replaced)
-    rows, lines, notes = _objects(path, text, on_truncated)
+    found, lines, notes = _objects(path, text, on_truncated)
+    rows = [_flat(row) for row in found]
     names = dict.fromkeys(name for row in rows for name in row)
     check_size(path, len(names), len(rows))
     return RawTable(
@@ -84,11 +90,24 @@ def _of_array(path: Path) -> RawTable:
             f"{path}: received an array of something else; accepted: an array of objects, one per evaluation",
             'For example [{"n": 8, "step": 10, "avg@4": 0.5}].',
         )
-    objects = cast(list[dict[str, Any]], rows)
+    objects = [_flat(row) for row in cast(list[dict[str, Any]], rows)]
     names = dict.fromkeys(name for row in objects for name in row)
     check_size(path, len(names), len(objects))
     columns = {name: [row.get(name) for row in objects] for name in names}
     return RawTable(columns, lambda index: f"{path}: entry {index + 1}", replaced)
+
+
+def _flat(row: Mapping[str, Any], before: str = "", separator: str = "") -> dict[str, Any]:
+    """An object without objects inside: settings by their path with dots, as Hydra writes them, others with slashes."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        name = f"{before}{separator}{key}"
+        if isinstance(value, dict) and value:
+            inside = separator or ("." if key.lower() in SETTINGS else "/")
+            found |= _flat(cast(dict[str, Any], value), name, inside)
+        else:
+            found[name] = value
+    return found
 
 
 def read_plain(text: str) -> pl.DataFrame | None:
@@ -174,8 +193,7 @@ def _objects(path: Path, text: str, on_truncated: OnTruncated) -> Objects:
         except RecordError as error:
             if on_truncated == "error":
                 if number == texts[-1][0] and isinstance(error.__cause__, json.JSONDecodeError):
-                    told = f"{path}:{number}: the file ends inside this line"
-                    raise RecordError(told, TRUNCATED_HINT) from error
+                    raise truncated(path, number) from error
                 raise
             broken.append(number)
         else:

@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from isocompute_sdk.errors import RecordError
@@ -13,10 +14,6 @@ from isocompute_sdk.ingest.stores.packed import CUT_PACKING, DAMAGED, open_bytes
 from isocompute_sdk.notes import Note
 
 OnTruncated = Literal["error", "drop"]
-TRUNCATED_HINT = (
-    "It may have been cut while it was written or copied: copy it again, or keep the whole lines before it with "
-    '`isocompute ingest PATH --output runs.parquet`, in Python with on_truncated="drop".'
-)
 
 
 LARGEST_TEXT = 512 * 2**20
@@ -41,6 +38,15 @@ class RawTable:
     """Row index -> file and line."""
     notes: tuple[Note, ...] = ()
     """What of the file could not be read."""
+
+
+def truncated(path: Path, line: int, more: str = "") -> RecordError:
+    """The error for a file that ends inside a line."""
+    cause = "It may have been cut while it was written or copied: copy it again, or"
+    return RecordError(
+        f"{path}:{line}: the file ends inside this line{more}",
+        f'{cause} keep the whole lines before it with on_truncated="drop".',
+    ).in_shell(f"{cause} keep the whole lines before it: isocompute ingest {quote(str(path))} --output runs.parquet")
 
 
 def cut_off(path: Path, line: int) -> Note:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from isocompute_sdk.campaigns.prediction_check import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.answers.passport import Backtest, HiddenRun
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, PlanComparison
@@ -271,63 +274,55 @@ def _backtest(material: Material, fits: Fits) -> list[Block]:
                 "isocompute fit RUNS --output fits.json",
             ),
         ]
-    series: list[charts.Json] = []
-    values = [value for run in test.by_run for value in (run.measured, run.predicted, run.low, run.high)]
-    outcome = material.comparison
-    if outcome is not None:
-        values += [outcome.measured, outcome.predicted, outcome.low, outcome.high]
-    measured = charts.linear("measured", values, within=fits.bounds)
+    return [Paragraph(text), _against_outcomes(test, fits, material.comparison)]
+
+
+def _against_outcomes(test: Backtest, fits: Fits, planned: Comparison | None) -> Chart:
+    """Prediction against outcome of every hidden run, and of the planned run if it was trained."""
+    measured = charts.linear(
+        "measured",
+        [
+            value
+            for run in (*test.by_run, *([] if planned is None else [planned]))
+            for value in (run.measured, run.predicted, run.low, run.high)
+        ],
+        within=fits.bounds,
+    )
     ends = [(end, end) for end in (measured.low or 0.0, measured.high or 1.0)]
-    series.append(charts.line("predicted = measured", ends, "muted", dashed=True, width=1.2))
+    series = [charts.line("predicted = measured", ends, "muted", dashed=True, width=1.2)]
     names = {"predicted = measured": "roundRect"}
     for i, n in enumerate(sorted({run.group_size for run in test.by_run})):
         runs = [run for run in test.by_run if run.group_size == n]
-        label = f"n = {n}"
-        names[label] = _symbol(i)
-        series.append(
-            charts.segments(
-                label,
-                [((run.low, run.measured), (run.high, run.measured)) for run in runs],
-                f"n{n}",
-                lineStyle={"opacity": 0.5},
-            )
-        )
         hover = [
             f"{run.run_id}\nn = {n}, C = {short(run.compute)}\npredicted {run.predicted:.3f} ({run.low:.3f} to "
             f"{run.high:.3f})\nmeasured {run.measured:.3f}"
             for run in runs
         ]
-        points = [(run.predicted, run.measured) for run in runs]
-        series.append(charts.dots(label, points, f"n{n}", hover, symbol=_symbol(i), symbolSize=10, z=4))
-    if outcome is not None:
+        names[f"n = {n}"] = symbol = _symbol(i)
+        series += _pairs(f"n = {n}", runs, f"n{n}", hover, 0.5, symbol=symbol, symbolSize=10, z=4)
+    if planned is not None:
         names["planned run"] = "diamond"
-        series.append(
-            charts.segments(
-                "planned run", [((outcome.low, outcome.measured), (outcome.high, outcome.measured))], "second"
-            )
-        )
-        text_ = f"{outcome.run_id}\npredicted {outcome.predicted:.3f}\nmeasured {outcome.measured:.3f}"
-        series.append(
-            charts.dots(
-                "planned run",
-                [(outcome.predicted, outcome.measured)],
-                "second",
-                [text_],
-                symbol="diamond",
-                symbolSize=16,
-                z=5,
-            )
-        )
+        hover = [f"{planned.run_id}\npredicted {planned.predicted:.3f}\nmeasured {planned.measured:.3f}"]
+        series += _pairs("planned run", [planned], "second", hover, 1.0, symbol="diamond", symbolSize=16, z=5)
     option = charts.chart(replace(measured, name="predicted (interval: 80 % of runs)"), measured, series, legend=names)
+    caption = "On the dashed line a prediction was exact; an interval that crosses it held."
+    return Chart("backtest", "Prediction against outcome", option, caption, 380)
+
+
+def _pairs(
+    label: str,
+    runs: Sequence[HiddenRun | Comparison],
+    colour: str,
+    hover: Sequence[str],
+    opacity: float,
+    **dot: Any,
+) -> list[charts.Json]:
+    """Intervals and points of predictions against what was measured."""
+    intervals = [((run.low, run.measured), (run.high, run.measured)) for run in runs]
+    points = [(run.predicted, run.measured) for run in runs]
     return [
-        Paragraph(text),
-        Chart(
-            "backtest",
-            "Prediction against outcome",
-            option,
-            "On the dashed line a prediction was exact; an interval that crosses it held.",
-            380,
-        ),
+        charts.segments(label, intervals, colour, lineStyle={"opacity": opacity}),
+        charts.dots(label, points, colour, hover, **dot),
     ]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.rewards import unasked
 from tests.unit.ingest.log_files import write_hydra, write_verl
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,6 +53,12 @@ def german(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def nested(row: dict[str, object]) -> str:
+    """One line of a log with its settings in an object of their own."""
+    settings = {name: row.pop(name) for name in ("num_generations", "prompts_per_step")}
+    return json.dumps({"config": settings, **row, "eval": {"length": 90 + 3 * int(str(row["step"]))}}) + "\n"
+
+
 WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "plain.csv": lambda table, path: table.to_csv(path, index=False),
     "index.csv": lambda table, path: table.to_csv(path),
@@ -83,6 +90,12 @@ WAYS: dict[str, Callable[[pd.DataFrame, Path], object]] = {
     "schedule.csv": lambda table, path: table.assign(lr=1e-6 * (1 - table["step"] / 300)).to_csv(path, index=False),
     "indexed.parquet": lambda table, path: table.set_index(["experiment", "step"]).to_parquet(path),
     "records.json": lambda table, path: table.to_json(path, orient="records"),
+    "thousands-of-rollouts.csv": lambda table, path: (
+        table.assign(rollouts=(table["step"] * table["num_generations"] * 16 / 1000).map("{:.3f}k".format))
+        .drop(columns="step")
+        .to_csv(path, index=False)
+    ),
+    "nested.jsonl": lambda table, path: path.write_text("".join(map(nested, table.to_dict("records")))),
     "records.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
 }
 
@@ -389,3 +402,23 @@ def test_nothing_usable_is_said_with_a_code(isocompute: Command, tmp_path: Path)
     done = isocompute("doctor", "t.csv")
     assert (done.returncode, endings(done)) == (1, 1)
     assert "next:" not in done.stdout
+
+
+def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Command, tmp_path: Path) -> None:
+    table = eight_runs()
+    table.loc[5, "avg@4"] = np.nan
+    text = table.to_csv(index=False, na_rep="nan", lineterminator="\r\n")
+    (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
+    done = isocompute("allocate", "t.csv", "--budget", "100k")
+    assert done.returncode == 1
+    (command,) = re.findall(r"isocompute (ingest .*)$", done.stderr, re.MULTILINE)
+    assert isocompute(*shlex.split(command)).returncode == 0
+    runs = RunSet.read(tmp_path / "runs.parquet").filter(metric="avg@4")
+    assert len(runs) == 182 - 2
+    assert isocompute("allocate", "runs.parquet", "--budget", "100k").returncode == 0
+
+
+def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None:
+    rows = [f"{n},16,{step},{3 + step},{90 + step},0.5\n" for n in (4, 8) for step in range(3)]
+    (tmp_path / "t.csv").write_text("n,B_p,step,eval/turns,eval/len,eval/reward\n" + "".join(rows))
+    assert unasked(RunSet.read(tmp_path / "t.csv"), None)[0] == "eval/reward"

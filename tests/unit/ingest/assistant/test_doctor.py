@@ -79,7 +79,7 @@ def test_findings_are_json(messy: Path) -> None:
     ("rows", "reason"),
     [
         ("8,32,10,0.5\n8,32,10,0.6\n", "table.csv:3 repeats .*table.csv:2"),
-        ("8,32,10,0.5\n8,32,20,nan\n", "table.csv:3, column avg@4: received 'nan'"),
+        ("8,32,10,0.5\n8,32,x,0.6\n", "table.csv:3, column step: received 'x'"),
     ],
 )
 def test_a_table_that_makes_no_sense_says_where(tmp_path: Path, rows: str, reason: str) -> None:
