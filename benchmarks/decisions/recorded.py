@@ -3,6 +3,7 @@
     python benchmarks/decisions/recorded.py
     python benchmarks/decisions/recorded.py --tuning
     python benchmarks/decisions/recorded.py --alone
+    python benchmarks/decisions/recorded.py --trl
 
 The runs are those of `benchmarks/data/recorded/`, made by `benchmarks/record_runs.py`. A pilot is everything up to C0
 rollouts of some levels of n and some seeds; the surface is fitted to it and asked for the reward
@@ -18,6 +19,7 @@ questions:
 
 `--tuning`: on the ten other sets of `other_tasks.csv` and `few_problems.csv`, on which what best@k adds was chosen.
 `--alone`: fits see avg@4 only.
+`--trl`: on runs of three small tasks by another engine, made by `benchmarks/record_trl.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,8 @@ FACTORS = (2.0, 3.0, 8.0)
 ORIGINS = (18_750.0, 37_500.0, 75_000.0, 150_000.0, 200_000.0, 300_000.0, 375_000.0)
 """C0. The last ones leave 3x and 8x only for the runs to 3M."""
 LEVELS = ((4, 8, 16, 32, 64, 128, 256), (4, 16, 64, 256), (8, 32, 128), (4, 16, 64))
+TRL_ORIGINS = (5_000.0, 10_000.0, 20_000.0, 40_000.0)
+"""The same for the runs of `trl_tasks.csv`."""
 SEEDS = ((0,), (1,), (0, 1))
 LEAST_STEPS = 8
 """Update steps at C0 that an n needs to be part of a pilot."""
@@ -65,6 +69,9 @@ class Recorded:
     runs: RunSet
     curves: dict[int, list[tuple[Array, Array]]]
     """n -> rollouts and reward of each seed."""
+    metric: str = METRIC
+    problems_per_batch: int = PROBLEMS_PER_BATCH
+    origins: tuple[float, ...] = ORIGINS
 
     @classmethod
     def read(cls, name: str, folder: Path = DATA) -> Recorded:
@@ -80,12 +87,20 @@ class Recorded:
                 yield cls.of(name, runs.filter(pl.col("run_id").str.starts_with(f"{task}-n")))
 
     @classmethod
-    def of(cls, name: str, runs: RunSet) -> Recorded:
+    def trl(cls, folder: Path = DATA) -> Iterator[Recorded]:
+        """Every task that TRL trained."""
+        runs = RunSet.read(str(folder / "trl_tasks.csv"))
+        for task in dict.fromkeys(run_id.rsplit("-n", 1)[0] for run_id in runs.run_ids):
+            mine = runs.filter(pl.col("run_id").str.starts_with(f"{task}-n"))
+            yield replace(cls.of(task, mine, "avg@16"), problems_per_batch=8, origins=TRL_ORIGINS)
+
+    @classmethod
+    def of(cls, name: str, runs: RunSet, metric: str = METRIC) -> Recorded:
         """The runs with their curves."""
         curves: dict[int, list[tuple[Array, Array]]] = {}
-        for one in sorted(runs.series(METRIC), key=lambda one: (one.group_size, one.seed or 0)):
+        for one in sorted(runs.series(metric), key=lambda one: (one.group_size, one.seed or 0)):
             curves.setdefault(one.group_size, []).append((one.rollouts_T, one.value_T))
-        return cls(name, runs, curves)
+        return cls(name, runs, curves, metric)
 
     def pilot(self, origin: float, levels: Sequence[int], seeds: Sequence[int]) -> RunSet:
         """What a pilot of that size saw."""
@@ -155,13 +170,13 @@ def examine(
     recorded: Recorded, origin: float, levels: Sequence[int], seeds: Sequence[int], *, alone: bool = False
 ) -> list[Forecast | Decision]:
     """Everything asked of one pilot; `alone`: the fit sees no other metric."""
-    shown = [n for n in levels if n in recorded.curves and origin / (n * PROBLEMS_PER_BATCH) >= LEAST_STEPS]
+    shown = [n for n in levels if n in recorded.curves and origin / (n * recorded.problems_per_batch) >= LEAST_STEPS]
     if len(shown) < 3 or any(len(recorded.curves[n]) <= max(seeds) for n in shown):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pilot = recorded.pilot(origin, shown, seeds)
-        fits = iso.fit(pilot.filter(metric=METRIC) if alone else pilot, METRIC)
+        fits = iso.fit(pilot.filter(metric=recorded.metric) if alone else pilot, recorded.metric)
         planner = iso.Planner(fits, recipe=iso.Recipe.preset("hard"))
         found: list[Forecast | Decision] = []
         for factor in FACTORS:
@@ -170,7 +185,7 @@ def examine(
             known = [n for n in shown if n in true]
             if len(known) < 3:
                 continue
-            predicted = fits.predict(target, known, PROBLEMS_PER_BATCH, level=0.8)
+            predicted = fits.predict(target, known, recorded.problems_per_batch, level=0.8)
             place: dict[str, Any] = {
                 "set": recorded.name,
                 "origin": origin,
@@ -196,7 +211,7 @@ def _decide(
     seeds: Sequence[int],
     place: dict[str, Any],
 ) -> Decision:
-    plan = planner.allocate(target, problems_per_batch=PROBLEMS_PER_BATCH, spend="all")
+    plan = planner.allocate(target, problems_per_batch=recorded.problems_per_batch, spend="all")
     origin = float(place["origin"])
     chosen = min(true, key=lambda n: abs(np.log2(n / plan.group_size)))
     pilots = {
@@ -232,7 +247,7 @@ def _share_seen(recorded: Recorded, n: int, origin: float) -> float:
 def run(sets: Iterable[Recorded], *, every: bool = False, alone: bool = False) -> Iterator[Forecast | Decision]:
     """Pilots of all n with one seed; `every`: also of fewer n and of both seeds; `alone`: as of `examine`."""
     for recorded in sets:
-        for origin in ORIGINS:
+        for origin in recorded.origins:
             for levels in LEVELS if every else LEVELS[:1]:
                 for seeds in SEEDS if every else SEEDS[:2]:
                     yield from examine(recorded, origin, levels, seeds, alone=alone)
@@ -264,7 +279,7 @@ def decision_table(rows: Sequence[Decision]) -> str:
     ]
     for name in dict.fromkeys(r.set for r in rows):
         for factor in FACTORS:
-            for origin in (*ORIGINS, None):
+            for origin in (*sorted({r.origin for r in rows if r.set == name}), None):
                 mine = [r for r in rows if r.set == name and r.factor == factor and origin in (None, r.origin)]
                 if mine:
                     lines.append(_decision_line(name, origin, factor, mine))
@@ -307,6 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the tables")
     parser.add_argument("--tuning", action="store_true", help="the other tasks and few problems instead")
+    parser.add_argument("--trl", action="store_true", help="the runs by TRL instead")
     parser.add_argument("--alone", action="store_true", help="fits see avg@4 only, no best@4")
     parser.add_argument("--every", action="store_true", help="also pilots of fewer n, and of both seeds")
     parser.add_argument("--json", type=Path, help="write every row here")
@@ -316,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figure(options.figure, options.data)
         return 0
     read = (Recorded.read(name, options.data) for name in options.sets)
-    sets = Recorded.tuning(options.data) if options.tuning else read
+    sets = Recorded.trl(options.data) if options.trl else Recorded.tuning(options.data) if options.tuning else read
     rows = list(run(sets, every=options.every, alone=options.alone))
     forecasts = [row for row in rows if isinstance(row, Forecast)]
     decisions = [row for row in rows if isinstance(row, Decision)]

@@ -34,11 +34,11 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.metrics import LEADING
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import Judgement, Plan, Planner
 from isocompute_sdk.planning.questions.compare import Configuration
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, Throughput, dump_spec
 from isocompute_sdk.specs.run import batch_refusal
@@ -423,9 +423,7 @@ class Campaign:
         return kept
 
     def _chosen_metric(self, found: RunSet) -> RunSet:
-        """The reward and, beside it, the best@k that leads it."""
-        wanted = (self.metric, *LEADING)
-        return found.filter(metric=wanted, **({} if self.eval_set is None else {"eval_set": self.eval_set}))
+        return with_leading(found, self.metric, self.eval_set)
 
     def _engine(self) -> Executor:
         return executors.load(self.executor if self.executor is not None else self.study.executor)

@@ -321,17 +321,14 @@ class DesignedPilot:
     # Rounds.
 
     def _next_round(self, taken: Decisions) -> None:
-        number, spent = len(taken.rounds) + 1, self.spent(taken)
-        left = self.left(spent)
-        known = self._known(self.runs(taken))
+        number, spent, most = len(taken.rounds) + 1, self.spent(taken), self._most_left(taken)
+        left, known = self.left(spent), self._known(self.runs(taken))
         runs: tuple[Chosen, ...] = ()
         asked: NextRuns | None = None
-        design = None
+        design: PilotDesign | None = None
         if number == 1:
-            most = self._most_left(taken)
             design = self._design(left, self.throughput(taken), max(most, 0.0) / left.available)
-            reason = design.first.reason
-            runs = self._named(design.runs, taken)
+            runs, reason = self._named(design.runs, taken), design.first.reason
             if not runs:
                 raise PlanError(
                     f"no pilot is worth its cost at {self.budget}; largest_share leaves "
@@ -339,20 +336,18 @@ class DesignedPilot:
                     "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
                     "study a sweep.",
                 )
+        elif number > MOST_ROUNDS or most <= 0:
+            largest = self.pilot.largest_share
+            reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
+            reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
         else:
-            most = self._most_left(taken)
-            if number > MOST_ROUNDS or most <= 0:
-                largest = self.pilot.largest_share
-                reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
-                reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
-            else:
-                fits = self.fit(self._measured(taken))
-                asked = self.planner(fits, taken).next_runs(
-                    left, slots=self.slots, most=most, continuing=extends_runs(self.backend), rng=number
-                )
-                runs, barred = self._advised(asked, taken, taken.stopped())
-                reason = asked.reason + barred
-        share = sum(run.share for run in (design.runs if design is not None else () if asked is None else asked.runs))
+            asked = self.planner(self.fit(self._measured(taken)), taken).next_runs(
+                left, slots=self.slots, most=most, continuing=extends_runs(self.backend), rng=number
+            )
+            runs, barred = self._advised(asked, taken, taken.stopped())
+            reason = asked.reason + barred
+        advice = design.runs if design is not None else asked.runs if asked is not None else ()
+        share = sum(run.share for run in advice)
         looks = tuple(look for look in LOOKS if (1 - look) * share >= LEAST_REST)
         decided = Round(number, known, spent, left.available, runs, reason, asked, design, looks)
         dec.ROUND.save(dec.round_file(self.root, number), decided)
@@ -452,22 +447,29 @@ class DesignedPilot:
                 else "all may still be the best"
             )
             rest = {one.run_id: final[one.run_id] for one in going if one.run_id not in stopped}
-            free = min(len(stopped), self.slots - len(rest))
-            most = self._most_left(taken) - sum(
-                self._cost(self.spec(now[name])) * (steps / now[name].update_steps - 1) for name, steps in rest.items()
-            )
-            if rest and free > 0 and most > 0:
-                left = self.left(self.spent(taken))
-                rng = np.random.default_rng([round_.number, number])
-                asked = self.planner(fits, taken).next_runs(
-                    left, slots=free, most=most, going=rest, continuing=False, rng=rng
-                )
-                added, barred = self._advised(asked, taken, {*taken.stopped(), *stopped})
-                reason += f". {'Free slots: ' if added else 'No other run takes a slot: '}{asked.reason}{barred}"
+            rng = np.random.default_rng([round_.number, number])
+            added, asked, told = self._fill_slots(fits, rest, stopped, taken, rng)
+            reason += told
         look = Look(round_.number, number, target, judged, reason, added, asked)
         dec.LOOK.save(dec.look_file(self.root, round_.number, number), look)
         if going:
             self.tell(f"look {number} at round {round_.number}: {reason}")
+
+    def _fill_slots(
+        self, fits: Fits, going: Mapping[str, int], stopped: Collection[str], taken: Decisions, rng: np.random.Generator
+    ) -> tuple[tuple[Chosen, ...], NextRuns | None, str]:
+        """New runs for the slots that stopped ones leave beside those that go on, what advised them, and in words."""
+        now, free = self.chosen(taken), min(len(stopped), self.slots - len(going))
+        most = self._most_left(taken) - sum(
+            self._cost(self.spec(now[name])) * (steps / now[name].update_steps - 1) for name, steps in going.items()
+        )
+        if not going or free <= 0 or most <= 0:
+            return (), None, ""
+        asked = self.planner(fits, taken).next_runs(
+            self.left(self.spent(taken)), slots=free, most=most, going=going, continuing=False, rng=rng
+        )
+        added, barred = self._advised(asked, taken, {*taken.stopped(), *stopped})
+        return added, asked, f". {'Free slots: ' if added else 'No other run takes a slot: '}{asked.reason}{barred}"
 
     def _judged(
         self, fits: Fits, going: Sequence[Chosen], final: Mapping[str, int], target: float, taken: Decisions

@@ -17,9 +17,9 @@ from isocompute_sdk.campaigns.decisions import Decisions, read_decisions
 from isocompute_sdk.campaigns.study_changes import STUDY, STUDY_FILE
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.metrics import LEADING
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.rewards import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Study
@@ -180,8 +180,7 @@ def _fitted(folder: Path, study: Study) -> Fits:
         except IsoComputeError:
             continue
     runs = found[0].concat(*found[1:]) if found else RunSet.from_columns({})
-    measured = runs.filter(metric=(metric, *LEADING), eval_set="validation")
-    return api.fit(measured, metric, "validation", pool=("learning_rate",))
+    return api.fit(with_leading(runs, metric, "validation"), metric, "validation", pool=("learning_rate",))
 
 
 def _by_kind(

@@ -104,15 +104,7 @@ def _check(n: int, problems: int, steps: int, seed: int, factor: float) -> Chose
 def judge_checks(
     study: Study, checks: Sequence[Chosen], folders: Sequence[Path], backend: Backend, metric: str
 ) -> tuple[bool, str, tuple[Note, ...]]:
-    """Whether the recipe is healthy, why, and what else was seen.
-
-    Args:
-        study: the study.
-        checks: the runs.
-        folders: their folders, in the same order.
-        backend: reads them.
-        metric: reward on held-out problems.
-    """
+    """Whether the recipe is healthy, why, and what else was seen; `folders` are those of the checks."""
     if not checks:
         return True, "the recipe was not checked", ()
     found = {one: records_of(backend, folder) for one, folder in zip(checks, folders, strict=True)}

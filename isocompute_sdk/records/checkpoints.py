@@ -43,13 +43,7 @@ class ChosenCheckpoint:
 
 
 def choose_checkpoint(runs: RunSet, run_id: str, metric: str, chosen_on: str = DEFAULT_EVAL_SET) -> ChosenCheckpoint:
-    """The checkpoint with the largest value on one set, reported on `test` or another set that is not the training set.
-
-    Args:
-        runs: the run, with all its evaluation sets.
-        run_id: its name.
-        metric: the metric.
-        chosen_on: evaluation set that chooses.
+    """The checkpoint with the largest value on `chosen_on`, reported on `test` or another held-out set.
 
     Raises:
         RecordError: the run has no such metric on `chosen_on`.

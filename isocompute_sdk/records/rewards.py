@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import average_of
+from isocompute_sdk.metrics import LEADING, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS, check_fields
 
@@ -180,3 +180,8 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
         return name, [training_reward_note(name, asked=False)]
     message = f"no metric was asked for, and no run has avg@4: {name} was taken."
     return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
+
+
+def with_leading(runs: RunSet, metric: str, eval_set: str | None) -> RunSet:
+    """The evaluations of a reward and of the best@k beside it, on one evaluation set; None for all sets."""
+    return runs.filter(metric=(metric, *LEADING), **({} if eval_set is None else {"eval_set": eval_set}))

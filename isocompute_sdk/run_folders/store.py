@@ -173,12 +173,7 @@ STARTED = Document("run-started", 1, Started)
 
 
 def write_spec(folder: str | Path, run: RunSpec, *, longer: bool = False) -> Path:
-    """Keep the run beside its measurements.
-
-    Args:
-        folder: the run folder.
-        run: the run.
-        longer: whether a run that has measurements may become longer, as its backend continues it.
+    """Keep the run beside its measurements; with `longer` a run that has some may get more steps.
 
     Raises:
         RecordError: the folder holds measurements of another run. Options of the backend may differ: those of one

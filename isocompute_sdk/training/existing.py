@@ -105,14 +105,8 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
     """What a script would run beside what the run says; nothing is run.
 
     n, B_p, M, C and the fields of `COMPARED` come first, under our names; settings of the objective follow where the
-    script sets them to something else, under the framework's.
-
-    Args:
-        backend: backend of the run.
-        name: its name.
-        run: the run.
-        script: a shell script, whose variables, arrays and configuration files are filled in as far as it says them; a
-            Python file; or a saved configuration.
+    script sets them to something else, under the framework's. The script is one of a shell, whose variables, arrays and
+    configuration files are filled in as far as it says them, a Python file, or a saved configuration.
 
     Raises:
         BackendError: the backend has no settings, or the script is not one of its framework.

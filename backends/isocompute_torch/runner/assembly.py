@@ -56,12 +56,7 @@ def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
 
 
 def assemble(configuration: Configuration, problems: dict[str, list[Problem]], stack: ExitStack) -> Parts:
-    """Load model, reward function and problems.
-
-    Args:
-        configuration: the run.
-        problems: result of `load_problems`.
-        stack: closes sampler and reward function at the end.
+    """Load model, reward function and problems; `stack` closes sampler and reward function at the end.
 
     Raises:
         InputError: one of them is unusable.

@@ -173,11 +173,6 @@ def row_bytes(config: Any, dtype: torch.dtype, tokens: int, vocabulary: int) -> 
 def refuse_what_cannot_fit(found: MemoryEstimate, memory: Memory, name: str) -> None:
     """Raise if an estimate exceeds what a run may ever have.
 
-    Args:
-        found: the estimate.
-        memory: memory of the device.
-        name: the model, for the message.
-
     Raises:
         InputError: it does not fit; the message says which model would.
     """

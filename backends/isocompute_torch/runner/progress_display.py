@@ -46,13 +46,7 @@ class RunConsole:
             self._task = self._bar.add_task(run_id, total=total, completed=done, reward="-", speed="-")
 
     def step(self, step: int, rollouts: int, reward: float) -> None:
-        """Show that one update is done.
-
-        Args:
-            step: updates done.
-            rollouts: rollouts of this update.
-            reward: mean training reward.
-        """
+        """Show that one update is done, with its rollouts and mean training reward."""
         self.done = step
         self._rollouts += rollouts
         elapsed = time.monotonic() - self._started

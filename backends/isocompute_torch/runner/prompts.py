@@ -27,13 +27,7 @@ class PromptSet:
 
     @classmethod
     def encode(cls, codec: TextCodec, problems: Sequence[Problem], *, max_tokens: int, name: str) -> PromptSet:
-        """Encode every problem.
-
-        Args:
-            codec: the tokenizer.
-            problems: the problems.
-            max_tokens: longest prompt accepted.
-            name: name of the set in messages.
+        """Encode every problem of the set `name`.
 
         Raises:
             InputError: a prompt is too long. Skipping it would change the problem set.

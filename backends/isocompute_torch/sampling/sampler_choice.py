@@ -10,13 +10,7 @@ from isocompute_sdk.notes import Note
 def chosen_sampler(
     wanted: Literal["auto", "torch", "vllm"], device: str, *, installed: bool
 ) -> tuple[Literal["torch", "vllm"], Note | None]:
-    """The sampler, and a note where a GPU has to do without vLLM.
-
-    Args:
-        wanted: the option `sampler`.
-        device: cpu or cuda.
-        installed: whether vLLM is installed.
-    """
+    """The sampler, and a note where a GPU has to do without vLLM."""
     if wanted != "auto":
         return wanted, None
     if device != "cuda":

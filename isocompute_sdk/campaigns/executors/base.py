@@ -138,12 +138,8 @@ class Executor(Protocol):
 def wrapper_command(job: Job, attempt: int, python: str) -> tuple[str, ...]:
     """Write wrapper.py and job.json, the intent to start an attempt, into the run folder; returns the command to start.
 
-    Call it only when nothing of an earlier attempt goes on. exit.json of the earlier attempt is removed.
-
-    Args:
-        job: the run.
-        attempt: number of the attempt.
-        python: interpreter, 3.10 or newer, where the command runs.
+    Call it only when nothing of an earlier attempt goes on. exit.json of the earlier attempt is removed. `python` is
+    the interpreter where the command runs, 3.10 or newer.
     """
     folder = job.launch.folder.absolute()
     grace = GRACE_SECONDS if job.grace_seconds is None else job.grace_seconds

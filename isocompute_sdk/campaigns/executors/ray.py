@@ -182,14 +182,7 @@ class RayEngine:
     def request(
         self, job: Job, attempt: int, command: Sequence[str], nodes: Sequence[Mapping[str, float]] = ()
     ) -> dict[str, Any]:
-        """Arguments of `JobSubmissionClient.submit_job` that submit an attempt.
-
-        Args:
-            job: the run.
-            attempt: number of the attempt.
-            command: what the job executes.
-            nodes: resources of each node.
-        """
+        """Arguments of `JobSubmissionClient.submit_job` that submit an attempt; `nodes` are their resources."""
         needs = job.needs
         gpus = _gpus(needs, nodes)
         passed = {name: os.environ[name] for name in ("PYTHON",) if name in os.environ}

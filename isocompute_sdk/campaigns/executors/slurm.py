@@ -215,13 +215,7 @@ class SlurmEngine:
             self._cancel(ref)
 
     def request(self, job: Job, attempt: int, command: Sequence[str]) -> tuple[str, ...]:
-        """The sbatch command that submits an attempt.
-
-        Args:
-            job: the run.
-            attempt: number of the attempt.
-            command: what the job executes.
-        """
+        """The sbatch command that submits an attempt."""
         folder = job.launch.folder.absolute()
         log = str(folder / store.LOG_FILE)
         # In file names of sbatch, % starts a pattern unless there is a backslash.

@@ -43,6 +43,7 @@ MEASURE = (
     "plateau-unidentified",
     "rise-not-seen",
     "backtest-missed",
+    "run-ends-missed",
     "best-group-size-at-grid-edge",
     "beyond-grid",
     "group-size-compromise",

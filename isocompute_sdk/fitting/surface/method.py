@@ -95,6 +95,7 @@ def fit_joint(
     notes = [
         *_about_runs(prepared),
         *_about_outlying(surface, prepared, bounds, rng),
+        *_about_ends(surface),
         *known.notes(found.group_sizes),
         *_about_leading(surface, found.group_sizes),
         *found.notes,
@@ -161,6 +162,20 @@ def _about_outlying(
     )
     numbers = {"runs": dict(surface.outlying), "best_group_size": best}
     return [Note("outlying-run", "warning", text, numbers)]
+
+
+def _about_ends(surface: Surface) -> list[Note]:
+    """Runs that end where the fit does not."""
+    if surface.ends is None:
+        return []
+    missed = surface.ends.missed
+    named = ", ".join(f"n = {n} ({off:+.3f})" for n, off in missed.items())
+    text = (
+        f"Runs end off the curves that fit the rest of them, by this much reward: {named}. Predictions follow those "
+        "ends, but no curve shape here explains them: what comes next may be as sudden. Run the best n further "
+        "before you spend on it."
+    )
+    return [Note("run-ends-missed", "warning", text, {"missed": {str(n): off for n, off in missed.items()}})]
 
 
 def _about_leading(surface: Surface, group_sizes: Sequence[int]) -> list[Note]:

@@ -16,6 +16,7 @@ from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Matrix, NotNegative, Positive
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.decline import NEVER, Declines, Onsets, sample_declines, shift
+from isocompute_sdk.fitting.surface.ends import Ends
 from isocompute_sdk.fitting.surface.leading import Leading, factors
 from isocompute_sdk.fitting.surface.misfit import LARGEST_REACH, Misfit, sample_misfit, unseen_factor
 from isocompute_sdk.fitting.surface.model import CURVE_PARAMETERS, OCTAVES_ABOVE, Layout, Prior, curve, logistic
@@ -99,6 +100,8 @@ class Surface:
     fewer draws the surer runs that fell make a decline, None where it is certain and in fits saved before."""
     leading: Leading | None = None
     """By how much means count that rise; None without best@k, and in fits saved before it was read."""
+    ends: Ends | None = None
+    """Ends of runs that the fit does not follow; None where it does, and in fits saved before that was looked at."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -116,6 +119,8 @@ class Surface:
             raise FieldError("inside", self.inside.parameters_DP.shape, f"shape {shape}, draws by parameters")
         if self.leading is not None and self.leading.rising_K.shape != (knots,):
             raise FieldError("leading", self.leading.rising_K.shape, f"shape {(knots,)}, one for each knot")
+        if self.ends is not None and self.ends.share_K.shape != (knots,):
+            raise FieldError("ends", self.ends.share_K.shape, f"shape {(knots,)}, one for each knot")
         largest = float(np.max(np.abs(self.parameters_DP[:, 1:])))
         if largest > LARGEST_PARAMETER:
             raise FieldError("parameters", largest, f"at most {LARGEST_PARAMETER:g} in size, after R0")
@@ -246,6 +251,9 @@ class Surface:
                     self.inside.shape_D, _curves(self.inside.parameters_DP, design), log_DQ, hats_QK
                 )
                 reward_DQ = of_end_DQ * reward_DQ + (1.0 - of_end_DQ) * inside_DQ
+        if self.ends is not None:
+            before_Q = float(np.log(self.largest_compute)) - np.log(spent)
+            reward_DQ = self.ends.follow(reward_DQ, hats_QK, before_Q, curves_DQ4[:, :, 0], self.layout.top)
         if at and self.declines is not None:
             base_D1 = curves_DQ4[:, :, 0]
             left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)
@@ -418,6 +426,7 @@ def fit_surface(
         outlying={run.run_id: float(off) for run, off in zip(usable, posterior.odd_R, strict=True) if off},
         inside=inside,
     )
+    surface = replace(surface, ends=Ends.of(surface, usable, prior))
     late = _late(surface, posterior, onsets, usable, rng)
     surface = replace(surface, late=late)
     if late is None or all(run.best is None for run in usable):

@@ -45,7 +45,14 @@ octave above the grid included, gains a material amount from the rest of the bud
 ASK_NEXT = "isocompute next says whether a run is worth making first"
 UNCARRIED = ("measure-first", "undecided")
 """Verdicts that the runs do not carry: what to run first is more useful, if it saves enough."""
-DOUBTS = ("backtest-missed", "outlying-run", "outlying-evaluations", "rise-not-seen", "extrapolation-beyond-10x")
+DOUBTS = (
+    "backtest-missed",
+    "outlying-run",
+    "outlying-evaluations",
+    "run-ends-missed",
+    "rise-not-seen",
+    "extrapolation-beyond-10x",
+)
 """Warnings with which no n counts as decided."""
 UNSEEN_REACH = 3.0
 """Multiple of the largest compute seen up to which a rise that was not seen is no such warning: on simulated sweeps it

@@ -46,6 +46,9 @@ def widened(
         late = widened(late, below, above, copy.deepcopy(rng), prior)
     if leading is not None:
         leading = replace(leading, rising_K=np.pad(leading.rising_K, (below, above), mode="edge"))
+    ends = surface.ends
+    if ends is not None:
+        ends = replace(ends, share_K=np.pad(ends.share_K, (below, above), mode="edge"))
     theta_DP = longer(surface.parameters_DP, rng)
     first, last = layout.knots_K[0] - below, layout.knots_K[-1] + above
     misfit = surface.misfit
@@ -60,6 +63,7 @@ def widened(
         inside=inside,
         late=late,
         leading=leading,
+        ends=ends,
     )
 
 
