@@ -175,6 +175,7 @@ class Campaign:
             BackendError: another controller is at work on this campaign, or a run is refused or failed.
             RecordError: the folder holds another campaign, or the study was edited in a way that spoils what was run.
         """
+        self._backend()  # An unknown one is refused before anything is written.
         with controlling(self.study_folder):
             return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
 

@@ -88,8 +88,11 @@ def print_plan(
 
     console = _console()
     first = plan.next_runs
-    known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT
-    rows = [(label, text.replace(ASK_NEXT, known)) for label, text in answer(plan)]
+    if typed is None:
+        rows = [(label, text.replace(f". {ASK_NEXT}", "")) for label, text in answer(plan)]
+    else:
+        known = NO_RUN if asked is not None and not asked.runs else ASK_NEXT
+        rows = [(label, text.replace(ASK_NEXT, known)) for label, text in answer(plan)]
     if first is not None:
         rows[0] = ("verdict", f"Measure first: {first.reason}")
         runs = [run.describe(first.unit) if verbose else _briefly(run, first.unit) for run in first.runs]

@@ -20,7 +20,7 @@ from isocompute_sdk.ingest.formats.log_format import VALIDATION, LogFormat, LogS
 from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.run_logs.console_logs import CONSOLE, is_console_log, launches, read_console_log
 from isocompute_sdk.ingest.run_logs.recovery import recover
-from isocompute_sdk.ingest.stores import mlflow_runs, wandb_run
+from isocompute_sdk.ingest.stores import mlflow_runs, trackio_runs, wandb_run
 from isocompute_sdk.ingest.stores.event_files import EVENT_MARK, event_files, read_tensorboard
 from isocompute_sdk.ingest.stores.event_starts import EventStart, read_event_start
 from isocompute_sdk.ingest.stores.packed import as_kept, is_sealed, unpacked
@@ -278,7 +278,7 @@ def log_formats() -> tuple[str, ...]:
     return (TENSORBOARD, CONSOLE, *_stores())
 
 
-SHARED = {store.name: store for store in (wandb_run.STORE, mlflow_runs.STORE)}
+SHARED = {store.name: store for store in (wandb_run.STORE, mlflow_runs.STORE, trackio_runs.STORE)}
 """Stores that runs of any framework log to."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,21 @@ class MlflowRun:
 
 def is_database(path: Path) -> bool:
     """Whether a file is a database of MLflow's tracking store, by its ending and tables."""
+    return holds_tables(path, _TABLES, "run_uuid")
+
+
+def holds_tables(path: Path, tables: Set[str], column: str) -> bool:
+    """Whether a file is an SQLite database with these tables, whose table `metrics` has this column."""
     if path.suffix not in (".db", ".sqlite", ".sqlite3"):
         return False
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 return False
-        with _connected(path) as connection:
-            return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")} >= _TABLES
+        with Connected(path) as connection:
+            if not {name for (name,) in connection.execute("SELECT name FROM sqlite_master")} >= tables:
+                return False
+            return column in {name for _, name, *_ in connection.execute("PRAGMA table_info(metrics)")}
     except (OSError, RecordError, sqlite3.Error):
         return False
 
@@ -85,8 +92,8 @@ def runs_in_database(path: Path) -> dict[str, str]:
         RecordError: the database cannot be read.
     """
     query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time, run_uuid"
-    with _connected(path) as connection:
-        return {str(run): str(name or run) for run, name in _rows(path, connection, query)}
+    with Connected(path) as connection:
+        return {str(run): str(name or run) for run, name in rows_of(path, connection, query)}
 
 
 def read_from_database(path: Path, run_id: str) -> MlflowRun:
@@ -95,19 +102,19 @@ def read_from_database(path: Path, run_id: str) -> MlflowRun:
     Raises:
         RecordError: the database cannot be read, or has no such run.
     """
-    with _connected(path) as connection:
-        found = _rows(path, connection, "SELECT name, start_time FROM runs WHERE run_uuid = ?", run_id)
+    with Connected(path) as connection:
+        found = rows_of(path, connection, "SELECT name, start_time FROM runs WHERE run_uuid = ?", run_id)
         if not found:
             raise RecordError(f"{path} has no run {run_id!r}", "It was deleted while it was read: try again.")
         name, started = found[0]
-        params = _rows(path, connection, "SELECT key, value FROM params WHERE run_uuid = ?", run_id)
+        params = rows_of(path, connection, "SELECT key, value FROM params WHERE run_uuid = ?", run_id)
         # The primary key sorts rows by time and step within a metric; a value that is none is stored as 0.
         query = (
             "SELECT key, step, timestamp, CASE WHEN is_nan THEN NULL ELSE value END FROM metrics "
             "WHERE run_uuid = ? ORDER BY key, timestamp, step"
         )
         columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
-        for key, step, wall, value in _rows(path, connection, query, run_id):
+        for key, step, wall, value in rows_of(path, connection, query, run_id):
             steps, walls, values = columns.setdefault(key, ([], [], []))
             steps.append(step)
             walls.append(wall)
@@ -187,7 +194,7 @@ STORE = LogStore("mlflow", _holds, lambda path: path.parent, read_mlflow, runs_o
 """Both stores of MLflow."""
 
 
-class _connected:
+class Connected:
     """A connection that only reads, for a `with` statement."""
 
     def __init__(self, path: Path) -> None:
@@ -213,7 +220,12 @@ class _connected:
         self.connection.close()
 
 
-def _rows(path: Path, connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+def rows_of(path: Path, connection: sqlite3.Connection, query: str, *values: object) -> list[tuple[Any, ...]]:
+    """What a query finds.
+
+    Raises:
+        RecordError: the database cannot be read.
+    """
     try:
         return connection.execute(query, values).fetchall()
     except sqlite3.Error as error:
@@ -222,7 +234,7 @@ def _rows(path: Path, connection: sqlite3.Connection, query: str, *values: objec
 
 def _refused(path: Path, error: sqlite3.Error) -> RecordError:
     return RecordError(
-        f"{path} cannot be read as a database of MLflow: {error}",
+        f"{path} cannot be read as a database: {error}",
         "Copy it together with its -wal and -shm files, or try again if another program holds it.",
     )
 

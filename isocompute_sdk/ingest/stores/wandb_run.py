@@ -40,7 +40,7 @@ _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _CONFIG, _OUTPUT, _OUTPUT_RAW, _RUN, _EXIT, _ENVIRONMENT = 2, 5, 4, 13, 17, 18, 26
 _ITEM, _KEY, _NESTED_KEY, _INTEGER, _NUMBER, _JSON = 1, 1, 2, 5, 6, 16
-_STEP, _TIMESTAMP, _RUNTIME = "_step", "_timestamp", "_runtime"
+STEP, TIMESTAMP, _RUNTIME = "_step", "_timestamp", "_runtime"
 _BEGINNING = 1 << 20
 
 
@@ -121,8 +121,8 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
     columns = {key: WandbColumn(np.array(at), np.array(values)) for key, (at, values) in found.columns.items()}
     run_id = found.run.get("run_id") or unpacked(path).stem.removeprefix("run-")
     started = found.started
-    if not started and _TIMESTAMP in columns:
-        started = float(columns[_TIMESTAMP].value_T[0])
+    if not started and TIMESTAMP in columns:
+        started = float(columns[TIMESTAMP].value_T[0])
     return WandbRun(
         path=path,
         run_id=str(run_id),
@@ -334,23 +334,23 @@ def to_attempt(run: WandbRun) -> tuple[Attempt, str]:
     form = format_of(run.columns)
     pattern = re.compile(_GLOBAL_STEP if form is None else form.step_key)
     steps = [key for key in run.columns if pattern.fullmatch(key)]
-    if form is not None and not form.counts_calls(_STEP) and _STEP in run.columns:
+    if form is not None and not form.counts_calls(STEP) and STEP in run.columns:
         steps = []
     at, walls = np.full(total, np.nan), np.full(total, np.nan)
-    for key in steps or [_STEP]:
+    for key in steps or [STEP]:
         column = run.columns.get(key)
         if column is not None:
             at[column.row_T] = np.where(np.isnan(at[column.row_T]), column.value_T, at[column.row_T])
-    if _TIMESTAMP in run.columns:
-        walls[run.columns[_TIMESTAMP].row_T] = run.columns[_TIMESTAMP].value_T
+    if TIMESTAMP in run.columns:
+        walls[run.columns[TIMESTAMP].row_T] = run.columns[TIMESTAMP].value_T
     series: dict[str, ScalarSeries] = {}
     for key, column in run.columns.items():
         rows = column.row_T[~np.isnan(at[column.row_T])]
-        if key in (*steps, _STEP, _TIMESTAMP, _RUNTIME) or not len(rows):
+        if key in (*steps, STEP, TIMESTAMP, _RUNTIME) or not len(rows):
             continue
         values = column.value_T[~np.isnan(at[column.row_T])]
         series[key] = replace(scalar_series(at[rows], values), wall_time_T=walls[rows])
-    return Attempt(run.path, series, run.started, None, run.notes), steps[0] if steps else _STEP
+    return Attempt(run.path, series, run.started, None, run.notes), steps[0] if steps else STEP
 
 
 def _runs_of(path: Path) -> list[FoundRun]:
@@ -388,7 +388,7 @@ def read_wandb(paths: Sequence[Path], name: str) -> RunLog:
         # Nobody trains with several processes on one GPU.
         settings = [(settings[-1][0], {"num_processes": 1, **settings[-1][1]})]
     notes = tuple(note for one in starts for note in one.notes)
-    step = min(steps, key=lambda key: key == _STEP)
+    step = min(steps, key=lambda key: key == STEP)
     return RunLog(name, paths[0], "wandb", attempts, notes, step_name=step, settings=tuple(settings[-1:]))
 
 

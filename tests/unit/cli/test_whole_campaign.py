@@ -49,6 +49,12 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(i
     assert "probability" in asked.stdout
 
 
+def test_an_unknown_backend_is_refused_before_anything_is_written(isocompute: Run, tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(STUDY.replace("simulator", "simulater"))
+    assert isocompute("run", "study.yaml").returncode == 1
+    assert not (tmp_path / "runs").exists()
+
+
 def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
     assert isocompute("run", "study.yaml", "--only", "n4-bp8-seed0").returncode == 1

@@ -98,6 +98,10 @@ def watch(
     if once:
         watcher.look()
         watcher.close()
+        # Silence alone could also mean that nothing was found to look at.
+        seen = watcher.runs
+        message = f"looked at {seen:,} run{'' if seen == 1 else 's'}; alerts that were given before are not repeated"
+        print(f"{message} ({watcher.book.path})", file=sys.stderr)
         return
     try:
         while True:
@@ -156,6 +160,11 @@ class _Watcher:
     _complaints: set[str] = field(default_factory=set[str])
     _errors: set[str] = field(default_factory=set[str])
     _undelivered: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
+
+    @property
+    def runs(self) -> int:
+        """Runs that were read at least once."""
+        return sum(self._runs.values())
 
     def look(self) -> None:
         """Read all logs and report new alerts; an unreadable folder does not hide the others.
