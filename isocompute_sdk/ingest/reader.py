@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.errors import RecordError, did_you_mean
@@ -186,7 +187,16 @@ def _read_tables(listings: Sequence[Listing], request: _Request, shared: Options
         prefix = f"{label(file.path, files)}/" if len(files) > 1 else ""
         name = prefix.rstrip("/") or unpacked(file.path).stem
         options = replace(shared, ignore=file.ignore, rename=file.rename, run_prefix=prefix, run_name=name)
-        frame, found = _build(file, options)
+        try:
+            frame, found = _build(file, options)
+        except RecordError as error:
+            if len(loaded) > 1 and any(option.startswith("--set group_size") for option in error.options):
+                # One n for all files would be wrong for most of them.
+                where = " ".join(quote(str(one.path)) for one in listings)
+                asks = "Their names may say it, and the rest is asked"
+                error.options = ()
+                error.in_shell(f"{asks}: isocompute ingest {where} --propose map.yaml")
+            raise
         frames.append(frame)
         notes += found
     notes += [note for one in listings if format == "auto" for note in _left_out(one)]

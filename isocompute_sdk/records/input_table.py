@@ -208,7 +208,7 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
     if "step" not in given and "rollouts" not in given:
         absent.append("rollouts")
     if absent:
-        _refuse_without(absent, named)
+        _refuse_without(absent, named, options.columns_set)
     if schema.BATCH.name in given:
         _with_problems(given, named.source)
     frame = pl.DataFrame(list(given.values()))
@@ -284,7 +284,7 @@ def _suggested(wanted: str, present: Sequence[str]) -> str | None:
     )
 
 
-def _refuse_without(absent: Sequence[str], named: Named) -> None:
+def _refuse_without(absent: Sequence[str], named: Named, set_for_all: Collection[str]) -> None:
     """Raise on columns that a table cannot do without, with the options that would give them."""
     source = named.source
     present = list(source.written.values())
@@ -292,7 +292,8 @@ def _refuse_without(absent: Sequence[str], named: Named) -> None:
     wanted = {"group_size": "group_size (or n)", "rollouts": "rollouts (or C, compute) or step"}
     renamed: dict[str, str] = {}
     values: dict[str, str] = {}
-    for name in [*absent, *(["problems_per_batch"] if "problems_per_batch" not in named.known else [])]:
+    unset = "problems_per_batch" not in named.known and "problems_per_batch" not in set_for_all
+    for name in [*absent, *(["problems_per_batch"] if unset else [])]:
         if name == "problems_per_batch" and "rollouts" in named.known:
             continue
         accepted = ("step", "rollouts") if name == "rollouts" else (name,)

@@ -348,6 +348,7 @@ class RunSet:
         Raises:
             RecordError: a run is in two tables with another configuration, or interleaved.
         """
+        check_runs(self)  # A list, if it is called on the class.
         others = tuple(check_runs(other) for other in others)
         frames = [self._frame, *(other._frame for other in others)]
         notes = [note for one in (self, *others) for note in one._notes]

@@ -12,6 +12,7 @@ _END = r"(?![a-zA-Z0-9]|\.\d)"
 FIELDS: dict[str, tuple[str, ...]] = {
     "group_size": (
         "n",
+        "g",
         "group",
         "groupsize",
         "group_size",

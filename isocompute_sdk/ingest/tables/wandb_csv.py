@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from isocompute_sdk.errors import RecordError, did_you_mean
@@ -193,6 +194,9 @@ def _owners(path: Path, columns: Sequence[str], runs: Sequence[str]) -> dict[str
                 f"{did_you_mean(guess, runs)}Say what each run is, e.g. runs={{{guess!r}: "
                 f"{{'group_size': 8, 'problems_per_batch': 32}}}}, or pass ignore=[{column!r}]; or "
                 "let `isocompute ingest PATH --propose map.yaml` collect what names and files say.",
-            ).in_shell("Let `isocompute ingest PATH --propose map.yaml` collect what names and files say.")
+            ).in_shell(
+                "A chart does not hold n and B_p. Collect what names say, and answer the rest: isocompute ingest "
+                f"{quote(str(path))} --propose map.yaml"
+            )
         owners[column] = (found[0], column[len(found[0]) + len(SEPARATOR) :])
     return owners
