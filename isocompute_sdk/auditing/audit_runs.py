@@ -92,10 +92,7 @@ def audit(
     for info in runs.runs():
         if info.run_id not in series:
             absent[info.run_id] = f"no {measure.metric} on {measure.eval_set}"
-    trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
-    bases = {run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if _has_base(one)}
-    scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
-    found = group_runs(infos, tuple(pool), bases, pooled_noise(trained, scale)[0])
+    found = grouped(infos, series, measure, pool)
     seed = api.DEFAULT_SEED if rng is None else rng
     audited = [
         _audit_group(str(i + 1), group, runs, series, measure, level, np.random.default_rng(seed), draws)
@@ -110,6 +107,16 @@ def audit(
         apart=tuple(_apart(found)),
         notes=unique([*measure.notes, *(note for note in runs.notes if note.code in OF_READING)]),
     )
+
+
+def grouped(
+    infos: Sequence[RunInfo], series: Mapping[str, RunSeries], measure: Measure, pool: Collection[str] = ()
+) -> list[Group]:
+    """Runs that may be compared, by what they state and by their rewards at step 0; see `group_runs`."""
+    trained = [one.value_T[one.rollouts_T > 0] for one in series.values()]
+    bases = {run: float(np.mean(one.value_T[one.rollouts_T == 0])) for run, one in series.items() if _has_base(one)}
+    scale = noise_scale([one.value_T for one in series.values()], measure.bounds[1] - measure.bounds[0])
+    return group_runs(infos, pool, bases, pooled_noise(trained, scale)[0])
 
 
 def _series(runs: RunSet, measure: Measure) -> dict[str, RunSeries]:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Audit, RecordError, RunSet, audit
 from isocompute_sdk.auditing import GroupAudit
-from isocompute_sdk.auditing.audit_runs import best_level
+from isocompute_sdk.auditing.audit_runs import best_level, grouped
 from isocompute_sdk.auditing.grouping import BASE_GAP
+from isocompute_sdk.auditing.measure_choice import Measure
 from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.fitting.surface.data import DEFAULT_NOISE, SMALLEST_NOISE, noise_scale
 from isocompute_sdk.plots import plot_group
@@ -199,12 +200,14 @@ def test_the_same_rewards_in_other_units_are_grouped_alike(
     columns = {"run_id": [r[0] for r in rows], "C": [r[2] * 1e4 for r in rows], "avg@4": [r[1] for r in rows]}
     runs = RunSet.from_columns(columns, n=8, problems_per_batch=32)
 
-    def grouped(runs: RunSet, bounds: tuple[float, float]) -> list[list[str]]:
-        return [[run.run_id for run in group.runs] for group in audit(runs, bounds=bounds, draws=20).groups]
+    def names(runs: RunSet, bounds: tuple[float, float]) -> list[list[str]]:
+        series = {one.run_id: one for one in runs.series("avg@4")}
+        found = grouped(runs.runs(), series, Measure("avg@4", "validation", bounds))
+        return [[run.run_id for run in group.runs] for group in found]
 
     # Gaps that are as large as what separates groups, to the last bit, may fall on either side.
     assume(all(abs(b - a - limit) > 1e-6 for a, b in pairwise(sorted(bases)) for limit in gaps(np.array(bases))))
-    assert grouped(in_units(runs, *bounds), bounds) == grouped(runs, (0.0, 1.0))
+    assert names(in_units(runs, *bounds), bounds) == names(runs, (0.0, 1.0))
 
 
 def gaps(bases: np.ndarray) -> list[float]:
