@@ -191,6 +191,10 @@ def star(
     place, top = scale((x, above))
     if (top - low) / (high - low) > HIGHEST:
         high = low + (top - low) / HIGHEST
+        if ax.get_yscale() == "linear":
+            # The room for the label gets no ticks: a reward of 1.2 does not exist.
+            bottom, end = ax.get_ylim()
+            ax.set_yticks([tick for tick in ax.get_yticks() if bottom <= tick <= end])
         ax.set_ylim(top=float(ax.transScale.inverted().transform((left, high))[1]))
     right = bool(ax.transLimits.transform((place, top))[0] < 0.3)
     ax.annotate(
@@ -221,6 +225,7 @@ def upright(ax: Axes, x: float, text: str, *, top: bool = False) -> None:
         va="top" if top else "bottom",
         color=MUTED,
         fontsize=8,
+        bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 1.0},
     )
 
 

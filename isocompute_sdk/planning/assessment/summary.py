@@ -125,7 +125,8 @@ def _cost(plan: Plan) -> str:
     share = 1 - plan.unused_share
     for note in plan.notes:
         if note.code == "rest-not-worthwhile":
-            return f"{text} ({share:.0%}); the rest adds {note.data['predicted_gain']:.3f}"
+            gain = note.data["predicted_gain"]
+            return f"{text} ({share:.0%}); the rest adds {'< 0.001' if gain < 0.0005 else f'{gain:.3f}'}"
     return f"{text}, {share:.1%} of the budget"
 
 
