@@ -546,7 +546,7 @@ def _own_words(keys: Keys) -> SavedConfig | None:
     for key in keys.flat:
         name, said = canonical(key), keys.get(key)
         # Some count rollouts by that name, others problems.
-        if said is None or key.rpartition(".")[2] == COUNTED_DIFFERENTLY:
+        if name is None or said is None or key.rpartition(".")[2] == COUNTED_DIFFERENTLY:
             continue
         if name == BATCH.name or name in PER_RUN:
             column = "problems_per_batch" if name == BATCH.name else name
