@@ -474,3 +474,19 @@ def test_settings_of_a_program_of_ones_own_count_where_they_say_n_and_b_p(
     found = translate(Path("config.json"), saved)
     told = None if found is None else tuple(found.fields[name].value for name in ("group_size", "problems_per_batch"))
     assert told == sizes
+
+
+def test_runs_of_two_tasks_are_parted_by_the_command_in_the_error(isocompute: Command, tmp_path: Path) -> None:
+    table = eight_runs()
+    task = table["experiment"].map(lambda name: "code" if int(name.split("_")[1]) % 2 else "math")
+    table.assign(train_data=task).to_csv(tmp_path / "t.csv", index=False)
+    done = isocompute("allocate", "t.csv", "--budget", "100k")
+    assert done.returncode == 1
+    (command,) = re.findall(r"isocompute (ingest [^)]*)", done.stderr)
+    assert isocompute(*shlex.split(command.replace("RUNS", "t.csv"))).returncode == 0
+    runs = RunSet.read(tmp_path / "part.parquet")
+    assert {run.context["train_data"] for run in runs.runs()} == {"code"}
+    assert len(runs.run_ids) == 4
+    assert isocompute("allocate", "part.parquet", "--budget", "100k").returncode == 0
+    assert isocompute("ingest", "t.csv", "--where", "model=null").returncode == 0
+    assert isocompute("ingest", "t.csv", "--where", "train_data=cod").returncode == 1
