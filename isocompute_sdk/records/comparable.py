@@ -92,7 +92,9 @@ def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
     for name in (field for field in pool if field != "eval_samples"):
         values: dict[int, set[str]] = {}
         for one in series:
-            values.setdefault(one.group_size, set()).add(repr(one.context.get(name)))
+            # Unknown is no other value.
+            if one.context.get(name) is not None:
+                values.setdefault(one.group_size, set()).add(repr(one.context[name]))
         all_values = set().union(*values.values())
         # Together: one value per n, and not the same one everywhere.
         if len(all_values) > 1 and all(len(v) == 1 for v in values.values()):

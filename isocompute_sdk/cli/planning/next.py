@@ -106,6 +106,8 @@ def next_runs(
     else:
         saved = _Saved.of(first, paths, checkpoints or (), fits)
         lines = _commands(first, paths, saved, _of_framework(fits), model_known=bool(planning.model or _model(fits)))
+        if first.runs and fitting.map is None and not any(holds_fits(path) for path in paths):
+            lines.append(_afterwards(len(first.runs), fits, fitting.pool or ()))
     for line in lines:
         say(line)
 
@@ -291,10 +293,22 @@ def _commands(first: NextRuns, paths: Sequence[Path], saved: _Saved, framework: 
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
-    if any(holds_fits(path) or path.suffix in YAML for path in paths):
-        return ["scripts:", plan, *lines]
-    folders = " ".join(f"next-{number}" for number in range(1, len(first.runs) + 1))
-    return ["scripts:", plan, *lines, f"when they have run: {Typed(tuple(sys.argv[1:])).asking('next', folders)}"]
+    return ["scripts:", plan, *lines]
+
+
+def _afterwards(count: int, fits: Fits | FitsSet | None, pooled: Sequence[str]) -> str:
+    """The command for the time after these runs, with the fields pooled that they record and the others do not."""
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
+    from isocompute_sdk.records.columns import LENIENT
+
+    table = None if fits is None else (fits if isinstance(fits, Fits) else fits.first).runs
+    runs = () if table is None else RunSet.from_dict(table).runs()
+    # Scripts do not know the number of problems either.
+    recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems", *pooled)]
+    unknown = [name for name in recorded if runs and all(run.context[name] is None for run in runs)]
+    words = [*(f"next-{number}" for number in range(1, count + 1)), *(f"--pool {name}" for name in unknown)]
+    return f"when they have run: {Typed(tuple(sys.argv[1:])).asking('next', *words)}"
 
 
 def _every(run: NextRun, steps: int) -> int:

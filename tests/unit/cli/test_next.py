@@ -166,3 +166,22 @@ def test_commands_are_for_the_framework_that_made_the_runs(
     for line in launches:
         named = re.findall(r" --backend (\S+)", line)
         assert named == ([] if framework == "prime-rl" else [framework])
+
+
+def test_runs_that_record_more_join_those_that_record_nothing(
+    make_runs: Make, isocompute: Command, tmp_path: Path
+) -> None:
+    rows = fit_runs(make_runs, (8, 16, 32, 64), 1.5e5).to_polars().select("run_id", "group_size", "step", "value")
+    rows.rename({"value": "avg@4"}).write_csv(tmp_path / "runs.csv")
+    printed = isocompute("next", "runs.csv", "--set", "problems_per_batch=32", "--budget", "3M")
+    assert printed.returncode == 0, printed.stderr
+    (again,) = re.findall(r": isocompute (next .*next-1.*)$", printed.stdout, re.MULTILINE)
+    said = "some/model,t.jsonl,grpo,1e-6,0.001,0.001,1,8192,0.6,4"
+    names = "model,train_data,algorithm,learning_rate,kl_coef,entropy_coef,updates_per_batch,max_tokens"
+    names += ",eval_temperature,eval_samples"
+    for number in range(1, len(re.findall(r"next-\d+", again)) + 1):
+        (tmp_path / f"next-{number}").mkdir()
+        lines = "".join(f"new-{number},64,{step},{0.35 + step / 1000},{said}\n" for step in range(0, 120, 8))
+        (tmp_path / f"next-{number}" / "runs.csv").write_text(f"run,n,step,avg@4,{names}\n{lines}")
+    joined = isocompute(*shlex.split(again))
+    assert joined.returncode == 0, joined.stderr
