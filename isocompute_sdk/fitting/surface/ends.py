@@ -3,9 +3,9 @@
     R -> R + f (top - R) where the runs of an n end above the fit,   R -> R - f (R - R0) where they end below it
 
 f is the residual at their end, less what runs differ by, as a share of the room. It fades inside the data. Where the
-fit follows all of its runs nothing changes: .6 % of the predictions for 280 tuning sweeps did, none for 144 sweeps of the
-other simulator or for recorded runs of the built-in task. Runs of TRL that creep up and then jump, n = 4 from .48 to .97
-within half a unit of ln C, were predicted at .60 where they had measured .97.
+fit follows all of its runs nothing changes: .6 % of the predictions for 280 tuning sweeps did, none for 144 sweeps of
+the other simulator or for recorded runs of the built-in task. Runs of TRL that creep up and then jump, n = 4 from .48
+to .97 within half a unit of ln C, were predicted at .60 where they had measured .97.
 """
 
 from __future__ import annotations
