@@ -12,9 +12,9 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.paper.analysis import Run
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun
-from isocompute_sdk.fitting.surface.leading import best_beside
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.rewards import best_beside
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries, RunSet

@@ -10,12 +10,18 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.fitting.one_run.forecast import LiveRun
-from isocompute_sdk.fitting.surface.leading import best_beside
 from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.health.levels import WINDOW, noise_of
 from isocompute_sdk.health.training_dynamics import IMPROVED
 from isocompute_sdk.metrics import average_of
-from isocompute_sdk.records.rewards import TRAIN_REWARD, TRAIN_SET, is_training_reward, training_reward_note, unasked
+from isocompute_sdk.records.rewards import (
+    TRAIN_REWARD,
+    TRAIN_SET,
+    best_beside,
+    is_training_reward,
+    training_reward_note,
+    unasked,
+)
 
 if TYPE_CHECKING:
     from isocompute_sdk.notes import Note

@@ -1,4 +1,4 @@
-"""Choice of the reward among the metrics of a table if none is named."""
+"""The reward among the metrics of a table if none is named, and the best@k that leads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS, check_fields
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records.runset import RunSet
+    from isocompute_sdk.records.runset import RunSeries, RunSet
 
 TRAIN_REWARD, TRAIN_SET = "train_reward", "train"
 _COUNTED = re.compile(r"(best|worst|pass|mean)@([1-9][0-9]*)")
@@ -185,3 +185,21 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
 def with_leading(runs: RunSet, metric: str, eval_set: str | None) -> RunSet:
     """The evaluations of a reward and of the best@k beside it, on one evaluation set; None for all sets."""
     return runs.filter(metric=(metric, *LEADING), **({} if eval_set is None else {"eval_set": eval_set}))
+
+
+def best_beside(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, tuple[str, RunSeries]]:
+    """Name and series of best@k by run, of runs that log it beside avg@k on the same evaluation set.
+
+    Args:
+        runs: the evaluations.
+        metric: the reward; only avg@k has a best@k that leads it.
+        eval_set: its evaluation set; None for the only one.
+    """
+    found: dict[str, tuple[str, RunSeries]] = {}
+    if average_of(metric) is None:
+        return found
+    sets = (eval_set,) if eval_set is not None else tuple(runs.filter(metric=metric).eval_sets)
+    for name in LEADING:
+        if name in runs.metrics and len(sets) == 1 and sets[0] in runs.filter(metric=name).eval_sets:
+            found = {one.run_id: (name, one) for one in runs.series(name, sets[0])} | found
+    return found

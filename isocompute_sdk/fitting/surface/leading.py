@@ -24,10 +24,10 @@ from isocompute_sdk.fitting.arrays import Array, Vector
 from isocompute_sdk.fitting.surface.data import PreparedRun
 from isocompute_sdk.fitting.surface.misfit import plateau_open
 from isocompute_sdk.fitting.surface.model import Layout
-from isocompute_sdk.metrics import LEADING, average_of
+from isocompute_sdk.metrics import LEADING
 
 if TYPE_CHECKING:
-    from isocompute_sdk.records import RunSeries, RunSet
+    pass
 
 WITHIN, FEWEST = 3.0, 5
 """Evaluations of best@k within this factor of the last compute tell its change, from so many on."""
@@ -42,24 +42,6 @@ DOUBLINGS = 2.0
 weight, each set left out in turn, was .59, .75 and 1.18 at 1, 1.6 and 3 doublings."""
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 """Multiples of it, less their whole parts, are spread evenly over 0 to 1 in any stretch of the draws."""
-
-
-def best_beside(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, tuple[str, RunSeries]]:
-    """Name and series of best@k by run, of runs that log it beside avg@k on the same evaluation set.
-
-    Args:
-        runs: the evaluations.
-        metric: the reward; only avg@k has a best@k that leads it.
-        eval_set: its evaluation set; None for the only one.
-    """
-    found: dict[str, tuple[str, RunSeries]] = {}
-    if average_of(metric) is None:
-        return found
-    sets = (eval_set,) if eval_set is not None else tuple(runs.filter(metric=metric).eval_sets)
-    for name in LEADING:
-        if name in runs.metrics and len(sets) == 1 and sets[0] in runs.filter(metric=name).eval_sets:
-            found = {one.run_id: (name, one) for one in runs.series(name, sets[0])} | found
-    return found
 
 
 def change_per_doubling(compute_T: Array, best_T: Array, last: float) -> tuple[float, float] | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.campaigns.executors import slurm
 from isocompute_sdk.run_folders import locks, store
 
 STUDY = """\
@@ -312,6 +313,8 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_is_written(ask
 def test_status_and_stop_ask_the_engine_that_has_a_run(
     start: Start, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Slurm is asked so rarely that the test would do nothing but wait.
+    monkeypatch.setattr(slurm, "ASK_SECONDS", 0.1)
     write_study(tmp_path)
     finish(start("run", "study.yaml", "--only", "n4-bp4-seed0"))
     folder = tmp_path / "runs" / "small" / "n4-bp4-seed0"

@@ -13,8 +13,9 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.fitting.surface.answers.passport import backtest
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.leading import best_beside, factors, rising_by_size
+from isocompute_sdk.fitting.surface.leading import factors, rising_by_size
 from isocompute_sdk.fitting.surface.surface import Surface, fit_surface
+from isocompute_sdk.records.rewards import best_beside
 
 MakeSweep = Callable[..., list[SurfaceRun]]
 LEVELS = np.array([4.0, 16.0, 64.0, 256.0])
