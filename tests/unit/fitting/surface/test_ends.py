@@ -91,9 +91,16 @@ def test_shares_are_checked(fits: iso.Fits) -> None:
 
 
 def test_a_large_n_that_only_fell_so_far_does_not_lose_its_gain(make_run: Callable[..., SurfaceRun]) -> None:
-    small, large = np.geomspace(3e4, 1.2e6, 38), np.geomspace(2.6e5, 8e6, 38)
+    small, large = (np.append(0.0, np.geomspace(first, last, 38)) for first, last in ((3e4, 1.2e6), (2.6e5, 8e6)))
     runs = [
         make_run(lambda c: 0.41 - 0.1 * np.exp(-c / 3e5), small, noise=0.01, group_size=4, run_id="a"),
-        make_run(lambda c: 0.235 - 0.12 * (c / 8e6) ** 2, large, noise=0.01, seed=1, group_size=1024, run_id="b"),
+        make_run(
+            lambda c: 0.235 - 0.12 * np.linspace(0, 1, len(c)) ** 8,
+            large,
+            noise=0.01,
+            seed=1,
+            group_size=1024,
+            run_id="b",
+        ),
     ]
     assert fit_surface(prepare(runs), (0.0, 1.0), 60, np.random.default_rng(0)).ends is None
