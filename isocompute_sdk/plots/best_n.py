@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers.law import REACH
 from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.questions.plans_by_budget import plan_if_enough
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import axis_name, split, whose
 
@@ -170,11 +172,9 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
         low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
     found = {here: plan}
     for amount in np.geomspace(max(low, plan.budget.committed * 1.01), high, BUDGETS).tolist():
-        try:
-            found[amount] = planner.allocate(plan.budget.replace(**{unit: amount}), **options)
-        except PlanError as error:
-            if error.smallest_budget is None:
-                raise
+        one = plan_if_enough(partial(planner.allocate, **options), plan.budget.with_amount(amount))
+        if one is not None:
+            found[amount] = one
     ordered = sorted(found)
     plans = [found[amount] for amount in ordered]
     bands = [one.group_size_interval for one in plans]

@@ -6,6 +6,7 @@ Learning rates that follow one rule in the batch size belong to one recipe (pape
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from shlex import quote
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -48,14 +49,16 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
     if not differing:
         return
     shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
+    first = min((value for value in known[differing[0]] if value is not None), key=repr)
+    part = f"isocompute ingest RUNS --where {quote(f'{differing[0]}={first}')} --output part.parquet"
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
         f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
         + (rule if differing == ("learning_rate",) else ""),
     ).in_shell(
-        f"Fit them apart, or say that it does not matter: {' '.join(f'--pool {name}' for name in differing)}."
-        + (rule if differing == ("learning_rate",) else "")
+        f"Fit them apart ({part}), or say that it does not matter: "
+        f"{' '.join(f'--pool {name}' for name in differing)}." + (rule if differing == ("learning_rate",) else "")
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.specs import Budget
+from isocompute_sdk.planning.questions.plans_by_budget import plan_if_enough
 
 STEPS = 80
 """Budgets besides that of the page."""
@@ -38,20 +38,18 @@ class Ladder:
     @classmethod
     def around(cls, plan: Plan, planner: Planner, options: Mapping[str, Any]) -> Ladder:
         """Plans around one plan, which is among them. Amounts are round, so that people can type them."""
-        here = plan.budget.amount
+        here, allocate = plan.budget.amount, partial(planner.allocate, **options)
         low = max(here / BELOW, plan.budget.committed * 1.01)
         try:
-            planner.allocate(like(plan.budget, low), **options)
+            allocate(plan.budget.with_amount(low))
         except PlanError as error:
             low = max(low, error.smallest_budget or low)
         grid = np.geomspace(min(low, here), here * ABOVE, STEPS)
         rungs = {here: Rung(here, plan)}
         for amount in sorted({float(f"{value:.3g}") for value in grid} - {here}):
-            try:
-                rungs[amount] = Rung(amount, planner.allocate(like(plan.budget, amount), **options))
-            except PlanError as error:
-                if error.smallest_budget is None:
-                    raise
+            found = plan_if_enough(allocate, plan.budget.with_amount(amount))
+            if found is not None:
+                rungs[amount] = Rung(amount, found)
         ordered = [rungs[amount] for amount in sorted(rungs)]
         return cls(tuple(ordered), [one.amount for one in ordered].index(here))
 
@@ -64,8 +62,3 @@ class Ladder:
     def rewards(self) -> bool:
         """Whether rewards are predicted."""
         return all(rung.plan.predicted_reward is not None for rung in self.rungs)
-
-
-def like(budget: Budget, amount: float) -> Budget:
-    """A budget with another amount, everything else the same."""
-    return budget.replace(**{budget.unit: amount})

@@ -87,6 +87,10 @@ class Budget(Spec):
         """Amount left for the planned run."""
         return self.amount - self.committed
 
+    def with_amount(self, amount: float) -> Self:
+        """The same budget with another amount of its unit."""
+        return self.replace(**{self.unit: amount})
+
     @property
     def timed(self) -> bool:
         """Whether the budget depends on time: GPU-hours, money, or a deadline."""

@@ -118,10 +118,12 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
         found = "no such file" if not script.is_file() else "none of its settings are known"
         if config is not None:
             found = f"its settings are those of {config.dialect}"
+        computed = "What a program computes or takes from its own options is not seen: give the command that starts it"
+        more = f" {computed}, in a shell script." if script.suffix in (".py", ".ipynb") else ""
         raise BackendError(
             f"{script}: {'; '.join([found, *gaps])}; accepted: a command of {name} in a shell script, a Python file or "
             "a configuration",
-            "Give the file that names n and the batch size, or choose its framework with --backend.",
+            f"Give the file that names n and the batch size, or choose its framework with --backend.{more}",
         )
     steps = writer.update_steps(config.keys)
     rows = [*_sizes(run, config, steps), *_fields(run, config)]

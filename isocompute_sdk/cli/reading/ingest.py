@@ -32,6 +32,12 @@ def ingest(
     propose: Annotated[
         Path | None, typer.Option(help="Write a mapping for you to confirm here (YAML), and read nothing yet.")
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Keep only runs with this value, e.g. --where train_data=math; null where it is unknown; repeatable."
+        ),
+    ] = None,
     reading: ReadingOptions,
     json: opt.Json = False,
 ) -> None:
@@ -50,6 +56,8 @@ def ingest(
         isocompute ingest logs exports/*.csv --propose map.yaml
 
         isocompute ingest --map map.yaml --output runs.parquet
+
+        isocompute ingest runs.csv --where train_data=math --output math.parquet
     """
     if propose is not None and reading.map is not None:
         raise SpecError("--map with --propose; accepted: --map alone, with --output", "Edit the mapping.")
@@ -64,7 +72,7 @@ def ingest(
         return
     if output is not None:
         _refuse_source(output, paths or [])
-    runs = _read(reading, paths)
+    runs = _kept(_read(reading, paths), where)
     if output is not None:
         _write(runs, output)
     if json:
@@ -82,7 +90,8 @@ def ingest(
         else:
             say(f"next: {_next(runs, output, reading.metric)}")
         return
-    again = " ".join(["isocompute ingest", *_paths(paths, reading.map), *reading.words()])
+    kept = [f"--where {quote(text)}" for text in where or ()]
+    again = " ".join(["isocompute ingest", *_paths(paths, reading.map), *kept, *reading.words()])
     say(f"nothing written\nnext: {again} --output runs.parquet")
 
 
@@ -95,6 +104,19 @@ def _read(reading: ReadingOptions, paths: list[Path] | None) -> RunSet:
     if reading.map is not None:
         return reading.read(paths)
     return reading.read(paths, reading.metric, on_truncated="drop", without_sizes=True)
+
+
+def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
+    """The runs with the values that were asked for."""
+    from isocompute_sdk.records.columns import BY_NAME, canonical
+
+    wanted: dict[str, object] = {}
+    for name, value in opt.assignments(where, "--where").items():
+        column = canonical(name) or name
+        # A data set may be called 2024.
+        text = column in BY_NAME and BY_NAME[column].kind == "text"
+        wanted[column] = None if value in (None, "null", "none", "None") else str(value) if text else value
+    return runs.filter(**wanted) if wanted else runs
 
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:

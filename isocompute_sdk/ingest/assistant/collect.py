@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.ingest.attempts import RunLog
 from isocompute_sdk.ingest.finding.launched import MARKS, belongs_to_journal, belongs_to_run, has_journal, is_run_folder
 from isocompute_sdk.ingest.finding.log_sources import LogSource, is_log, with_generations
-from isocompute_sdk.ingest.finding.paths import holds_journals, readable, tables_among
+from isocompute_sdk.ingest.finding.paths import holds_journals, label, readable, tables_among
 from isocompute_sdk.ingest.finding.walking import Listing
 from isocompute_sdk.ingest.log_runs import find_all_logs, stitched
 from isocompute_sdk.ingest.reader import read_runs, refuse_unknown_names
@@ -118,9 +119,12 @@ def _below(found: Collection, listing: Listing) -> None:
             found.unreadable[folder] = RecordError(error, "Wait for its first update; its console says more.")
     # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
     inside.discard(listing.path)
-    for file in () if journals else _tables(listing):
-        if inside.isdisjoint(file.parents):
-            _attempt(found, file, lambda file=file: _file(found, file))
+    tables = [file for file in (() if journals else _tables(listing)) if inside.isdisjoint(file.parents)]
+    stems = Counter(unpacked(file).stem for file in tables)
+    for file in tables:
+        # Of many files `metrics.csv` the folders tell the runs apart.
+        name = label(file, tables) if stems[unpacked(file).stem] > 1 else unpacked(file).stem
+        _attempt(found, file, lambda file=file, name=name: _file(found, file, name))
 
 
 def _tables(listing: Listing) -> list[Path]:
@@ -164,7 +168,8 @@ def _table(found: Collection, path: Path) -> None:
     )
 
 
-def _file(found: Collection, path: Path) -> None:
+def _file(found: Collection, path: Path, name: str) -> None:
+    """A table, or the logs in it; a log without a name of its own is called `name`."""
     try:
         _table(found, path)
     except RecordError as error:
@@ -176,7 +181,8 @@ def _file(found: Collection, path: Path) -> None:
         except RecordError:
             raise error from None
         for log in logs:
-            _log(found, log.name, _with_reason(log, error), find_config(path.parent, path.parent))
+            own = name if log.name == unpacked(path).stem else log.name
+            _log(found, own, _with_reason(log, error), find_config(path.parent, path.parent))
 
 
 def _with_reason(log: RunLog, error: RecordError) -> RunLog:

@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.formats.registry import formats
 from isocompute_sdk.ingest.stores import training_args
 from isocompute_sdk.ingest.stores.packed import GZIP, as_kept, unpacked
 from isocompute_sdk.ingest.tables.raw import LARGEST_CONFIG, read_text
-from isocompute_sdk.records.columns import BY_NAME, PER_RUN
+from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
 
 FILES = (
@@ -37,6 +37,7 @@ FILES = (
     "overrides.yaml",
     "config.yaml",
     "config.json",
+    "hparams.yaml",
     "args.json",
     "training_args.json",
     "request.json",
@@ -533,7 +534,32 @@ def translate(path: Path, raw: object) -> SavedConfig | None:
             if usable or batch is not None or rollouts is not None:
                 found.append(SavedConfig(path, one.dialect, usable, batch, rollouts, one.generated(keys), keys.flat))
     # Frameworks share some keys; the one that knows most of them wrote the file.
-    return max(found, key=lambda one: len(one.fields), default=None)
+    return max(found, key=lambda one: len(one.fields), default=None) or _own_words(keys)
+
+
+def _own_words(keys: Keys) -> SavedConfig | None:
+    """What a program of one's own saved under names that tables may have too; None unless it says n and B_p.
+
+    One of the two is not enough: quantised models have a `group_size`, and many programs an `n`.
+    """
+    found: dict[str, Said] = {}
+    for key in keys.flat:
+        name, said = canonical(key), keys.get(key)
+        # Some count rollouts by that name, others problems.
+        if name is None or said is None or key.rpartition(".")[2] == COUNTED_DIFFERENTLY:
+            continue
+        if name == BATCH.name or name in PER_RUN:
+            column = "problems_per_batch" if name == BATCH.name else name
+            if _fits(column, said.value):
+                found.setdefault(name, said)
+    size, batch = found.get("group_size"), found.pop(BATCH.name, None)
+    if size is not None and batch is not None and batch.value % size.value == 0:
+        found.setdefault("problems_per_batch", Said(batch.value // size.value, batch.evidence))
+    return SavedConfig(keys.path, OWN, found, keys=keys.flat) if {*SIZES[:2]} <= found.keys() else None
+
+
+OWN = "a program of one's own"
+"""Dialect of a configuration with names that tables may have too."""
 
 
 def _run_spec(path: Path, raw: object) -> SavedConfig | None:

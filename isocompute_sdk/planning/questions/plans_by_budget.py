@@ -46,12 +46,7 @@ class PlansByBudget:
     def plan(self, amount: float) -> Plan | None:
         """The plan for an amount; None if it is too small for any."""
         if amount not in self._plans:
-            try:
-                self._plans[amount] = self.allocate(self._budget(amount))
-            except PlanError as error:
-                if error.smallest_budget is None:
-                    raise
-                self._plans[amount] = None
+            self._plans[amount] = plan_if_enough(self.allocate, self.like.with_amount(amount))
         return self._plans[amount]
 
     def predicted(self, amount: float) -> Plan:
@@ -60,7 +55,7 @@ class PlansByBudget:
         Raises:
             PlanError: the amount is too small, or no reward can be predicted.
         """
-        plan = self.allocate(self._budget(amount))
+        plan = self.allocate(self.like.with_amount(amount))
         if plan.predicted_reward is None:
             raise PlanError(
                 f"no reward is predicted for this plan (n = {plan.group_size}, model {plan.model}, {plan.metric})",
@@ -76,7 +71,7 @@ class PlansByBudget:
         """
         tiny = 1e-6
         try:
-            self.allocate(self._budget(tiny))
+            self.allocate(self.like.with_amount(tiny))
         except PlanError as error:
             if error.smallest_budget is None:
                 raise
@@ -84,14 +79,25 @@ class PlansByBudget:
             return math.ceil(least) if self.like.unit in ("rollouts", "tokens") else least
         return tiny
 
-    def _budget(self, amount: float) -> Budget:
-        return self.like.replace(**{self.like.unit: amount})
-
     def between(self, drawn_D: Array) -> Estimate:
         """Mean and interval of draws; the ends are NaN if the fits have no paired draws."""
         if self.fits.surface is None:
             return Estimate(float(drawn_D.mean()), math.nan, math.nan)
         return estimate(drawn_D, self.level)
+
+
+def plan_if_enough(allocate: Callable[[Budget], Plan], budget: Budget) -> Plan | None:
+    """The plan for a budget; None if it is too small for any.
+
+    Raises:
+        PlanError: no budget would do.
+    """
+    try:
+        return allocate(budget)
+    except PlanError as error:
+        if error.smallest_budget is None:
+            raise
+        return None
 
 
 def _to_json(value: Estimate) -> dict[str, float | None]:

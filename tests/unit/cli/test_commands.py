@@ -137,7 +137,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_clear_error(isocompute: Comma
 
 def test_fit_saves_fits_and_reports_the_published_handovers(isocompute: Command, curves_csv: Path) -> None:
     text = succeeded(isocompute("fit", curves_csv, *PAPER, "--output", "fits.json"))
-    assert "8 -> 32 at 2.593e+05, 32 -> 128 at 8.521e+05" in text
+    assert "8 -> 32 at 259k, 32 -> 128 at 852k" in text
     document = json.loads(succeeded(isocompute("fit", curves_csv, *PAPER, "--json")))
     assert document["fits"]["avg@4"]["method"] == "paper"
     assert document["fits"]["avg@4"]["passport"] is None

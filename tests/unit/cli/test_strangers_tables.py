@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from isocompute_sdk.ingest import RunMap
+from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.rewards import unasked
 from tests.unit.ingest.log_files import write_hydra, write_verl
@@ -436,3 +437,56 @@ def test_a_file_for_each_run_gives_n_by_its_name(isocompute: Command, tmp_path: 
     assert isocompute(*shlex.split(command), "--set", "problems_per_batch=64").returncode == 0
     runs = RunMap.load(tmp_path / "map.yaml").runs
     assert {name: run.group_size for name, run in runs.items()} == {"G8_seed1": 8, "G16_seed1": 16}
+
+
+def test_files_of_one_name_are_runs_by_their_folders_with_the_settings_beside_them(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    # As Lightning's CSVLogger leaves them.
+    for n in (4, 8):
+        folder = tmp_path / "logs" / f"g{n}" / "version_0"
+        folder.mkdir(parents=True)
+        (folder / "hparams.yaml").write_text(f"group_size: {n}\nlr: 0.0001\nprompts_per_step: 8\n")
+        rows = "".join(f"{step},{0.5 / (step + 1)},\n{step},,{0.3 + step / 100}\n" for step in range(8))
+        (folder / "metrics.csv").write_text(f"step,train/loss,val/acc\n{rows}")
+    done = isocompute("doctor", "logs")
+    assert (done.returncode, endings(done)) == (0, 1), done.stderr
+    assert isocompute(*next_of(done)).returncode == 0
+    runs = RunMap.load(tmp_path / "map.yaml").runs
+    found = {name: (run.group_size, run.problems_per_batch, run.context) for name, run in runs.items()}
+    assert found == {f"g{n}/version_0/metrics": (n, 8, {"learning_rate": 0.0001}) for n in (4, 8)}
+
+
+@pytest.mark.parametrize(
+    ("saved", "sizes"),
+    [
+        ({"group_size": 4, "rollouts_per_step": 32}, (4, 8)),
+        ({"n": 4, "bp": 8}, (4, 8)),
+        # A quantised model, and a name that counts problems in one framework and rollouts in another.
+        ({"group_size": 128, "bits": 4}, None),
+        ({"group_size": 4, "train_batch_size": 32}, None),
+        ({"group_size": 4, "rollouts_per_step": 30}, None),
+    ],
+)
+def test_settings_of_a_program_of_ones_own_count_where_they_say_n_and_b_p(
+    saved: dict[str, int], sizes: tuple[int, int] | None
+) -> None:
+    found = translate(Path("config.json"), saved)
+    told = None if found is None else tuple(found.fields[name].value for name in ("group_size", "problems_per_batch"))
+    assert told == sizes
+
+
+def test_runs_of_two_tasks_are_parted_by_the_command_in_the_error(isocompute: Command, tmp_path: Path) -> None:
+    table = eight_runs()
+    task = table["experiment"].map(lambda name: "code" if int(name.split("_")[1]) % 2 else "math")
+    table.assign(train_data=task).to_csv(tmp_path / "t.csv", index=False)
+    done = isocompute("allocate", "t.csv", "--budget", "100k")
+    assert done.returncode == 1
+    (command,) = re.findall(r"isocompute (ingest [^)]*)", done.stderr)
+    assert isocompute(*shlex.split(command.replace("RUNS", "t.csv"))).returncode == 0
+    runs = RunSet.read(tmp_path / "part.parquet")
+    assert {run.context["train_data"] for run in runs.runs()} == {"code"}
+    assert len(runs.run_ids) == 4
+    assert isocompute("allocate", "part.parquet", "--budget", "100k").returncode == 0
+    assert isocompute("ingest", "t.csv", "--where", "model=null").returncode == 0
+    assert isocompute("ingest", "t.csv", "--where", "train_data=cod").returncode == 1

@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
 from isocompute_sdk.fitting.paper.record_breaking import record_breaking
-from isocompute_sdk.phrases import short
 from isocompute_sdk.plots import problems
 from isocompute_sdk.run_folders.run_journal import Journal
 from tests.unit.plots.test_figures import check_layout, data_of, line
@@ -203,13 +202,6 @@ def test_pass_counts_without_samples_are_left_out(folders: Path) -> None:
         counts = {"metrics": {"avg@16": 0.5}, "eval_set": "validation", "pass_counts": [8, 8, 8]}
         journal.append("evaluation", step=0, rollouts=0, tokens=0, **counts, **samples)
     assert {run.run_id for run in problems.read_pass_counts(folders)} == {"even", "split"}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(999.4, "999"), (999.6, "1k"), (999_600, "1M"), (1.5e6, "1.5M"), (2e12, "2T"), (0.25, "0.25")]
-)
-def test_numbers_have_three_digits_and_the_next_unit_from_a_thousand(value: float, text: str) -> None:
-    assert short(value) == text
 
 
 def test_pass_rates_prefer_training_problems_and_name_what_is_missing(tmp_path: Path) -> None:
