@@ -165,13 +165,13 @@ def _about_outlying(
 
 
 def _about_ends(surface: Surface) -> list[Note]:
-    """Runs that end where the fit does not."""
+    """Runs that end above the fit."""
     if surface.ends is None:
         return []
     missed = surface.ends.missed
     named = ", ".join(f"n = {n} ({off:+.3f})" for n, off in missed.items())
     text = (
-        f"Runs end off the curves that fit the rest of them, by this much reward: {named}. Predictions follow those "
+        f"Runs end above the curves that fit the rest of them, by this much reward: {named}. Predictions follow those "
         "ends, but no curve shape here explains them: what comes next may be as sudden. Run the best n further "
         "before you spend on it."
     )

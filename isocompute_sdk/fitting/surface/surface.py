@@ -101,7 +101,7 @@ class Surface:
     leading: Leading | None = None
     """By how much means count that rise; None without best@k, and in fits saved before it was read."""
     ends: Ends | None = None
-    """Ends of runs that the fit does not follow; None where it does, and in fits saved before that was looked at."""
+    """Ends of runs above the fit; None where it follows them, and in fits saved before that was looked at."""
 
     def __post_init__(self) -> None:
         unknown = set(self.shape_D) - set(UNIT_SHAPES)
@@ -253,7 +253,7 @@ class Surface:
                 reward_DQ = of_end_DQ * reward_DQ + (1.0 - of_end_DQ) * inside_DQ
         if self.ends is not None:
             before_Q = float(np.log(self.largest_compute)) - np.log(spent)
-            reward_DQ = self.ends.follow(reward_DQ, hats_QK, before_Q, curves_DQ4[:, :, 0], self.layout.top)
+            reward_DQ = self.ends.follow(reward_DQ, hats_QK, before_Q, self.layout.top)
         if at and self.declines is not None:
             base_D1 = curves_DQ4[:, :, 0]
             left_DQ = np.maximum(1.0 - self.declines.rate_D[:, None] * late_DQ, LEAST_LEFT)

@@ -1,4 +1,4 @@
-"""Where runs end off every curve, predictions follow their ends; elsewhere nothing changes.
+"""Where runs end above every curve, predictions follow their ends; elsewhere nothing changes.
 
 The runs are GRPO by TRL 1.16 on a small task (`benchmarks/data/recorded/trl_tasks.csv`): slow rises, then
 sudden ones.
@@ -88,3 +88,19 @@ def test_shares_are_checked(fits: iso.Fits) -> None:
     assert fits.surface is not None
     with pytest.raises(FieldError, match="ends"):
         replace(fits.surface, ends=Ends(np.zeros(2), {4: 0.3}))
+
+
+def test_a_large_n_that_only_fell_so_far_does_not_lose_its_gain(make_run: Callable[..., SurfaceRun]) -> None:
+    small, large = (np.append(0.0, np.geomspace(first, last, 38)) for first, last in ((3e4, 1.2e6), (2.6e5, 8e6)))
+    runs = [
+        make_run(lambda c: 0.41 - 0.1 * np.exp(-c / 3e5), small, noise=0.01, group_size=4, run_id="a"),
+        make_run(
+            lambda c: 0.235 - 0.12 * np.linspace(0, 1, len(c)) ** 8,
+            large,
+            noise=0.01,
+            seed=1,
+            group_size=1024,
+            run_id="b",
+        ),
+    ]
+    assert fit_surface(prepare(runs), (0.0, 1.0), 60, np.random.default_rng(0)).ends is None
