@@ -97,12 +97,14 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
 
     Args:
         runs: evaluations and step metrics.
-        metric: reward on held-out problems. None: avg@k with the largest k that a run has.
+        metric: reward on held-out problems; in runs without this avg@k another one. None: avg@k with the largest k
+            that a run has.
         eval_set: set of held-out problems. None: `validation`, else the first set without training problems.
     """
     import polars as pl
 
-    rewards = [metric] if metric is not None else [name for name in runs.metrics if average_of(name)]
+    averages = [name for name in runs.metrics if average_of(name)]
+    rewards = averages if metric is None or metric in averages else [metric]
     names = {quantity: names_of(metric_, runs.metrics) for quantity, metric_ in METRIC_OF.items()}
     wanted = {name for found in names.values() for name in found}
     parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*wanted, *rewards])))
@@ -112,9 +114,10 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
             group_size=one.group_size,
             problems_per_batch=one.problems_per_batch,
             context={name: one.context.get(name) for name in CONTEXT_FIELDS},
-            traces=_traces(parts.get(one.run_id, {}), names, rewards, eval_set),
+            traces=_traces(part, names, [name for name, _ in part if name == metric] or rewards, eval_set),
         )
         for one in runs.runs()
+        for part in (parts.get(one.run_id, {}),)
     )
 
 

@@ -13,6 +13,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
+from isocompute_sdk.training.registry import backend_of
 
 PACKAGES = ("isocompute", "numpy", "scipy", "polars", "pydantic")
 
@@ -32,9 +33,8 @@ def launch_script(material: Material) -> Section:
         script = api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
         text = f"No script: {error.message}."
-        return Section(
-            name, title, (Missing(text, "isocompute launch plan.json --backend openrlhf --model NAME_OR_FOLDER"),)
-        )
+        model = "" if plan.model is not None else " --model NAME_OR_FOLDER"
+        return Section(name, title, (Missing(text, f"isocompute launch plan.json --backend {backend}{model}"),))
     told = Paragraph(
         "It starts training when run with bash in a folder that holds the named files. For another framework: "
         "isocompute launch plan.json --backend verl (or trl, torch).",
@@ -44,10 +44,10 @@ def launch_script(material: Material) -> Section:
 
 
 def _options(material: Material) -> tuple[str, dict[str, Any]]:
-    """Backend and files of the script: those of the study, else the defaults."""
+    """Backend and files of the script: those of the study, else the runs' own framework and the usual names."""
     study = material.study
     if study is None:
-        return "openrlhf", {}
+        return (None if material.runs is None else backend_of(material.runs)) or "openrlhf", {}
     data = study.data
     options: dict[str, Any] = {"model": study.model, "train_data": data.train, "eval_data": data.validation}
     options |= {"reward": data.reward, "prompt_key": data.prompt_key, "answer_key": data.answer_key}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
@@ -91,6 +92,14 @@ def _series(runs: RunSet, metric: str, eval_set: str | None) -> list[RunSeries]:
         except IsoComputeError:
             continue
     return []
+
+
+def _measured(material: Material, runs: RunSet) -> Sequence[RunSeries]:
+    """The reward of every run as it was fitted: another avg@k where a run lacks the one of the page."""
+    try:
+        return MeasuredRuns.of(runs, material.metric, material.eval_set, stand_in=True).series
+    except IsoComputeError:
+        return _series(runs, material.metric, material.eval_set)
 
 
 def _change(series: Sequence[RunSeries], n: int) -> str:
@@ -268,9 +277,7 @@ def pilot_cost(material: Material) -> Section:
             (Missing("This source holds no runs, so their cost is not known.", "isocompute report FOLDER_OF_RUNS"),),
         )
     metric = material.metric
-    best = {
-        one.run_id: float(np.max(one.value_T)) for one in _series(runs, metric, material.eval_set) if len(one.value_T)
-    }
+    best = {one.run_id: float(np.max(one.value_T)) for one in _measured(material, runs) if len(one.value_T)}
     spent = _spending(material)
     seconds = _gpu_seconds(runs)
     header = (

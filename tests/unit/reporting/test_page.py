@@ -16,6 +16,8 @@ from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.health.traces import REWARD
+from isocompute_sdk.health.traces import gather as traces_of
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting.build_page import build
@@ -313,3 +315,24 @@ def test_runs_that_go_on_are_named_preliminary(make_runs: Callable[..., RunSet],
     found = gather(tmp_path / "runs.csv", Asked(budget=Budget(rollouts=2e6), fit=QUICK))
     going = replace(found, folders=tuple(tmp_path.glob("n*")))
     assert len(answer(going).more) == len(answer(found).more) + 1
+
+
+def test_runs_that_measured_another_average_have_their_rewards_and_their_framework_on_the_page(
+    make_runs: Callable[..., RunSet],
+) -> None:
+    # TRL evaluates with n samples per problem: avg@n.
+    compute = np.geomspace(1e3, 1e5, 12)
+    parts = [
+        make_runs(lambda n, bp, c: 0.3 + 0.4 * c / (c + 2e4), [(n, 32)], compute, f"avg@{n}", framework="trl")
+        for n in (4, 8, 16)
+    ]
+    runs = parts[0].concat(*parts[1:])
+    page = page_of(runs, Budget(rollouts=2e5))
+    sections = {section.name: section for section in page.sections}
+    (costs,) = [block for block in sections["pilot"].blocks if isinstance(block, Table)]
+    column = next(i for i, name in enumerate(costs.header) if name.startswith("Best "))
+    assert [float(row[column]) for row in costs.rows] == pytest.approx([0.3 + 0.4 / 1.2] * 3, abs=6e-4)
+    (missing,) = [block for block in sections["launch"].blocks if isinstance(block, Missing)]
+    assert "--backend trl" in missing.command
+    traces = traces_of(runs, "avg@4")
+    assert all(REWARD in one.traces for one in traces)
