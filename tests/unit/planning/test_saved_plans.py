@@ -71,7 +71,7 @@ def with_later_fields(raw: dict[str, Any]) -> dict[str, Any]:
     if fits:
         fits["settings"] = []
     if fits.get("surface") is not None:
-        later = ("declines", "misfit", "inside", "late", "leading")
+        later = ("declines", "misfit", "inside", "late", "leading", "ends")
         fits["surface"] |= dict.fromkeys(later) | {"outlying": {}}
     for passport in (fits.get("passport"), whole.get("passport")):
         if passport is not None:
