@@ -1,4 +1,4 @@
-"""A guard on 56 simulated sweeps of every family: the surface chooses well, its intervals hold, nothing absurd.
+"""A guard on 112 simulated sweeps of every family: the surface chooses well, its intervals hold, nothing absurd.
 
 The reported numbers come from `benchmarks/decisions/allocation.py` on more scenarios; the bands here are wide enough
 for chance.
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-SCENARIOS = 56
+SCENARIOS = 112
 SEED = 30_001
 """Neither the tuning nor the test seed of the benchmark."""
 
