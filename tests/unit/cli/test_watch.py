@@ -49,7 +49,12 @@ def command(recorder: Path, heard: Path, *more: object) -> str:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    # The last line may still be on its way.
+    return [
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")
+    ]
 
 
 def line(step: int, run: str = "run", **metrics: float) -> str:
