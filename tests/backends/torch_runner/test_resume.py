@@ -56,8 +56,10 @@ def test_killed_at_any_moment_and_started_again_it_measures_the_same(
     assert start(killed)[0] == 0
     assert comparable_file(killed) == expected
     assert weights(killed) == weights(whole)
-    attempts = [json.loads(line) for line in (killed / "attempts.jsonl").read_text().splitlines()]
-    assert [entry["attempt"] for entry in attempts] == list(range(1, 9))
+    attempts = [json.loads(line)["attempt"] for line in (killed / "attempts.jsonl").read_text().splitlines()]
+    # The journal of earlier starts may already be that long: such a kill can come before its own start is recorded.
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert 5 <= len(attempts) <= 8
 
 
 def test_killed_while_a_checkpoint_is_written_the_older_one_is_used(
